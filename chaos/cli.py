@@ -23,7 +23,6 @@ from rich.console import Console
 
 from chaos.checkers import judge
 from chaos.docker_cluster import DockerCluster
-from chaos.history import load
 from chaos.html_report import render
 from chaos.local_cluster import LocalCluster
 from chaos.plants import PLANTS, Plant
@@ -31,6 +30,7 @@ from chaos.report import show
 from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
 from chaos.workloads import USUAL, WORKLOADS
+from jetcluster.pipeline.checkers.event import load
 from tests.cluster.harness import HarnessError, find_server
 
 WIDTH = 120

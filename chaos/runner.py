@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.checkers import Finding, Verdict, judge
+from chaos.checkers import Verdict, judge
 from chaos.history import History
 from chaos.nemeses import NEMESES, Nemesis, Trouble
 from chaos.relaxed import relax
@@ -20,6 +20,7 @@ from chaos.scenarios import Scenario
 from chaos.target import Target
 from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
+from jetcluster.pipeline.checkers.finding import Finding
 from tests.cluster.client import Client
 from tests.cluster.harness import HarnessError
 

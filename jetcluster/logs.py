@@ -34,6 +34,15 @@ _TAGS = {"debug": "DBG", "info": "INF", "warning": "WRN", "error": "ERR", "criti
 _MISSING = object()
 
 
+class Log(Protocol):
+    """The part of a structlog logger that we use: an event and key=value pairs."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
 class LogOptions(Protocol):
     """The part of `config.options.Options` that logging reads."""
 
@@ -226,10 +235,6 @@ class Logger:
     @property
     def is_debug(self) -> bool:
         return _state.debug
-
-    @property
-    def is_trace(self) -> bool:
-        return _state.trace
 
     def trace(self, event: str, **context: object) -> None:
         """Beside the levels, not below debug: `-V` alone shows no debug lines, as in nats-server."""

@@ -27,8 +27,9 @@ from typing import Any
 import uvloop
 from rich.console import Console
 
-from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_client import ClientError
+from bench import loads
+from bench.client import ClientError
+from jetcluster.cli.bench_result import CpuWatch, percentile
 from scripts.bench_features import Features, comebacks, many_subjects
 from scripts.bench_report import Figures, write_page
 from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server
@@ -123,8 +124,8 @@ class Round:
         self.found[f"{tag}_cpu_client"] = cpu.pop("client")
         self.found[f"{tag}_cpu_follower"] = statistics.mean(cpu.values())
         one = await loads.js_publish(leader.url, tag, size=SIZE, window=1, seconds=min(2.0, self.seconds))
-        self.found[f"{tag}_sync_p50"] = loads.percentile(one.latencies_ms, 0.5)
-        self.found[f"{tag}_sync_p99"] = loads.percentile(one.latencies_ms, 0.99)
+        self.found[f"{tag}_sync_p50"] = percentile(one.latencies_ms, 0.5)
+        self.found[f"{tag}_sync_p99"] = percentile(one.latencies_ms, 0.99)
 
     async def gets(self, nodes: ProcessCluster) -> None:
         """Reads spread over the whole stream, at two sizes, the same for both servers: what fits caches, and more."""
@@ -136,8 +137,8 @@ class Round:
         await asyncio.sleep(2.5 if self.server == "nats-server" else 0.5)  # its followers join the group on a 2 s tick
         pids = {n.name: n.pid for n in nodes.nodes}
         one = await loads.direct_get(nodes.urls[:1], "GETS", 1, SMALL, window=1, seconds=min(2.0, self.seconds))
-        self.found["get1_p50"] = loads.percentile(one.latencies_ms, 0.5)
-        self.found["get1_p99"] = loads.percentile(one.latencies_ms, 0.99)
+        self.found["get1_p50"] = percentile(one.latencies_ms, 0.5)
+        self.found["get1_p99"] = percentile(one.latencies_ms, 0.99)
         for name, size in (("get256", SMALL), ("get256_large", LARGE)):
             if size > SMALL:
                 await loads.js_publish(leader.url, "gets", size=SIZE, window=WINDOW, count=size - SMALL)
@@ -215,7 +216,7 @@ async def idle(server: str, root: Path) -> dict[str, float]:
     async with ProcessCluster(3, server, root=root, config=durable(server)) as nodes:
         made = await loads.create_streams(nodes[0].url, IDLE_STREAMS, 3)
         await asyncio.sleep(5)
-        watch = loads.CpuWatch({n.name: n.pid for n in nodes.nodes})
+        watch = CpuWatch({n.name: n.pid for n in nodes.nodes})
         start = time.monotonic()
         await asyncio.sleep(8)
         spent = {k: v for k, v in watch.read().items() if k != "client"}

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_client import ClientError
+from bench import loads
+from bench.client import ClientError
 from scripts.bench_connections import resident
 from tests.cluster.harness import HarnessError, Node, ProcessCluster, eventually
 

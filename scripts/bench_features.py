@@ -14,10 +14,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from jetcluster.cli import bench_batches, bench_loads_consumers
-from jetcluster.cli import bench_loads as loads
-from jetcluster.cli import bench_loads_reads as reads
-from jetcluster.cli.bench_client import Client
+from bench import batches, consumers, loads, reads
+from bench.client import Client
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
 SIZE = 128
@@ -71,27 +69,27 @@ class Features:
     async def atomic(self, nodes: ProcessCluster) -> None:
         for key, replicas, batch in (("atomic_r3", 3, 1000), ("atomic_r1", 1, 100)):
             leader = await _stream(nodes, key.upper(), [key], replicas=replicas, allow_atomic=True)
-            await bench_batches.atomic_publish(leader.url, key, batch=batch, size=SIZE, seconds=0.5)
-            done = await bench_batches.atomic_publish(leader.url, key, batch=batch, size=SIZE, seconds=self.seconds)
+            await batches.atomic_publish(leader.url, key, batch=batch, size=SIZE, seconds=0.5)
+            done = await batches.atomic_publish(leader.url, key, batch=batch, size=SIZE, seconds=self.seconds)
             self.found[key] = done.rate
 
     async def consumers(self, nodes: ProcessCluster) -> None:
         leader = await _stream(nodes, "C", ["c"], replicas=3)
         await loads.js_publish(leader.url, "c", size=SIZE, window=500, count=MESSAGES)
         await nodes.wait_current("C")
-        self.found["ordered"] = (await bench_loads_consumers.ordered(leader.url, "C", MESSAGES)).rate
-        self.found["fetch"] = (await bench_loads_consumers.fetch(leader.url, "C", MESSAGES // 2)).rate
+        self.found["ordered"] = (await consumers.ordered(leader.url, "C", MESSAGES)).rate
+        self.found["fetch"] = (await consumers.fetch(leader.url, "C", MESSAGES // 2)).rate
 
     async def key_value(self, nodes: ProcessCluster) -> None:
-        await bench_loads_consumers.create_bucket(nodes[0].url, 3)
-        leader = await nodes.stream_leader(f"KV_{bench_loads_consumers.BUCKET}")
-        self.found["kv_put"] = (await bench_loads_consumers.kv_put(leader.url, seconds=self.seconds)).rate
-        self.found["kv_get"] = (await bench_loads_consumers.kv_get(leader.url, seconds=self.seconds)).rate
+        await consumers.create_bucket(nodes[0].url, 3)
+        leader = await nodes.stream_leader(f"KV_{consumers.BUCKET}")
+        self.found["kv_put"] = (await consumers.kv_put(leader.url, seconds=self.seconds)).rate
+        self.found["kv_get"] = (await consumers.kv_get(leader.url, seconds=self.seconds)).rate
 
     async def idle_consumers(self, nodes: ProcessCluster) -> None:
         leader = await _stream(nodes, "I", ["i"], replicas=3)
         pids = {node.name: node.pid for node in nodes.nodes}
-        idle = await bench_loads_consumers.idle_durables(leader.url, "I", DURABLES, pids=pids)
+        idle = await consumers.idle_durables(leader.url, "I", DURABLES, pids=pids)
         spent = [value for name, value in idle.cpu.items() if name != "client"]
         self.found["idle_consumers"] = sum(spent) / idle.seconds * 100
 

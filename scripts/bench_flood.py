@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jetcluster.cli.bench_client import Client, ClientError
+from bench.client import Client, ClientError
 from scripts.bench_connections import resident
 from tests.cluster.client import create_stream
 from tests.cluster.flood import PATIENCE, Probe, run_flood

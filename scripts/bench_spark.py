@@ -21,8 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jetcluster.cli import bench_loads as loads
-from jetcluster.cli import bench_loads_reads as reads
+from bench import loads, reads
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.stream_state import ask
 from scripts import bench_replay

@@ -16,9 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jetcluster.clock import SeededRng, SystemClock
-from jetcluster.server.options import OpenAuthenticator, ServerOptions
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.clock import SystemClock
+from jetcluster.config.options import Options
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 from tests.unit.server.support import Bench, Peer
 
 AT_ONCE = 500
@@ -80,7 +82,7 @@ class RealTime(Bench):
     def __init__(self) -> None:
         self.turns = Turns()
         self.time = self.turns  # type: ignore[assignment]
-        self.server = Server(ServerOptions(), OpenAuthenticator(), SystemClock(), SeededRng(7), self.turns)
+        self.server = Server(Options(), Authenticator(Options()), SystemClock(), SeededRng(7), self.turns)
         self.router = self.server.account("$G")
 
 

@@ -35,16 +35,13 @@ TOOLS = "ruff, mypy, pytest, xdist, hypothesis, docker, toxiproxy, yaml, prometh
 """Of `dev`, what is imported."""
 
 PUBLISH = """
-import asyncio, sys
-from jetcluster.cli.bench_client import Client
+import sys
+from jetcluster.spark.connection import Connection
 
-async def main(url):
-    async with await Client.connect(url) as client:
-        await client.api("STREAM.CREATE.BASE", {"name": "BASE", "subjects": ["base"], "allow_direct": True})
-        assert (await client.request("base", b"hello")).json()["seq"] == 1
-        assert (await client.request("$JS.API.DIRECT.GET.BASE", b'{"seq":1}')).data == b"hello"
-
-asyncio.run(main(sys.argv[1]))
+with Connection(sys.argv[1:]) as connection:
+    connection.api("STREAM.CREATE.BASE", {"name": "BASE", "subjects": ["base"], "allow_direct": True})
+    assert connection.request("base", b"hello").json()["seq"] == 1
+    assert connection.request("$JS.API.DIRECT.GET.BASE", b'{"seq":1}').data == b"hello"
 """
 DEMO = """
 import asyncio, sys, nats
@@ -81,14 +78,11 @@ assert rows("AGAIN") == 200
 spark.stop()
 """
 CREATE_SPARK = """
-import asyncio, sys
-from jetcluster.cli.bench_client import Client
+import sys
+from jetcluster.spark.connection import Connection
 
-async def main(url):
-    async with await Client.connect(url) as client:
-        await client.api("STREAM.CREATE.SPARK", {"name": "SPARK", "subjects": ["spark.*"], "allow_direct": True})
-
-asyncio.run(main(sys.argv[1]))
+with Connection(sys.argv[1:]) as connection:
+    connection.api("STREAM.CREATE.SPARK", {"name": "SPARK", "subjects": ["spark.*"], "allow_direct": True})
 """
 
 

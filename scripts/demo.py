@@ -26,7 +26,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from jetcluster.cli.bench_client import Client, ClientError
+from bench.client import Client, ClientError
 from scripts import flights
 from tests.cluster.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server
 

@@ -1,6 +1,6 @@
-"""Pure functions from a history to a verdict, O(n log n): acked messages carry a sequence, so the order that has to be
-explained is known, and checking it is a sort and not a search."""
+"""Verdicts over a history: the promises about what is stored (`jetcluster/pipeline/checkers`), and those of which only
+a run of the chaos suite can say something: availability, failover, times, damage."""
 
-from chaos.checkers.verdict import Finding, Verdict, judge
+from chaos.checkers.verdict import Verdict, judge
 
-__all__ = ["Finding", "Verdict", "judge"]
+__all__ = ["Verdict", "judge"]

@@ -19,8 +19,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.checkers.finding import Finding
-from chaos.history import Event
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 PROBE = "probe"
 PROBED = "probed"

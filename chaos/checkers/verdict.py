@@ -6,14 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos.checkers import availability, batches, consumers, damage, failover, log, mirrors, register, times
-from chaos.checkers.finding import Finding
-from chaos.history import Event, operations
-
-__all__ = ["Finding", "Verdict", "judge"]
-
-NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
-"""What the run itself says: it shows no client at work."""
+from chaos.checkers import availability, damage, failover, times
+from jetcluster.pipeline import checkers
+from jetcluster.pipeline.checkers.event import Event, operations
+from jetcluster.pipeline.checkers.finding import Finding
 
 
 @dataclass
@@ -23,10 +19,10 @@ class Verdict:
     acked: int = 0
     unknown: int = 0
     """Writes without an answer, re-sent or not, that were never acked."""
-    unavailable: float = 0.0
-    findings: list[Finding] = field(default_factory=list)
     checked: Counter[str] = field(default_factory=Counter)
     """Operations per workload: a checker that saw nothing has proven nothing."""
+    unavailable: float = 0.0
+    findings: list[Finding] = field(default_factory=list)
 
     def count(self, *kinds: str) -> int:
         return sum(finding.kind in kinds for finding in self.findings)
@@ -55,14 +51,9 @@ class Verdict:
 
 def judge(events: Iterable[Event]) -> Verdict:
     done = sorted(operations(events), key=lambda op: op.t0)
-    verdict = Verdict()
-    writes = [op for op in done if op.f in ("publish", "cas", "batch")]
-    acked = {(op.workload, op.msg_id): op for op in writes if op.type == "ok"}
-    asked = {(op.workload, op.msg_id) for op in writes if op.type != "fail"}
-    verdict.acked = sum(op.count or 1 for op in acked.values())
-    verdict.unknown = len(asked - acked.keys())
-    verdict.checked.update(op.workload for op in done if op.f not in NO_OPERATIONS)
-    for checker in (log, register, batches, consumers, mirrors, failover, times, damage):
+    verdict = Verdict(*checkers.figures(done))
+    verdict.findings += checkers.check(done)
+    for checker in (failover, times, damage):
         verdict.findings += checker.check(done)
     verdict.unavailable = sum(end - start for start, end in availability.outages(done))
     return verdict

@@ -7,8 +7,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from chaos.history import Event, History
+from chaos.history import History
 from chaos.target import Target
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client, ClientError, Msg, create_stream
 
 TROUBLE = (ClientError, OSError, TimeoutError)

@@ -7,10 +7,11 @@ import asyncio
 import random
 from typing import ClassVar
 
-from chaos.history import Event, History
+from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload
 from chaos.workloads.queue import Queue
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 ORIGIN = Queue.name

@@ -79,7 +79,7 @@ class _SubscribeList:
 
 
 class UserPermissions:
-    """`server.options.Permissions` of one user. Answers depend on the arguments alone, so callers may cache them."""
+    """Rules of one user. Answers depend on the arguments alone, so callers may cache them."""
 
     __slots__ = (
         "_publish_allow",

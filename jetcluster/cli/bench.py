@@ -5,24 +5,26 @@ It creates and deletes its own streams, named BENCH*. typer and rich are importe
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_batches import atomic_publish
-from jetcluster.cli.bench_client import Client, ClientError
-from jetcluster.cli.bench_fast import fast_publish
-from jetcluster.cli.bench_loads import Result
+from jetcluster.cli.bench_result import Result
+from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.spark.connection import Connection
 
 STREAM = "BENCH"
 SUBJECT = "bench.load"
 MODES = ("js-pub", "js-sync", "js-batch", "js-fast", "direct-get", "core", "create")
+STORED = 50_000
+"""Messages that `direct-get` reads."""
 
 app = typer.Typer(add_completion=False, help="Load a NATS-compatible server and report rates, latencies and CPU.")
 
@@ -47,12 +49,12 @@ def bench(
         raise typer.BadParameter(f"unknown mode {', '.join(sorted(unknown))}; there are {', '.join(MODES)}")
     plan = Plan(servers.split(","), replicas, storage, size, window, gets, seconds, streams, _pids(pid or []))
     try:
-        results = _run(plan.run(wanted))
-    except (ClientError, OSError, TimeoutError) as error:
+        results = plan.run(wanted)
+    except (JetclusterError, OSError) as error:
         typer.echo(f"bench: {servers}: {error or type(error).__name__}", err=True)
         raise typer.Exit(1) from None
     if as_json:
-        typer.echo(loads.to_json(results))
+        typer.echo(json.dumps([result.summary() for result in results], indent=2))
     else:
         Console().print(table(results))
 
@@ -67,113 +69,82 @@ def _pids(pairs: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _run(work: Coroutine[Any, Any, list[Result]]) -> list[Result]:
-    try:
-        import uvloop
-    except ImportError:  # not on Windows
-        return asyncio.run(work)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(work)
-
-
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What to load, and how: one method per mode."""
+    """What is put on the servers; the fields are the options of the command."""
 
-    def __init__(
-        self, urls: Sequence[str], replicas: int, storage: str, size: int, window: int, gets: int, seconds: float,
-        streams: int, pids: dict[str, int],
-    ) -> None:  # fmt: skip
-        self.urls = urls
-        self.replicas = replicas
-        self.storage = storage
-        self.size = size
-        self.window = window
-        self.gets = gets
-        self.seconds = seconds
-        self.streams = streams
-        self.pids = pids
+    urls: Sequence[str]
+    replicas: int
+    storage: str
+    size: int
+    window: int
+    gets: int
+    seconds: float
+    streams: int
+    pids: dict[str, int]
 
-    async def run(self, modes: Sequence[str]) -> list[Result]:
-        steps: dict[str, Callable[[], Coroutine[Any, Any, list[Result]]]] = {
-            "js-pub": self.js_pub, "js-sync": self.js_sync, "js-batch": self.js_batch, "js-fast": self.js_fast,
-            "direct-get": self.direct_get, "core": self.core, "create": self.create,
-        }  # fmt: skip
-        results = []
-        for mode in modes:
-            results += await steps[mode]()
-        return results
+    def run(self, modes: Sequence[str]) -> list[Result]:
+        """Raises JetclusterError, OSError."""
+        steps: dict[str, Callable[[], list[Result]]] = {
+            "js-pub": lambda: self._publish(self.window),
+            "js-sync": lambda: self._publish(1),
+            "js-batch": self._batch,
+            "js-fast": self._fast,
+            "direct-get": self._direct_get,
+            "core": self._core,
+            "create": self._create,
+        }
+        return [result for mode in modes for result in steps[mode]()]
 
-    async def fresh_stream(self, **more: object) -> None:
-        async with await Client.connect(self.urls[0]) as client:
-            names = await client.api("STREAM.NAMES", {"subject": SUBJECT})
-            if names["total"]:
-                await client.api(f"STREAM.DELETE.{STREAM}")
-            await loads.create_stream(client, STREAM, [SUBJECT], self.replicas, self.storage, **more)
-
-    async def drop_stream(self) -> None:
-        await loads.delete_streams(self.urls[0], [STREAM])
-
-    async def publish(self, window: int, count: int | None = None) -> Result:
-        return await loads.js_publish(
-            self.urls[0], SUBJECT, size=self.size, window=window, seconds=self.seconds, count=count, pids=self.pids
-        )
-
-    async def js_pub(self) -> list[Result]:
-        await self.fresh_stream()
+    @contextmanager
+    def _stream(self, **more: object) -> Iterator[Connection]:
+        """A connection to the first server, which has an empty stream meanwhile."""
+        with Connection(self.urls[:1], name="jetcluster-bench") as connection:
+            if connection.api("STREAM.NAMES", {"subject": SUBJECT})["total"]:
+                connection.api(f"STREAM.DELETE.{STREAM}")
+            loads.create_stream(connection, STREAM, SUBJECT, self.replicas, self.storage, **more)
         try:
-            return [await self.publish(self.window)]
+            with Connection(self.urls[:1], name="jetcluster-bench") as connection:
+                yield connection
         finally:
-            await self.drop_stream()
+            with Connection(self.urls[:1], name="jetcluster-bench") as connection:
+                connection.api(f"STREAM.DELETE.{STREAM}")
 
-    async def js_sync(self) -> list[Result]:
-        await self.fresh_stream()
-        try:
-            return [await self.publish(1)]
-        finally:
-            await self.drop_stream()
+    def _publish(self, window: int) -> list[Result]:
+        with self._stream() as connection:
+            return [loads.publish(connection, SUBJECT, self.size, window, self.seconds, self.pids)]
 
-    async def js_batch(self) -> list[Result]:
-        await self.fresh_stream(allow_atomic=True)
-        try:
-            return [await atomic_publish(self.urls[0], SUBJECT, size=self.size, seconds=self.seconds, pids=self.pids)]
-        finally:
-            await self.drop_stream()
+    def _batch(self) -> list[Result]:
+        with self._stream(allow_atomic=True) as connection:
+            return [loads.atomic_publish(connection, SUBJECT, self.size, self.seconds, self.pids)]
 
-    async def js_fast(self) -> list[Result]:
-        await self.fresh_stream(allow_batched=True)
-        try:
-            return [await fast_publish(self.urls[0], SUBJECT, size=self.size, seconds=self.seconds, pids=self.pids)]
-        finally:
-            await self.drop_stream()
+    def _fast(self) -> list[Result]:
+        with self._stream(allow_batched=True) as connection:
+            return [loads.fast_publish(connection, SUBJECT, self.size, self.seconds, self.pids)]
 
-    async def direct_get(self) -> list[Result]:
-        await self.fresh_stream()
-        try:
-            count = 50_000
-            await self.publish(self.window, count)
-            one = await loads.direct_get(
-                self.urls[:1], STREAM, 1, count, window=1, seconds=self.seconds, pids=self.pids
-            )
-            many = await loads.direct_get(
-                self.urls, STREAM, 1, count, window=self.gets, seconds=self.seconds, pids=self.pids
-            )
-            return [one, many]
-        finally:
-            await self.drop_stream()
+    def _direct_get(self) -> list[Result]:
+        with self._stream() as first, ExitStack() as stack:
+            loads.publish(first, SUBJECT, self.size, self.window, float("inf"), {}, limit=STORED)
+            all_of_them = [stack.enter_context(Connection([url], name="jetcluster-bench")) for url in self.urls]
+            return [
+                loads.direct_get([first], STREAM, STORED, 1, self.seconds, self.pids),
+                loads.direct_get(all_of_them, STREAM, STORED, self.gets, self.seconds, self.pids),
+            ]
 
-    async def core(self) -> list[Result]:
+    def _core(self) -> list[Result]:
         count = int(50_000 * self.seconds)
-        return [
-            await loads.core_pubsub(
-                self.urls[0], self.urls[-1], "bench.core", size=self.size, count=count, pids=self.pids
-            )
-        ]
+        with Connection(self.urls[:1]) as publisher, Connection(self.urls[-1:]) as subscriber:
+            return [loads.core(publisher, subscriber, "bench.core", self.size, count, self.pids)]
 
-    async def create(self) -> list[Result]:
-        try:
-            return [await loads.create_streams(self.urls[0], self.streams, self.replicas)]
-        finally:
-            await loads.delete_streams(self.urls[0], [f"BENCH_C{n}" for n in range(self.streams)])
+    def _create(self) -> list[Result]:
+        names = [f"BENCH_C{n}" for n in range(self.streams)]
+        with Connection(self.urls[:1], name="jetcluster-bench") as connection:
+            try:
+                return [loads.create_streams(connection, names, self.replicas)]
+            finally:
+                for name in names:
+                    with suppress(ApiError):  # not made
+                        connection.api(f"STREAM.DELETE.{name}")
 
 
 def table(results: Sequence[Result]) -> Table:
@@ -190,16 +161,3 @@ def table(results: Sequence[Result]) -> Table:
             " ".join(f"{name} {value:.2f}" for name, value in cpu.items()),
         )  # fmt: skip
     return found
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `bench` with `argv` (without the program's name); returns the exit code."""
-    try:
-        app(args=list(sys.argv[1:] if argv is None else argv), prog_name="jetcluster bench", standalone_mode=True)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

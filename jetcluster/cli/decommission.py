@@ -8,14 +8,17 @@ again. Every refusal is the cluster's, with its numbers.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from jetcluster.cli.bench_client import Client, ClientError
+from jetcluster.cli.commands import fail, urls_of
+from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.credentials import Credentials
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 EVACUATE = "$JS.API.SERVER.EVACUATE"
 REMOVE = "$JS.API.SERVER.REMOVE"
@@ -46,35 +49,35 @@ class Decommission:
     within: float
     """Seconds until it gives up; what was begun goes on in the cluster."""
     say: Say
-    credentials: str = ""
-    _client: Client | None = None
+    credentials: Credentials = field(default_factory=Credentials)
+    _connection: Connection | None = None
+    _deadline: float = 0.0
     _at: int = 0
 
-    async def run(self) -> None:
-        """Raises RefusedError, ClientError, OSError, TimeoutError."""
+    def run(self) -> None:
+        """Raises RefusedError, TimeoutError, and what `Connection` raises for a user who may not."""
+        self._deadline = time.monotonic() + self.within
         try:
-            async with asyncio.timeout(self.within):
-                await self._empty()
-                await self._remove()
-                await self._verify()
+            self._empty()
+            self._remove()
+            self._verify()
         finally:
-            if self._client is not None:
-                self._client.close()
+            self._drop()
 
-    async def cancel(self) -> None:
+    def cancel(self) -> None:
+        """Raises what `run` raises."""
+        self._deadline = time.monotonic() + self.within
         try:
-            async with asyncio.timeout(self.within):
-                await self._ask(EVACUATE, cancel=True)
+            self._ask(EVACUATE, cancel=True)
         finally:
-            if self._client is not None:
-                self._client.close()
+            self._drop()
         self.say(f"{self.node} takes replicas again; what has moved stays where it is")
 
-    async def _empty(self) -> None:
+    def _empty(self) -> None:
         told = ""
         while True:
             try:
-                left = await self._ask(EVACUATE)
+                left = self._ask(EVACUATE)
             except RefusedError as error:
                 if error.code == NOT_MEMBER and told:
                     return  # somebody else removed it meanwhile
@@ -87,19 +90,19 @@ class Decommission:
             gone = not left["online"] or (held is not None and not held["replicas"])
             if not left["assigned"] and gone:
                 return
-            await asyncio.sleep(LOOK_AGAIN)
+            time.sleep(self._left(LOOK_AGAIN))
 
-    async def _remove(self) -> None:
+    def _remove(self) -> None:
         try:
-            await self._ask(REMOVE)
+            self._ask(REMOVE)
         except RefusedError as error:
             if error.code != NOT_MEMBER:
                 raise
         self.say(f"{self.node}: removed from the meta group")
 
-    async def _verify(self) -> None:
+    def _verify(self) -> None:
         try:
-            await self._ask(EVACUATE)
+            self._ask(EVACUATE)
         except RefusedError as error:
             if error.code == NOT_MEMBER:
                 self.say(f"{self.node}: verified, the cluster does without it; its process can be stopped")
@@ -107,43 +110,49 @@ class Decommission:
             raise
         raise RefusedError(0, f"{self.node} is a member still, or again: another server of that name has come")
 
-    async def _ask(self, subject: str, **more: Any) -> dict[str, Any]:
+    def _ask(self, subject: str, **more: Any) -> dict[str, Any]:
         """The success reply. What is temporary is asked again."""
         body = json.dumps({"peer": self.node, **more}).encode()
         while True:
-            client = await self._connected()
             try:
-                reply = await client.request(subject, body, ASK_SECONDS)
-            except (ClientError, TimeoutError):
-                self._drop()
+                answer = self._connected().request(subject, body, timeout=self._left(ASK_SECONDS)).json()
+            except (ConnectionLostError, RequestTimeoutError):
+                self._wait()
                 continue
-            if reply.status == 503:
-                raise RefusedError(503, f"{subject} is answered to users of the system account only: check --server")
-            answer = reply.json()
-            error = answer.get("error")
-            if error is None:
+            except NoRespondersError:
+                text = f"{subject} is answered to users of the system account only: check --server"
+                raise RefusedError(503, text) from None
+            if "error" not in answer:
                 return answer
-            if int(error.get("err_code") or 0) not in TEMPORARY:
-                raise RefusedError(int(error.get("err_code") or 0), str(error.get("description")))
-            self._drop()  # the one that was removed may not hear of it: another one knows
-            await asyncio.sleep(LOOK_AGAIN)
+            error = ApiError.from_dict(answer["error"])
+            if error.err_code not in TEMPORARY:
+                raise RefusedError(error.err_code, error.description)
+            self._wait()
 
-    async def _connected(self) -> Client:
-        """Any server that answers: the one that goes may be one of them, and may be down."""
-        while self._client is None or self._client.closed.is_set():
-            url, self._at = self.urls[self._at % len(self.urls)], self._at + 1
-            try:
-                self._client = await Client.connect(url, credentials=self.credentials)
-            except ClientError:
-                raise  # wrong credentials do not become right ones
-            except (OSError, TimeoutError):
-                await asyncio.sleep(LOOK_AGAIN)
-        return self._client
+    def _connected(self) -> Connection:
+        """To any server that answers: the one that goes may be one of them, and may be down."""
+        if self._connection is None:
+            urls = [*self.urls[self._at :], *self.urls[: self._at]]
+            self._connection = Connection(urls, credentials=self.credentials, timeout=self._left(ASK_SECONDS))
+        return self._connection
+
+    def _wait(self) -> None:
+        """A moment; then the next server is asked, as the one that was removed may not hear of it."""
+        self._drop()
+        self._at = (self._at + 1) % len(self.urls)
+        time.sleep(self._left(LOOK_AGAIN))
+
+    def _left(self, most: float) -> float:
+        """Seconds, at most so many. Raises TimeoutError when there are none."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return min(left, most)
 
     def _drop(self) -> None:
-        if self._client is not None:
-            self._client.close()
-        self._client = None
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
 
 
 def _progress(left: dict[str, Any]) -> str:
@@ -160,19 +169,18 @@ def _progress(left: dict[str, Any]) -> str:
 
 def run_decommission(servers: str, node: str, within: float, *, cancel: bool, credentials: str = "") -> int:
     """The exit code: 0 done, 1 refused, 2 no server reached, 3 not done in time."""
-    urls = [url.strip() for url in servers.split(",") if url.strip()]
-    work = Decommission(urls, node, within, lambda text: print(text, flush=True), credentials)
+    urls = urls_of(servers)
+    work = Decommission(urls, node, within, lambda text: print(text, flush=True), Credentials(creds_file=credentials))
     try:
-        asyncio.run(work.cancel() if cancel else work.run())
+        work.cancel() if cancel else work.run()
     except RefusedError as error:
-        return _fail(f"refused: {error}", REFUSED)
+        return fail("decommission", f"refused: {error}", REFUSED)
     except TimeoutError:
-        return _fail(f"not done after {within:.0f} s; the cluster goes on with it, run the command again", TOO_SLOW)
-    except (ClientError, OSError) as error:
-        return _fail(f"{servers}: {error}", NOT_REACHED)
+        return fail(
+            "decommission",
+            f"not done after {within:.0f} s; the cluster goes on with it, run the command again",
+            TOO_SLOW,
+        )
+    except (JetclusterError, OSError) as error:
+        return fail("decommission", f"{servers}: {error}", NOT_REACHED)
     return DONE
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster decommission: {text}", file=sys.stderr)
-    return code

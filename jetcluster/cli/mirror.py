@@ -6,16 +6,18 @@ stand; the mirror fills as soon as both are there.
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import json
-import sys
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.bench_client import Client, ClientError
+from jetcluster.cli.commands import fail, urls_of
 from jetcluster.errors import ApiError
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.credentials import Credentials, CredentialsError
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 
 AGAIN = 0.5
 ASK_SECONDS = 5.0
@@ -38,48 +40,42 @@ class Mirror:
     name: str
     replicas: int
     say: Callable[[str], None]
-    credentials: str = ""
+    credentials: Credentials
 
-    async def run(self, within: float) -> None:
-        """Raises RefusedError, ClientError, TimeoutError."""
-        async with asyncio.timeout(within):
-            at = 0
-            while True:
-                try:
-                    url = self.urls[at % len(self.urls)]
-                    async with await Client.connect(url, credentials=self.credentials) as client:
-                        if await self._done(client):
-                            return
-                except ClientError:
-                    raise  # wrong credentials do not become right ones
-                except (OSError, TimeoutError):
-                    pass
-                at += 1
-                await asyncio.sleep(AGAIN)
+    def run(self, within: float) -> None:
+        """Raises RefusedError, ServerError and CredentialsError (wrong ones do not become right), TimeoutError."""
+        deadline = time.monotonic() + within
+        urls = deque(self.urls)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                with Connection(urls, credentials=self.credentials, timeout=min(left, ASK_SECONDS)) as connection:
+                    if self._done(connection):
+                        return
+            except (ConnectionLostError, NoRespondersError, RequestTimeoutError):
+                pass  # a link or a leader may come
+            urls.rotate(-1)
+            time.sleep(AGAIN)
+        raise TimeoutError
 
-    async def _done(self, client: Client) -> bool:
+    def _done(self, connection: Connection) -> bool:
         """False: not now."""
-        found = await self._ask(client, "INFO")
-        error = found.get("error")
-        if error is None:
-            self._compare(found["config"])
-            self.say(f"{self.name} mirrors {self._upstream} already")
-            return True
-        if ApiError.from_dict(error).is_stream_not_found:
-            error = (await self._ask(client, "CREATE", self._config())).get("error")
-            if error is None:
-                self.say(f"{self.name} mirrors {self._upstream} now")
+        try:
+            try:
+                found = connection.api(f"STREAM.INFO.{self.name}", timeout=ASK_SECONDS)
+            except ApiError as error:
+                if not error.is_stream_not_found:
+                    raise
+            else:
+                self._compare(found["config"])
+                self.say(f"{self.name} mirrors {self._upstream} already")
                 return True
-        if error.get("err_code") not in TEMPORARY:
-            raise RefusedError(str(error.get("description")))
-        return False
-
-    async def _ask(self, client: Client, what: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        subject = f"$JS.API.STREAM.{what}.{self.name}"
-        reply = await client.request(subject, json.dumps(body).encode() if body else b"", ASK_SECONDS)
-        if reply.status == 503:
-            return {"error": {"code": 503, "err_code": 10008, "description": "JetStream does not answer"}}
-        return reply.json()
+            connection.api(f"STREAM.CREATE.{self.name}", self._config(), timeout=ASK_SECONDS)
+        except ApiError as error:
+            if error.err_code not in TEMPORARY:
+                raise RefusedError(error.description) from None
+            return False
+        self.say(f"{self.name} mirrors {self._upstream} now")
+        return True
 
     def _config(self) -> dict[str, Any]:
         mirror: dict[str, Any] = {"name": self.stream}
@@ -113,20 +109,15 @@ def run_mirror(
     servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
 ) -> int:
     """The exit code: 0 the mirror is there, 1 refused, 2 no server answered in time."""
-    urls = [url.strip() for url in servers.split(",") if url.strip()]
+    urls = urls_of(servers)
     say = functools.partial(print, flush=True)
-    mirror = Mirror(urls, stream, domain, name or stream, replicas, say, credentials)
+    mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
     try:
-        asyncio.run(mirror.run(within))
+        mirror.run(within)
     except RefusedError as error:
-        return _fail(str(error), REFUSED)
+        return fail("mirror", str(error), REFUSED)
     except TimeoutError:
-        return _fail(f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
-    except ClientError as error:
-        return _fail(f"{servers}: {error}", NOT_REACHED)
+        return fail("mirror", f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
+    except (ServerError, CredentialsError) as error:
+        return fail("mirror", f"{servers}: {error}", NOT_REACHED)
     return DONE
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster mirror: {text}", file=sys.stderr)
-    return code

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.bench_client import Client, ClientError
+from jetcluster.cli.commands import fail, urls_of
+from jetcluster.errors import ApiError
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.credentials import Credentials, CredentialsError
+from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 
-NAME_IN_USE = "10058"
+NAME_IN_USE = 10058
 DONE, REFUSED, NOT_REACHED = 0, 1, 2
 
 
@@ -42,33 +44,19 @@ class Wish:
         }
 
 
-async def add(url: str, wish: Wish, credentials: str = "") -> None:
-    """Creates the bucket; it may be there already, if it is as wished. Raises ClientError (also for a refusal, then
-    with code and text), OSError, TimeoutError."""
-    async with await Client.connect(url, credentials=credentials) as client:
-        await client.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
-
-
 def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
-    """The exit code: 0 the bucket is there, 1 refused, 2 no server answered. The first of `servers` (URLs, by commas)
-    that can be reached is asked."""
-    trouble: list[str] = []
-    for url in filter(None, map(str.strip, servers.split(","))):
-        try:
-            asyncio.run(add(url, wish, credentials))
-        except (OSError, TimeoutError) as error:
-            trouble.append(f"{url}: {error or 'no answer'}")
-            continue
-        except ClientError as error:
-            text = str(error)
-            if NAME_IN_USE in text:
-                text = f"bucket {wish.bucket} is there, with another configuration"
-            return _fail(text, REFUSED)
-        print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
-        return DONE
-    return _fail("; ".join(trouble) or "no server is given", NOT_REACHED)
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster object add: {text}", file=sys.stderr)
-    return code
+    """The exit code: 0 the bucket is there (new, or as wished already), 1 refused, 2 no server answered. The first of
+    `servers` (URLs, by commas) that can be reached is asked."""
+    urls = urls_of(servers)
+    try:
+        with Connection(urls, credentials=Credentials(creds_file=credentials)) as connection:
+            connection.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
+    except ApiError as error:
+        in_use = f"bucket {wish.bucket} is there, with another configuration"
+        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), REFUSED)
+    except (ServerError, CredentialsError) as error:
+        return fail("object add", str(error), REFUSED)
+    except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
+        return fail("object add", str(error), NOT_REACHED)
+    print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
+    return DONE

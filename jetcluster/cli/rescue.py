@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import getpass
 import socket
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jetcluster import file_modes
+from jetcluster.cli.commands import fail
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.cluster.rescue_record import RecordError
 from jetcluster.node.rescue_store import (
@@ -49,19 +49,19 @@ def run_rescue(
     try:
         folders = list(dict.fromkeys(jetstream_folder(path).resolve() for path in [*stores, *([keep] if keep else [])]))
         if not folders:
-            return _fail("name at least one store with --store", UNUSABLE)
+            return fail("rescue", "name at least one store with --store", UNUSABLE)
         if keep is None:
             with locked(folders, to_write=False), opened(folders) as views:
                 return _show(survey(views, stream, verify=verify), stream, say)
         if not stream:
-            return _fail("name the stream with --stream ACCOUNT/NAME", REFUSED)
+            return fail("rescue", "name the stream with --stream ACCOUNT/NAME", REFUSED)
         return _keep(folders, stream, jetstream_folder(keep).resolve(), dry_run, yes, verify, say, ask)
     except StoreError as error:
-        return _fail(str(error), UNUSABLE)
+        return fail("rescue", str(error), UNUSABLE)
     except (RefusedError, RecordError) as error:
-        return _fail(f"refused: {error}", REFUSED)
+        return fail("rescue", f"refused: {error}", REFUSED)
     except OSError as error:
-        return _fail(f"{error}; run the command again", UNUSABLE)
+        return fail("rescue", f"{error}; run the command again", UNUSABLE)
     finally:
         file_modes.restore(umask)
 
@@ -163,8 +163,3 @@ def _confirmed(choice: Choice, ask: Callable[[str], str]) -> bool:
         return ask(f"Type {choice.stream.label} to go on: ").strip() == choice.stream.label
     except EOFError:
         return False
-
-
-def _fail(text: str, code: int) -> int:
-    print(f"jetcluster rescue: {text}", file=sys.stderr)
-    return code

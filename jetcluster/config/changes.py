@@ -11,7 +11,8 @@ from dataclasses import fields, replace
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.operator_options import OperatorOptions
 from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, LeafOptions, Options
-from jetcluster.config.units import format_duration, friendly_bytes
+from jetcluster.config.units import friendly_bytes
+from jetcluster.model import durations
 
 _FIXED = {
     "host": "Host",
@@ -182,5 +183,5 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(str, value))}]"
     if name in _DURATIONS:
-        return "always" if value is None else format_duration(round(float(str(value)) * 1e9))
+        return "always" if value is None else durations.render(round(float(str(value)) * 1e9))
     return str(value)

@@ -9,7 +9,6 @@ from jetcluster.config.reader import (
     FieldError,
     Fields,
     Reader,
-    as_address,
     as_bool,
     as_duration,
     as_int,
@@ -21,6 +20,7 @@ from jetcluster.config.reader import (
     go_quoted,
     go_type,
     mismatch,
+    read_listen,
     refuse,
     split_address,
 )
@@ -41,11 +41,6 @@ def split_url(text: str) -> tuple[str, str, str, int]:
         raise FieldError(f"address {address}: missing port in address" if "://" in text else "missing port in address")
     host, port = split_address(address)
     return user, password, host, port
-
-
-def _listen(_reader: Reader, node: Node, cluster: ClusterOptions) -> None:
-    host, port = as_address(node)
-    cluster.host, cluster.port = host or cluster.host, port
 
 
 def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
@@ -118,7 +113,7 @@ _FIELDS: Fields = {
     "accounts": ("accounts", as_strings),
 }
 _BLOCKS: Blocks = {
-    "listen": _listen,
+    "listen": read_listen,
     "routes": _routes,
     "authorization": read_cluster_authorization,
     "tls": read_link_tls,

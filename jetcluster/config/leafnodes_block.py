@@ -14,7 +14,6 @@ from jetcluster.config.reader import (
     FieldError,
     Fields,
     Reader,
-    as_address,
     as_bool,
     as_duration,
     as_int,
@@ -27,6 +26,7 @@ from jetcluster.config.reader import (
     go_quoted,
     go_type,
     go_value,
+    read_listen,
     refuse,
     refuse_when_true,
 )
@@ -38,11 +38,6 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
 _LEAST_VERSION = (2, 8, 0)
 _WEBSOCKET = frozenset({"ws", "wss"})
 """Any other scheme means the same; people write nats-leaf, leaf, nats, tls."""
-
-
-def _listen(_reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
-    host, port = as_address(node)
-    leafnodes.host, leafnodes.port = host or leafnodes.host, port
 
 
 def _check_url(url: str, node: Node) -> str:
@@ -233,7 +228,7 @@ _FIELDS: Fields = {
     "write_timeout": ("", as_write_timeout),
 }
 _BLOCKS: Blocks = {
-    "listen": _listen,
+    "listen": read_listen,
     "remotes": _remotes,
     "authorization": _authorization,
     "tls": read_link_tls,

@@ -2,7 +2,7 @@
 
 Plain slotted dataclasses: the reader checks every type before it assigns.
 
-Sizes are bytes, times are seconds. Fields that `server.options.ServerOptions` has too carry the same name and default.
+Sizes are bytes, times are seconds, defaults are nats-server's.
 """
 
 from __future__ import annotations
@@ -495,14 +495,14 @@ class Options:
 
     def problem(self) -> str | None:
         """Why a server cannot run with these options (values that contradict each other), in nats-server's words."""
-        from jetcluster.config.units import format_duration
         from jetcluster.config.value_checks import problem_of_values
+        from jetcluster.model import durations
 
         if self.max_payload > self.max_pending:
             return f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
         if self.lame_duck_grace_period >= self.lame_duck_duration:
             grace, total = (
-                format_duration(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
+                durations.render(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
             )
             return f"lame duck grace period ({grace}) should be strictly lower than lame duck duration ({total})"
         if self.cluster.routes and not self.is_clustered:

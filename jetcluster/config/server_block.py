@@ -28,18 +28,14 @@ from jetcluster.config.reader import (
     go_quoted,
     go_type,
     mismatch,
+    read_listen,
     refuse_when_true,
 )
 from jetcluster.config.security_block import check_users, read_accounts, read_authorization
 from jetcluster.config.tls_block import read_tls
-from jetcluster.config.units import format_duration
 from jetcluster.config.unsupported_blocks import read_gateway, read_mqtt, read_ocsp, read_proxies
 from jetcluster.config.websocket_block import read_websocket
-
-
-def _listen(_reader: Reader, node: Node, options: Options) -> None:
-    host, port = as_address(node)
-    options.host, options.port = host or options.host, port
+from jetcluster.model import durations
 
 
 def _http(_reader: Reader, node: Node, options: Options) -> None:
@@ -54,7 +50,7 @@ def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
     as_string(reader, name, node)
     seconds = as_duration(reader, name, node)
     if seconds < MIN_LAME_DUCK_DURATION:
-        given = format_duration(int(seconds * 1e9))
+        given = durations.render(int(seconds * 1e9))
         raise FieldError(f"invalid lame_duck_duration of {given}, minimum is {MIN_LAME_DUCK_DURATION:.0f} seconds")
     return seconds
 
@@ -201,7 +197,7 @@ _FIELDS: Fields = {
 
 
 _BLOCKS: Blocks = {
-    "listen": _listen,
+    "listen": read_listen,
     "http": _http,
     "https": _https,
     "authorization": read_authorization,

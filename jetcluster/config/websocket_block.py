@@ -9,7 +9,6 @@ from jetcluster.config.reader import (
     FieldError,
     Fields,
     Reader,
-    as_address,
     as_bool,
     as_duration,
     as_int,
@@ -19,14 +18,10 @@ from jetcluster.config.reader import (
     as_strings,
     go_type,
     mismatch,
+    read_listen,
 )
 from jetcluster.config.tls_block import read_port_tls
 from jetcluster.config.units import parse_duration
-
-
-def _listen(_reader: Reader, node: Node, websocket: WebSocketOptions) -> None:
-    host, port = as_address(node)
-    websocket.host, websocket.port = host or websocket.host, port
 
 
 def _origins(reader: Reader, name: str, node: Node) -> list[str]:
@@ -96,7 +91,7 @@ _FIELDS: Fields = {
     "ping_interval": ("ping_interval", as_duration),
 }
 _BLOCKS: Blocks = {
-    "listen": _listen,
+    "listen": read_listen,
     "tls": read_port_tls,
     **dict.fromkeys(("authorization", "authentication"), _authorization),
 }

@@ -3,7 +3,7 @@ bytes in 10). What is called a text here is code and description."""
 
 from __future__ import annotations
 
-from jetcluster.config.units import format_duration
+from jetcluster.model import durations
 
 TIMEOUT = b"408 Request Timeout"
 TOO_LARGE = b"409 Message Size Exceeds MaxBytes"
@@ -46,7 +46,7 @@ def exceeded_batch(limit: int) -> bytes:
 
 
 def exceeded_expires(limit: int) -> bytes:
-    return b"409 Exceeded MaxRequestExpires of " + format_duration(limit).encode()
+    return b"409 Exceeded MaxRequestExpires of " + durations.render(limit).encode()
 
 
 def exceeded_bytes(limit: int) -> bytes:

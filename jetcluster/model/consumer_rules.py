@@ -15,10 +15,10 @@ from typing import Any, Final
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
-from jetcluster.model import subjects
+from jetcluster.model import durations, subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
-from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME, go_duration
+from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, rfc3339
 
 Config = Mapping[str, Any]
@@ -267,7 +267,7 @@ def _check_limits(config: Config, stream: Config, limits: AccountLimits) -> None
             raise by_code(10121, limit=bound)
     longest = _stream_limit(stream, "inactive_threshold")
     if 0 < longest < config.get("inactive_threshold", 0):
-        raise by_code(10153, limit=go_duration(longest))
+        raise by_code(10153, limit=durations.render(longest))
     if config.get("direct"):
         if not config.get("deliver_subject"):
             raise by_code(10090)

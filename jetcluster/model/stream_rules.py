@@ -11,7 +11,7 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
-from jetcluster.model import subjects
+from jetcluster.model import durations, subjects
 from jetcluster.model.limits import FARTHEST_SEQ, UNLIMITED, AccountLimits
 from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
 from jetcluster.model.source_rules import check_links
@@ -97,7 +97,7 @@ def _check_durations(config: Config, limits: AccountLimits) -> None:
     if 0 < max_age < window:
         raise invalid_config("duplicates window can not be larger then max age")
     if 0 < limits.duplicate_window_max < window:
-        shown = go_duration(limits.duplicate_window_max)
+        shown = durations.render(limits.duplicate_window_max)
         raise invalid_config(f"duplicates window can not be larger then server limit of {shown}")
     if 0 < window < _SHORTEST:
         raise invalid_config("duplicates window needs to be >= 100ms")
@@ -245,15 +245,3 @@ def required_level(config: Config) -> int:
     if any(config.get(key) for key in level_2) or config.get("persist_mode") == "async":
         return 2
     return 1 if config.get("allow_msg_ttl") or config.get("subject_delete_marker_ttl") else 0
-
-
-def go_duration(ns: int) -> str:
-    """As Go prints a duration: `1m0s`, `1.5s`, `100ms`."""
-    if ns < SECOND:
-        return f"{ns / MILLISECOND:g}ms"
-    minutes, rest = divmod(ns, MINUTE)
-    seconds = f"{rest / SECOND:.9g}s"
-    if not minutes:
-        return seconds
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes}m{seconds}" if hours else f"{minutes}m{seconds}"

@@ -10,6 +10,8 @@ from typing import Final
 ZERO_TIME = "0001-01-01T00:00:00Z"
 """Go's zero time: what STREAM.INFO shows as first_ts and last_ts of an empty stream."""
 
+_ZERO: Final = ZERO_TIME.encode()
+
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -20,13 +22,30 @@ _PATTERN: Final = re.compile(
 _DAYS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
+_seconds: dict[int, bytes] = {}
+_SECONDS_KEPT: Final = 256
+
+
 def rfc3339(ns: int) -> str:
     """Unix nanoseconds as `2026-11-20T09:36:25.625879404Z`; 0 is the zero time."""
-    if ns <= 0:
-        return ZERO_TIME
-    seconds, fraction = divmod(ns, SECOND)
-    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{text}.{fraction:09d}".rstrip("0") + "Z" if fraction else text + "Z"
+    return rfc3339_bytes(ns).decode() if ns > 0 else ZERO_TIME
+
+
+def rfc3339_bytes(ns: int) -> bytes:
+    """The same for the data path, where many messages have a second in common; also for times before 1970."""
+    if not ns:
+        return _ZERO
+    second, fraction = divmod(ns, SECOND)
+    text = _seconds.get(second)
+    if text is None:
+        if len(_seconds) >= _SECONDS_KEPT:
+            _seconds.clear()
+        text = _seconds[second] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+    if fraction % 10:
+        return b"%b.%09dZ" % (text, fraction)
+    if not fraction:
+        return text + b"Z"
+    return b"%b.%bZ" % (text, (b"%09d" % fraction).rstrip(b"0"))
 
 
 def parse_rfc3339(text: str) -> int:

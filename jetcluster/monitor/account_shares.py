@@ -4,13 +4,16 @@ AccountInfo).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.import_rules import ServiceImport, StreamImport, system_exports
 from jetcluster.config.mapping_rules import Mapping
 from jetcluster.config.sharing import CHUNKED, SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, MappingOptions
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
+
+if TYPE_CHECKING:
+    from jetcluster.server.service_imports import Response
 
 PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),
@@ -130,7 +133,7 @@ def _responses(node: NodeView, account: str) -> Json:
     return {} if replies is None else {key.decode(): _response(found) for key, found in replies.pending.items()}
 
 
-def _response(response: Any) -> Json:
+def _response(response: Response) -> Json:
     """Of a `server.service_imports.Response`."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)

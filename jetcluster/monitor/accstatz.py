@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, flag
 from jetcluster.monitor.view import NodeView, mesh_of, now_text
+
+if TYPE_CHECKING:
+    from jetcluster.mesh.traffic import Traffic
+    from jetcluster.server.leaf_link import LeafLink
+    from jetcluster.server.login import ClientLogin
+    from jetcluster.server.server import Totals
 
 
 def accstatz(node: NodeView, query: Query) -> Json:
@@ -67,13 +73,13 @@ class _Row:
         self.leaf_sent, self.leaf_received = [0, 0], [0, 0]
         self.routes_sent, self.routes_received = [0, 0], [0, 0]
 
-    def add(self, traffic: Any) -> None:
+    def add(self, traffic: ClientLogin | LeafLink | Totals | Traffic) -> None:
         self.sent[0] += traffic.out_msgs
         self.sent[1] += traffic.out_bytes
         self.received[0] += traffic.in_msgs
         self.received[1] += traffic.in_bytes
 
-    def add_leaf(self, link: Any) -> None:
+    def add_leaf(self, link: LeafLink) -> None:
         self.leafnodes += 1
         self.add(link)
         self.leaf_sent[0] += link.out_msgs
@@ -81,7 +87,7 @@ class _Row:
         self.leaf_received[0] += link.in_msgs
         self.leaf_received[1] += link.in_bytes
 
-    def add_routes(self, traffic: Any) -> None:
+    def add_routes(self, traffic: Traffic) -> None:
         self.add(traffic)
         self.routes_sent = [traffic.out_msgs, traffic.out_bytes]
         self.routes_received = [traffic.in_msgs, traffic.in_bytes]

@@ -21,7 +21,7 @@ from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.view import NodeView, OperatorView
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Callback, Origin, Subscription
@@ -46,9 +46,7 @@ class ClaimsRequest(NamedTuple):
 
 
 class ClaimsRequests:
-    """`operator` is `node.operator_mode.NodeOperator`."""
-
-    def __init__(self, node: NodeView, block: ServerBlock, operator: Any) -> None:
+    def __init__(self, node: NodeView, block: ServerBlock, operator: OperatorView) -> None:
         self.dropped = 0
         self._node = node
         self._block = block

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
+from jetcluster.server.server import ClosedClient
+
+if TYPE_CHECKING:
+    from jetcluster.auth.known_accounts import KnownAccount
+    from jetcluster.config.claims.token import Token
+    from jetcluster.server.login import ClientLogin
 
 _LAST_SECOND = 253_402_300_799
 """Of the year 9999: what comes later has no name."""
 _ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
 
 
-def known_account(node: NodeView, account: str) -> Any:
-    """`auth.known_accounts.KnownAccount`, or None outside of operator mode and for one that has no JWT here."""
-    operator = getattr(node, "operator", None)
-    known = None if operator is None else operator.known.find(account)
+def known_account(node: NodeView, account: str) -> KnownAccount | None:
+    """None outside of operator mode and for one that has no JWT here."""
+    known = None if node.operator is None else node.operator.known.find(account)
     return known if known is not None and known.claims.token.text else None
 
 
@@ -58,9 +63,9 @@ def account_name(node: NodeView, account: str) -> str:
     return account if known is None else known.claims.token.name or account
 
 
-def of_connection(connection: Any) -> Json:
+def of_connection(connection: ClientLogin | ClosedClient) -> Json:
     """`session` of a client whose user has a JWT."""
-    session = getattr(connection, "session", None)
+    session = None if isinstance(connection, ClosedClient) else connection.session
     if session is None or not session.issuer:
         return {}
     found: Json = {"jwt": session.jwt} if session.jwt else {}
@@ -80,7 +85,7 @@ def of_operators(node: NodeView) -> Json:
     }
 
 
-def decoded(token: Any) -> Json:
+def decoded(token: Token) -> Json:
     values = token.top.raw()
     return {key: values[key] for key in _ORDER if key in values}
 

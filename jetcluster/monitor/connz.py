@@ -12,8 +12,11 @@ from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, at_once, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
+from jetcluster.server.login import ClientLogin
+from jetcluster.server.server import ClosedClient
 
 DEFAULT_LIMIT = 1024
+Shown = ClientLogin | ClosedClient
 
 _SORTS: dict[str, tuple[str, bool]] = {
     "cid": ("cid", False),
@@ -65,7 +68,7 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     found.sort(key=_key(node, attribute), reverse=descending)
     page: list[Json] = []
     for connection in found[offset : offset + limit]:
-        if hasattr(connection, "stop_ns") or connection.cid in node.server.clients:  # it may have gone meanwhile
+        if isinstance(connection, ClosedClient) or connection.cid in node.server.clients:  # it may have gone meanwhile
             page.append((yield from _connection(node, connection, auth=auth, listed=listed, detailed=detailed)))
             yield
     return {
@@ -79,8 +82,8 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     }
 
 
-def _select(node: NodeView, state: str, account: str) -> list[Any]:
-    found: list[Any] = []
+def _select(node: NodeView, state: str, account: str) -> list[Shown]:
+    found: list[Shown] = []
     if state in ("open", "all"):
         found += node.server.clients.values()
     if state in ("closed", "all"):
@@ -88,7 +91,7 @@ def _select(node: NodeView, state: str, account: str) -> list[Any]:
     return [connection for connection in found if connection.account == account] if account else found
 
 
-def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: str) -> Steps[list[Any]]:
+def _filter(found: list[Shown], cid: int, user: str, subject: bytes, mqtt_client: str) -> Steps[list[Shown]]:
     if mqtt_client:
         return []  # there is no MQTT
     if cid:
@@ -104,7 +107,7 @@ def _filter(found: list[Any], cid: int, user: str, subject: bytes, mqtt_client: 
     return found
 
 
-def _listens(connection: Any, subject: bytes) -> Steps[bool]:
+def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
     """True for an open connection that would get what is published to `subject`."""
     held = connection.subscriptions
     if isinstance(held, int):
@@ -116,25 +119,24 @@ def _listens(connection: Any, subject: bytes) -> Steps[bool]:
     return False
 
 
-def _key(node: NodeView, attribute: str) -> Callable[[Any], Any]:
+def _key(node: NodeView, attribute: str) -> Callable[[Shown], Any]:
     """Values of open and closed connections side by side; what one kind lacks counts as 0."""
     if attribute == "subscriptions":
         return _subscription_count
     if attribute == "reason":
-        return lambda connection: (connection.reason, connection.cid)
+        return lambda connection: (getattr(connection, "reason", ""), connection.cid)
     if attribute == "uptime":
         now = node.clock.time_ns()
         return lambda connection: getattr(connection, "stop_ns", now) - connection.start_ns
     return lambda connection: getattr(connection, attribute, 0)
 
 
-def _subscription_count(connection: Any) -> int:
+def _subscription_count(connection: Shown) -> int:
     held = connection.subscriptions
     return held if isinstance(held, int) else len(held)
 
 
-def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
-    is_open = not hasattr(connection, "stop_ns")
+def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
     now = node.clock.time_ns()
     found: Json = {
         "cid": connection.cid,
@@ -144,39 +146,37 @@ def _connection(node: NodeView, connection: Any, *, auth: bool, listed: bool, de
         "port": connection.port,
         "start": rfc3339(connection.start_ns),
     }
-    if is_open:
-        found["last_activity"] = wall_time(node, connection.last_activity)
+    if isinstance(connection, ClosedClient):
+        end, idle, pending, stalls = connection.stop_ns, (now - connection.stop_ns) / 1e9, 0, 0
+        found |= {"last_activity": rfc3339(end), "stop": rfc3339(end), "reason": connection.reason}
     else:
-        found |= {
-            "last_activity": rfc3339(connection.stop_ns),
-            "stop": rfc3339(connection.stop_ns),
-            "reason": connection.reason,
-        }
+        end, idle = now, node.clock.monotonic() - connection.last_activity
+        pending, stalls = connection.pending, connection.stalls
+        found["last_activity"] = wall_time(node, connection.last_activity)
     if connection.rtt:
         found["rtt"] = rtt(connection.rtt)
-    end = now if is_open else connection.stop_ns
     found |= {
         "uptime": uptime((end - connection.start_ns) / 1e9),
-        "idle": uptime(node.clock.monotonic() - connection.last_activity if is_open else (now - end) / 1e9),
-        "pending_bytes": connection.pending if is_open else 0,
+        "idle": uptime(idle),
+        "pending_bytes": pending,
         "in_msgs": connection.in_msgs,
         "out_msgs": connection.out_msgs,
         "in_bytes": connection.in_bytes,
         "out_bytes": connection.out_bytes,
     }
-    if getattr(connection, "stalls", 0):
-        found["stalls"] = connection.stalls
+    if stalls:
+        found["stalls"] = stalls
     found["subscriptions"] = _subscription_count(connection)
     for name in ("name", "lang", "version"):
         if getattr(connection, name):
             found[name] = getattr(connection, name)
-    if is_open:
+    if not isinstance(connection, ClosedClient):
         found |= tls.connection(connection.transport, first=connection.tls_first, certificates=auth)
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
         found |= {"account": connection.account, "name_tag": connection.account, **of_connection(connection)}
-    if is_open:
+    if not isinstance(connection, ClosedClient):
         held = list(connection.subscriptions.values()) if listed else []
         found |= yield from subscriptions.lists(held, detailed=detailed)
     return found

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.consumer.info import consumer_info
 from jetcluster.model.consumer_rules import shown
 from jetcluster.monitor.source import Json
 from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.replica.stream_replica import StreamReplica
 
-def consumer_count(replica: Any) -> int:
+
+def consumer_count(replica: StreamReplica) -> int:
     """Consumers of a stream, without those of mirrors and sources."""
     return sum(1 for state in replica.consumers.table.by_cid.values() if not state.rules.direct)
 
 
-def each_consumer(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> Iterator[Json]:
+def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, direct: bool = False) -> Iterator[Json]:
     """One ConsumerInfo each, in order of their names; `direct`: those of mirrors and sources instead. Waiting pulls and
     bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.
     Consumers may come and go between two. Raises DamagedError."""

@@ -6,11 +6,15 @@ Texts and status codes are nats-server's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.monitor.source import Health, Json, Query, flag
-from jetcluster.monitor.view import NodeView, engine_of
+from jetcluster.monitor.view import NodeView, apis_of, engine_of
 from jetcluster.records import dataclass
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_LAG = 1000
 """Committed entries a replica may still have to apply and count as current: under load it always has some."""
@@ -110,7 +114,7 @@ def _problems(
         return
     if server_only or meta_only:
         return
-    if account and account not in node.jetstream.apis:
+    if account and account not in apis_of(node):
         yield Problem("ACCOUNT", f'JetStream account "{account}" not found', account, status=404)
         return
     if stream and engine.assignment(account, stream) is None:
@@ -130,20 +134,21 @@ def _problems(
     yield from _broken(engine, account, stream)
 
 
-def _answers(engine: Any) -> bool:
+def _answers(engine: JetStream) -> bool:
     """The replicas here answer reads, by `StreamReplica.vouches` for all of them. What ails all nodes, or the only one,
     stops nothing, and a probe that said so would leave the clients without any."""
     raft, group = engine.context.raft, engine.meta.group
     return raft.health.vouches or (group is not None and raft.may_lead(group.peers))
 
 
-def _lacks_consumer(engine: Any, account: str, stream: str, consumer: str) -> bool:
+def _lacks_consumer(engine: JetStream, account: str, stream: str, consumer: str) -> bool:
     """Consumers are known where the stream has a replica."""
-    replica = engine.replicas.get(engine.assignment(account, stream).gid)
+    assignment = engine.assignment(account, stream)
+    replica = None if assignment is None else engine.replicas.get(assignment.gid)
     return replica is not None and consumer not in replica.consumers.table.by_name
 
 
-def _broken(engine: Any, account: str, stream: str) -> Iterator[Problem]:
+def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
     """Streams whose replica could not even be started here."""
     for assignment, reason in engine.broken.values():
         if (not account or assignment.account == account) and (not stream or assignment.name == stream):
@@ -151,7 +156,7 @@ def _broken(engine: Any, account: str, stream: str) -> Iterator[Problem]:
             yield Problem("STREAM", text, assignment.account, assignment.name)
 
 
-def _meta_problem(engine: Any) -> Problem | None:
+def _meta_problem(engine: JetStream) -> Problem | None:
     group = engine.meta.group
     if group is None or group.leader is None:
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
@@ -160,7 +165,7 @@ def _meta_problem(engine: Any) -> Problem | None:
     return None
 
 
-def _replica_error(replica: Any) -> str:
+def _replica_error(replica: StreamReplica) -> str:
     if replica.failed:
         return f"is stopped: {replica.failed}"
     if replica.damaged:

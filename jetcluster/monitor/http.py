@@ -14,7 +14,8 @@ from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.source import Json, MonitorSource, Query, QueryError, flag
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.source import Json, Query, QueryError, flag
 from jetcluster.monitor.stacksz import stacksz
 
 log = get_logger("monitor")
@@ -42,7 +43,7 @@ _PAGES = {
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
-def application(source: MonitorSource, metrics: Metrics, base_path: str = "") -> web.Application:
+def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
     names = ("varz", "connz", "routez", "leafz", "gatewayz", "accountz", "accstatz", "raftz", "subsz", "jsz")
@@ -54,26 +55,45 @@ def application(source: MonitorSource, metrics: Metrics, base_path: str = "") ->
     }
     app = web.Application()
 
-    def add(path: str, handler: Handler) -> None:
-        app.router.add_route("*", path, handler)  # nats-server looks at no method
+    def add(path: str, handler: Handler, shown: str = "") -> None:
+        # nats-server looks at no method
+        app.router.add_route("*", path, _counted(source, shown or path, handler))
 
-    add(prefix or "/", _index(source))
+    add(prefix or "/", _index, "/")
     if prefix:
-        add(prefix + "/", _index(source))
+        add(prefix + "/", _index, "/")
     for name, answer in endpoints.items():
-        add(f"{prefix}/{name}", _json(source, f"{prefix}/{name}", answer))
-    add(f"{prefix}/metrics", _metrics(source, f"{prefix}/metrics", metrics))
-    add(f"{prefix}/healthz", _health(source, f"{prefix}/healthz"))
-    add(f"{prefix}/stacksz", _stacks(source, f"{prefix}/stacksz"))
-    add("/{anything:.*}", _unknown)
+        add(f"{prefix}/{name}", _json(source, answer))
+    add(f"{prefix}/metrics", _metrics(metrics))
+    add(f"{prefix}/healthz", _health(source))
+    add(f"{prefix}/stacksz", _stacks)
+    app.router.add_route("*", "/{anything:.*}", _unknown)
     return app
+
+
+def _counted(source: NodeSource, path: str, answer: Handler) -> Handler:
+    """The same, with a response for what `answer` raises."""
+
+    async def handle(request: web.Request) -> web.Response:
+        source.count_request(path)
+        try:
+            return await answer(request)
+        except QueryError as error:
+            return _text(400, str(error))
+        except BusyError:
+            return _text(503, BUSY)
+        except Exception:
+            log.exception("monitoring request failed", path=request.path_qs)
+            return _text(500, "internal error, see the log")
+
+    return handle
 
 
 async def _unknown(request: web.Request) -> web.Response:
     return _text(404, "404 page not found\n")
 
 
-def _named(source: MonitorSource, name: str) -> Callable[[Query], Steps[Json]]:
+def _named(source: NodeSource, name: str) -> Callable[[Query], Steps[Json]]:
     return lambda query: source.in_steps(name, query)
 
 
@@ -105,72 +125,39 @@ def _json_response(status: int, body: bytes) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json", headers=_HEADERS)
 
 
-def _json(source: MonitorSource, path: str, answer: Callable[[Query], Steps[Json]]) -> Handler:
+def _json(source: NodeSource, answer: Callable[[Query], Steps[Json]]) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        source.count_request(path)
-        try:
-            found = await source.run(ASKER, _rendered(answer(_query(request))))
-        except QueryError as error:
-            return _text(400, str(error))
-        except BusyError:
-            return _text(503, BUSY)
-        except Exception:
-            log.exception("monitoring request failed", path=request.path_qs)
-            return _text(500, "internal error, see the log")
-        return _json_response(200, found)
+        return _json_response(200, await source.run(ASKER, _rendered(answer(_query(request)))))
 
     return handle
 
 
-def _health(source: MonitorSource, path: str) -> Handler:
+def _health(source: NodeSource) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        source.count_request(path)
-        try:
-            health = await source.healthz(_query(request))
-        except QueryError as error:
-            return _text(400, str(error))
-        except Exception:
-            log.exception("monitoring request failed", path=request.path_qs)
-            return _text(500, "internal error, see the log")
-        return _json_response(
-            health.status, json.dumps(health.body, separators=(",", ":"), ensure_ascii=False).encode()
-        )
+        health = await source.healthz(_query(request))
+        body = json.dumps(health.body, separators=(",", ":"), ensure_ascii=False)
+        return _json_response(health.status, body.encode())
 
     return handle
 
 
-def _stacks(source: MonitorSource, path: str) -> Handler:
+async def _stacks(_request: web.Request) -> web.Response:
+    return _text(200, stacksz())
+
+
+def _metrics(metrics: Metrics) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        source.count_request(path)
-        return _text(200, stacksz())
-
-    return handle
-
-
-def _metrics(source: MonitorSource, path: str, metrics: Metrics) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
-        source.count_request(path)
-        try:
-            body = await metrics.scrape(_query(request))
-        except QueryError as error:
-            return _text(400, str(error))
-        except Exception:
-            log.exception("monitoring request failed", path=request.path_qs)
-            return _text(500, "internal error, see the log")
+        body = await metrics.scrape(_query(request))
         return web.Response(body=body, headers={**_HEADERS, "Content-Type": CONTENT_TYPE})
 
     return handle
 
 
-def _index(source: MonitorSource) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
-        source.count_request("/")
-        base = request.path.rstrip("/")
-        links = "\n".join(f'<li><a href="{base}/{name}">{title}</a> /{name}</li>' for name, title in _PAGES.items())
-        page = (
-            "<!doctype html>\n<html lang=en><meta charset=utf-8><title>jetcluster</title>\n"
-            f"<h1>jetcluster</h1><p>speaks NATS {REPORTED_VERSION}</p>\n<ul>\n{links}\n</ul></html>\n"
-        )
-        return web.Response(text=page, content_type="text/html", headers=_HEADERS)
-
-    return handle
+async def _index(request: web.Request) -> web.Response:
+    base = request.path.rstrip("/")
+    links = "\n".join(f'<li><a href="{base}/{name}">{title}</a> /{name}</li>' for name, title in _PAGES.items())
+    page = (
+        "<!doctype html>\n<html lang=en><meta charset=utf-8><title>jetcluster</title>\n"
+        f"<h1>jetcluster</h1><p>speaks NATS {REPORTED_VERSION}</p>\n<ul>\n{links}\n</ul></html>\n"
+    )
+    return web.Response(text=page, content_type="text/html", headers=_HEADERS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
@@ -11,9 +12,16 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.consumers import consumer_count, each_consumer
 from jetcluster.monitor.source import Json, NotAskedError, Query, at_once, flag, number
-from jetcluster.monitor.view import NodeView, engine_of, now_text
+from jetcluster.monitor.view import NodeView, apis_of, engine_of, now_text
+from jetcluster.raft.group import Group
 from jetcluster.replica.replica_info import cluster_object
 from jetcluster.stream.info import state_object
+
+if TYPE_CHECKING:
+    from jetcluster.api.dispatch import JetStreamApi
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.raft.api import RaftGroup
+    from jetcluster.replica.stream_replica import StreamReplica
 
 DEFAULT_LIMIT = 1024
 DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
@@ -89,8 +97,7 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
             }
             for pull, seconds in catching_up
         ]
-    losses = getattr(getattr(engine.context, "raft", None), "losses", None)
-    if losses:
+    if losses := engine.context.raft.losses:
         # Ours: what damage of the journal has taken from groups without another replica, found at this start.
         found["journal_losses"] = list(losses)
     by_account = _by_account(engine)
@@ -100,7 +107,7 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
         wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only), []
         for name in chosen:
-            shown.append((yield from _account(node, name, by_account[name], wanted)))
+            shown.append((yield from _account(node, engine, name, by_account[name], wanted)))
             yield
         if shown:
             found["account_details"] = shown
@@ -109,11 +116,13 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
 
 
 def jetstream_config(node: NodeView) -> Json:
-    options, capacity = node.options.jetstream, node.jetstream.capacity
+    options, jetstream = node.options.jetstream, node.jetstream
+    assert jetstream is not None and jetstream.capacity is not None
+    capacity = jetstream.capacity
     found: Json = {
         "max_memory": capacity.max_memory,
         "max_storage": capacity.max_storage,
-        "store_dir": node.jetstream.store_dir,
+        "store_dir": jetstream.store_dir,
     }
     if options.sync_interval is None:
         found |= {"sync_interval": DEFAULT_SYNC_INTERVAL_NS, "sync_always": True}
@@ -154,9 +163,9 @@ def jetstream_stats(node: NodeView) -> Json:
     replicated = sum(1 for replica in replicas if len(replica.group.peers) > 1)
     return {
         **_usage(replicas),
-        "accounts": len(node.jetstream.apis),
+        "accounts": len(apis_of(node)),
         "ha_assets": replicated + (1 if engine.clustered and engine.meta.group is not None else 0),
-        "api": _api_counts(node.jetstream.apis.values()),
+        "api": _api_counts(apis_of(node).values()),
     }
 
 
@@ -180,7 +189,7 @@ def meta_cluster(node: NodeView) -> Json:
     size = len(group.peers)
     found |= {"cluster_size": size, "quorum_needed": size // 2 + 1}
     found["pending"] = max(group.commit_index - group.applied_index, 0)
-    waiting = [api.waiting() for api in node.jetstream.apis.values()]
+    waiting = [api.waiting() for api in apis_of(node).values()]
     found["pending_requests"] = sum(total - infos for total, infos in waiting)
     found["pending_infos"] = sum(infos for _, infos in waiting)
     status = group.status()
@@ -191,13 +200,13 @@ def meta_cluster(node: NodeView) -> Json:
     return found
 
 
-def log_bytes(group: Any) -> int:
+def log_bytes(group: RaftGroup) -> int:
     """Of the group's entries in the journal."""
-    log = getattr(group, "log", None)
-    return int(log.bytes) if log is not None else 0
+    return group.log.bytes if isinstance(group, Group) else 0
 
 
-def _meta_replica(engine: Any, peer: str) -> Json:
+def _meta_replica(engine: JetStream, peer: str) -> Json:
+    assert engine.meta.group is not None
     status = engine.meta.group.status()
     known = next((entry for entry in status.peers if entry.peer == peer), None)
     if peer == engine.context.me:
@@ -214,26 +223,26 @@ def _meta_replica(engine: Any, peer: str) -> Json:
     return {**found, "peer": peer}
 
 
-def node_name(engine: Any, peer: str) -> str:
+def node_name(engine: JetStream, peer: str) -> str:
     if peer == engine.context.me:
         return str(engine.context.name)
     info = engine.context.mesh.peers.get(peer) or engine.context.nodes().get(peer)
     return info.name if info is not None else f"Server name unknown at this time (peerID: {peer})"
 
 
-def _stream_name(engine: Any, gid: int) -> str:
+def _stream_name(engine: JetStream, gid: int) -> str:
     replica = engine.replicas.get(gid)
     return str(replica.assignment.name) if replica is not None else "_meta_"
 
 
-def _by_account(engine: Any) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+def _by_account(engine: JetStream) -> dict[str, list[StreamReplica]]:
+    found: dict[str, list[StreamReplica]] = {}
     for replica in engine.replicas.values():
         found.setdefault(replica.assignment.account, []).append(replica)
     return found
 
 
-def _usage(replicas: list[Any]) -> Json:
+def _usage(replicas: list[StreamReplica]) -> Json:
     """Bytes stored and, from max_bytes, promised, on this node."""
     found = {"memory": 0, "storage": 0, "reserved_memory": 0, "reserved_storage": 0}
     for replica in replicas:
@@ -243,7 +252,7 @@ def _usage(replicas: list[Any]) -> Json:
     return dict(found)
 
 
-def _api_counts(apis: Any) -> Json:
+def _api_counts(apis: Iterable[JetStreamApi]) -> Json:
     counters = [api.counters for api in apis]
     return {
         "level": API_LEVEL,
@@ -252,7 +261,7 @@ def _api_counts(apis: Any) -> Json:
     }
 
 
-def _totals(engine: Any) -> Json:
+def _totals(engine: JetStream) -> Json:
     replicas = list(engine.replicas.values())
     found: Json = {"streams": len(replicas)}
     leading = sum(1 for replica in replicas if replica.leading)
@@ -274,15 +283,15 @@ def _totals(engine: Any) -> Json:
 def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | None]:
     """One account as in `account_details`; None when nothing of it is here. Raises QueryError."""
     engine = engine_of(node)
-    replicas = _by_account(engine).get(account) if engine is not None else None
-    if replicas is None:
+    replicas = None if engine is None else _by_account(engine).get(account)
+    if engine is None or replicas is None:
         return None
     config, consumers = flag(query, "config"), flag(query, "consumers")
     streams = flag(query, "streams") or consumers
     wanted = _Wanted(
         streams, consumers, flag(query, "direct-consumers"), config, flag(query, "raft"), flag(query, "leader-only")
     )
-    return (yield from _account(node, account, replicas, wanted))
+    return (yield from _account(node, engine, account, replicas, wanted))
 
 
 class _Wanted(NamedTuple):
@@ -296,10 +305,11 @@ class _Wanted(NamedTuple):
     leader_only: bool
 
 
-def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) -> Steps[Json]:
-    engine = engine_of(node)
+def _account(
+    node: NodeView, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted
+) -> Steps[Json]:
     replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
-    api = node.jetstream.apis.get(name)
+    api = apis_of(node).get(name)
     found: Json = {
         "name": account_name(node, name),
         "id": name,
@@ -320,7 +330,7 @@ def _account(node: NodeView, name: str, replicas: list[Any], wanted: _Wanted) ->
     return found
 
 
-def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Steps[Json]:
+def _stream(engine: JetStream, replica: StreamReplica, wanted: _Wanted) -> Steps[Json]:
     assignment = replica.assignment
     found: Json = {
         "name": assignment.name,
@@ -350,7 +360,7 @@ def _stream(engine: Any, replica: Any, wanted: _Wanted) -> Steps[Json]:
     return found
 
 
-def _consumers(engine: Any, replica: Any, *, config: bool, direct: bool = False) -> Steps[list[Json]]:
+def _consumers(engine: JetStream, replica: StreamReplica, *, config: bool, direct: bool = False) -> Steps[list[Json]]:
     found = []
     for consumer in each_consumer(engine, replica, config=config, direct=direct):
         found.append(consumer)
@@ -360,7 +370,7 @@ def _consumers(engine: Any, replica: Any, *, config: bool, direct: bool = False)
     return found
 
 
-def stream_group_name(replica: Any) -> str:
+def stream_group_name(replica: StreamReplica) -> str:
     """ "" for a stream with one replica, as in nats-server."""
     assignment = replica.assignment
     if assignment.replicas == 1:
@@ -368,13 +378,13 @@ def stream_group_name(replica: Any) -> str:
     return group_name(assignment.gid, assignment.replicas, assignment.memory)
 
 
-def stream_leader(engine: Any, replica: Any) -> str:
+def stream_leader(engine: JetStream, replica: StreamReplica) -> str:
     """The leader's name; "" when nobody leads."""
     leader = engine.context.me if replica.leading else replica.group.leader
     return node_name(engine, leader) if leader is not None else ""
 
 
-def stream_cluster(engine: Any, replica: Any) -> Json:
+def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
     """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
     leaves `replicas` out rather than show them as behind."""
     if replica.leading:

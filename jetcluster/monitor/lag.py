@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.clock import TimerHandle
 from jetcluster.monitor.view import NodeView, engine_of
+
+if TYPE_CHECKING:
+    from jetcluster.replica.stream_replica import StreamReplica
 
 INTERVAL = 1.0
 MAX_NOTES = 64
@@ -63,7 +66,7 @@ class LagNotes:
         self._timer = self._node.server.timers.call_later(INTERVAL, self._take_notes)
 
     @staticmethod
-    def _note(notes: list[_Note], replica: Any, now: float) -> None:
+    def _note(notes: list[_Note], replica: StreamReplica, now: float) -> None:
         entry = replica.group.applied_index
         if notes and notes[-1].entry == entry:
             notes[-1] = notes[-1]._replace(until=now)
@@ -72,7 +75,7 @@ class LagNotes:
             if len(notes) > MAX_NOTES:
                 del notes[1:-1:2]
 
-    def of(self, replica: Any, match: int, missing: Callable[[], int | None]) -> Lag:
+    def of(self, replica: StreamReplica, match: int, missing: Callable[[], int | None]) -> Lag:
         """Of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it fetches the
         whole state."""
         group, now = replica.group, self._node.clock.monotonic()

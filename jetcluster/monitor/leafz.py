@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.monitor.source import Json, Query, flag
 from jetcluster.monitor.view import NodeView, now_text, rtt, text
+from jetcluster.server.subscription import RemoteInterest
+
+if TYPE_CHECKING:
+    from jetcluster.server.leaf_link import LeafLink
 
 
-def leaf_links(node: NodeView) -> list[Any]:
+def leaf_links(node: NodeView) -> list[LeafLink]:
     """`server.leaf_link.LeafLink`s, in the order of their connection ids."""
-    leafnodes = getattr(node, "leafnodes", None)
-    return [] if leafnodes is None else sorted(leafnodes.links, key=lambda link: int(link.cid))
+    return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
 def leafz(node: NodeView, query: Query) -> Json:
@@ -26,7 +29,7 @@ def leafz(node: NodeView, query: Query) -> Json:
     }
 
 
-def _leaf(node: NodeView, link: Any, *, listed: bool) -> Json:
+def _leaf(node: NodeView, link: LeafLink, *, listed: bool) -> Json:
     found: Json = {
         "id": link.cid,
         "name": link.remote_name,
@@ -46,6 +49,8 @@ def _leaf(node: NodeView, link: Any, *, listed: bool) -> Json:
     }
     if listed:
         router = node.server.accounts[link.account]
-        wants = [interest for interest in router.index if getattr(interest, "peer", None) is link]
+        wants = [
+            interest for interest in router.index if isinstance(interest, RemoteInterest) and interest.peer is link
+        ]
         found["subscriptions_list"] = [text(interest.subject) for interest in wants]
     return found

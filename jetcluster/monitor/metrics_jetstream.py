@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.model.times import SECOND, parse_rfc3339
 from jetcluster.monitor.consumers import each_consumer
@@ -13,6 +13,10 @@ from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Json, Query
 from jetcluster.monitor.view import NodeView, engine_of
 from jetcluster.store.api import DamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.replica.stream_replica import StreamReplica
 
 MAX_ACCOUNTS = 10_000
 
@@ -70,7 +74,7 @@ def _accounts(out: Exposition, source: NodeSource, system: str, own: Labels) -> 
             out.gauge(f"{system}_account_{key}", key, account[field], labels)
 
 
-def _stream(out: Exposition, engine: Any, replica: Any, system: str, own: Labels, name: str) -> Labels:
+def _stream(out: Exposition, engine: JetStream, replica: StreamReplica, system: str, own: Labels, name: str) -> Labels:
     assignment, state = replica.assignment, replica.store.state
     leader = stream_leader(engine, replica)
     account = assignment.account
@@ -98,7 +102,9 @@ def _stream(out: Exposition, engine: Any, replica: Any, system: str, own: Labels
     return labels
 
 
-def _consumers(out: Exposition, engine: Any, replica: Any, system: str, stream: Labels, name: str) -> Iterator[None]:
+def _consumers(
+    out: Exposition, engine: JetStream, replica: StreamReplica, system: str, stream: Labels, name: str
+) -> Iterator[None]:
     try:
         for info in each_consumer(engine, replica, config=True):
             leader = info.get("cluster", {}).get("leader", "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from jetcluster import REPORTED_VERSION, __version__
 from jetcluster.health.node_health import Aspect
@@ -12,6 +13,10 @@ from jetcluster.monitor.jsz import node_name
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.view import NodeView, engine_of, mesh_of
 from jetcluster.replica.read_group import TIMED_EVERY
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.replica.stream_replica import StreamReplica
 
 
 def node_metrics(out: Exposition, node: NodeView) -> None:
@@ -105,7 +110,9 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
 def replica_metrics(out: Exposition, node: NodeView, notes: LagNotes) -> Iterator[None]:
     """Yields after each stream."""
     engine = engine_of(node)
-    for replica in list(engine.replicas.values()) if engine is not None else ():
+    if engine is None:
+        return
+    for replica in list(engine.replicas.values()):
         assignment, group = replica.assignment, replica.group
         stream = (("account", assignment.account), ("stream", assignment.name))
         behind = max(group.commit_index - group.applied_index, 0)
@@ -117,16 +124,13 @@ def replica_metrics(out: Exposition, node: NodeView, notes: LagNotes) -> Iterato
         yield
 
 
-def _peers(out: Exposition, engine: Any, replica: Any, notes: LagNotes, stream: tuple[tuple[str, str], ...]) -> None:
+def _peers(
+    out: Exposition, engine: JetStream, replica: StreamReplica, notes: LagNotes, stream: tuple[tuple[str, str], ...]
+) -> None:
     gid = replica.group.gid
     for peer in replica.group.status().peers:
         labels = (*stream, ("replica", node_name(engine, peer.peer)))
-
-        def missing(peer_id: str = peer.peer) -> int | None:
-            found: int | None = engine.context.catchup.missing(gid, peer_id)
-            return found
-
-        lag = notes.of(replica, peer.match_index, missing)
+        lag = notes.of(replica, peer.match_index, partial(engine.context.catchup.missing, gid, peer.peer))
         out.gauge("jetcluster_replica_lag_entries", "Log entries a replica lacks, says its leader", lag.entries, labels)
         out.gauge("jetcluster_replica_lag_messages", "Messages a replica lacks, about", lag.messages, labels)
         out.gauge(
@@ -134,7 +138,7 @@ def _peers(out: Exposition, engine: Any, replica: Any, notes: LagNotes, stream: 
         )
 
 
-def _links(out: Exposition, replica: Any, stream: tuple[tuple[str, str], ...]) -> None:
+def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str], ...]) -> None:
     found = replica.mirrors.links.info(seconds=True)
     for link in [found["mirror"]] if "mirror" in found else found.get("sources", ()):
         labels = (*stream, ("upstream", link["name"]))

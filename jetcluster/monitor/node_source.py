@@ -1,11 +1,11 @@
-"""`MonitorSource` of a running node."""
+"""`NodeSource`: the pages of a running node, for HTTP and for the system account."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from jetcluster.budget import LoopBudget, Steps
+from jetcluster.budget import Steps
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz, connz_steps
@@ -26,6 +26,9 @@ _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "su
 
 
 class NodeSource:
+    """One method per page, a JSON object with nats-server's field names. All raise QueryError. They run on the event
+    loop, so what can be long is made `in_steps`."""
+
     def __init__(self, node: NodeView) -> None:
         self._node = node
         self.cpu = CpuMeter()
@@ -67,6 +70,7 @@ class NodeSource:
         return healthz(self._node, query)
 
     def in_steps(self, page: str, query: Query) -> Steps[Json]:
+        """One of the pages above but `healthz`, by its name, in steps of about a millisecond."""
         steps = _IN_STEPS.get(page)
         if steps is not None:
             return (yield from steps(self._node, query))
@@ -74,10 +78,11 @@ class NodeSource:
         return answer(query)
 
     async def run(self, asker: str, steps: Steps[T]) -> T:
-        budget: LoopBudget = self._node.server.budget
-        return await budget.run(("monitor", asker), steps)
+        """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""
+        return await self._node.server.budget.run(("monitor", asker), steps)
 
     def count_request(self, path: str) -> None:
+        """For `http_req_stats` of /varz."""
         self._requests[path] = self._requests.get(path, 0) + 1
 
 
@@ -85,4 +90,4 @@ def source_of(node: NodeView) -> NodeSource:
     """The one of this node: HTTP and the system account show the same counters."""
     if node.monitor_source is None:
         node.monitor_source = NodeSource(node)
-    return cast(NodeSource, node.monitor_source)
+    return node.monitor_source

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
-from jetcluster.config.units import format_duration
+from jetcluster.model import durations
 from jetcluster.model.cluster_info import group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.jsz import log_bytes, node_name
 from jetcluster.monitor.source import Json, Query
 from jetcluster.monitor.view import NodeView, engine_of
 from jetcluster.raft.api import GroupStatus, Role
+from jetcluster.raft.group import Group
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.raft.api import PeerStatus, RaftGroup
+    from jetcluster.replica.stream_replica import StreamReplica
 
 META = "_meta_"
 
@@ -29,9 +35,9 @@ def raftz(node: NodeView, query: Query) -> Json:
     return {account: found} if found else {}
 
 
-def _groups(engine: Any, account: str, system: str) -> list[tuple[str, Any, Any]]:
+def _groups(engine: JetStream, account: str, system: str) -> list[tuple[str, RaftGroup, StreamReplica | None]]:
     """(name, Raft group, stream replica or None)."""
-    found: list[tuple[str, Any, Any]] = []
+    found: list[tuple[str, RaftGroup, StreamReplica | None]] = []
     if account == system and engine.meta.group is not None:
         found.append((META, engine.meta.group, None))
     for gid, replica in engine.replicas.items():
@@ -41,7 +47,7 @@ def _groups(engine: Any, account: str, system: str) -> list[tuple[str, Any, Any]
     return found
 
 
-def _group(engine: Any, group: Any, replica: Any, system: str) -> Json:
+def _group(engine: JetStream, group: RaftGroup, replica: StreamReplica | None, system: str) -> Json:
     status = group.status()
     size = len(group.peers)
     found: Json = {
@@ -56,7 +62,7 @@ def _group(engine: Any, group: Any, replica: Any, system: str) -> Json:
         found["catching_up"] = True
     if status.leader is not None:
         found["leader"] = status.leader
-    voted = getattr(getattr(group, "log", None), "voted_for", None)
+    voted = group.log.voted_for if isinstance(group, Group) else None
     since = replica.leader_since_ns if replica is not None else 0
     if since:
         found["leader_since"] = rfc3339(since)
@@ -95,10 +101,10 @@ def _queues(status: GroupStatus) -> Json:
     }
 
 
-def _peer(engine: Any, peer: Any) -> Json:
+def _peer(engine: JetStream, peer: PeerStatus) -> Json:
     found: Json = {"name": node_name(engine, peer.peer), "known": True}
     if peer.match_index:
         found["last_replicated_index"] = peer.match_index
     if peer.last_seen:
-        found["last_seen"] = format_duration(int(max(engine.context.clock.monotonic() - peer.last_seen, 0) * 1e9))
+        found["last_seen"] = durations.render(int(max(engine.context.clock.monotonic() - peer.last_seen, 0) * 1e9))
     return found

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json, Query, at_once, subs_detail
 from jetcluster.monitor.subsz import in_portions
 from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, uptime, wall_time
+from jetcluster.server.subscription import RemoteInterest
+
+if TYPE_CHECKING:
+    from jetcluster.mesh.core import PeerLink
+    from jetcluster.protocol.interest import RemotePeer
 
 
 def routez(node: NodeView, query: Query) -> Json:
@@ -19,13 +24,12 @@ def routez_steps(node: NodeView, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     listed, detailed = subs_detail(query)
     links = sorted(links_of(node), key=lambda link: int(link.stats.rid))
-    wanted: dict[Any, list[tuple[str, Any]]] = {link: [] for link in links}
+    wanted: dict[RemotePeer, list[tuple[str, RemoteInterest]]] = {link: [] for link in links}
     for router in node.server.accounts if links else ():
         for some in in_portions(router.index):
             for subscription in some:
-                of_link = wanted.get(getattr(subscription, "peer", None))
-                if of_link is not None:
-                    of_link.append((router.account, subscription))
+                if isinstance(subscription, RemoteInterest) and subscription.peer in wanted:
+                    wanted[subscription.peer].append((router.account, subscription))
             yield
     routes = []
     for link in links:
@@ -42,7 +46,7 @@ def routez_steps(node: NodeView, query: Query) -> Steps[Json]:
     }
 
 
-def _route(node: NodeView, link: Any, subscriptions: int) -> Json:
+def _route(node: NodeView, link: PeerLink, subscriptions: int) -> Json:
     stats, now = link.stats, node.clock.monotonic()
     found: Json = {
         "rid": stats.rid,
@@ -70,8 +74,8 @@ def _route(node: NodeView, link: Any, subscriptions: int) -> Json:
     return found
 
 
-def _listed(interests: list[tuple[str, Any]], rid: int, *, detailed: bool) -> Steps[Json]:
-    shown: list[Any] = []
+def _listed(interests: list[tuple[str, RemoteInterest]], rid: int, *, detailed: bool) -> Steps[Json]:
+    shown: list[Json | str] = []
     for start in range(0, len(interests), ROWS):
         some = interests[start : start + ROWS]
         if detailed:
@@ -82,7 +86,7 @@ def _listed(interests: list[tuple[str, Any]], rid: int, *, detailed: bool) -> St
     return {"subscriptions_list_detail" if detailed else "subscriptions_list": shown}
 
 
-def _detail(account: str, interest: Any, rid: int) -> Json:
+def _detail(account: str, interest: RemoteInterest, rid: int) -> Json:
     found: Json = {"subject": text(interest.subject)}
     sid = f"R {account} {found['subject']}"  # nats-server's name for it within a route
     if interest.queue:

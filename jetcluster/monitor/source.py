@@ -1,9 +1,9 @@
-"""What the HTTP side asks: one method per endpoint, each returning a JSON object with nats-server's field names."""
+"""What pages are asked and answer with: queries and their parameters, JSON, errors, the steps of a long one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from jetcluster.budget import Steps
 from jetcluster.records import dataclass
@@ -32,37 +32,6 @@ class Health:
 
     status: int
     body: Json
-
-
-class MonitorSource(Protocol):
-    """Raises QueryError. Called on the event loop, so an answer must be cheap: what can be long is made in steps."""
-
-    def varz(self, query: Query) -> Json: ...
-    def connz(self, query: Query) -> Json: ...
-    def routez(self, query: Query) -> Json: ...
-    def leafz(self, query: Query) -> Json: ...
-    def gatewayz(self, query: Query) -> Json: ...
-    def accountz(self, query: Query) -> Json: ...
-    def accstatz(self, query: Query) -> Json: ...
-    def raftz(self, query: Query) -> Json: ...
-    def subsz(self, query: Query) -> Json: ...
-    def jsz(self, query: Query) -> Json: ...
-    async def healthz(self, query: Query) -> Health:
-        """Some of it is asked of other nodes."""
-        ...
-
-    def in_steps(self, page: str, query: Query) -> Steps[Json]:
-        """One of the pages above but `healthz`, by its name. What can be long comes in steps of about a millisecond."""
-        ...
-
-    async def run(self, asker: str, steps: Steps[T]) -> T:
-        """Within the time of the loop that the node's jobs have (`budget.LoopBudget`). Raises BusyError, and what
-        `steps` raise."""
-        ...
-
-    def count_request(self, path: str) -> None:
-        """For `http_req_stats` of /varz."""
-        ...
 
 
 def at_once(steps: Steps[T]) -> T:

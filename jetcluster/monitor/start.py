@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from jetcluster.monitor.connections import Connections
+
 log = get_logger("monitor")
 
 BACKLOG = 128
@@ -49,8 +51,8 @@ class Monitor:
         self.scheme = "http" if tls is None else "https"
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
-        self.connections: Any = None
-        """`connections.Connections`, once aiohttp is there."""
+        self.connections: Connections | None = None
+        """Once aiohttp is there."""
         self.most_connections = MOST_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())

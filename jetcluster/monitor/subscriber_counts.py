@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import TimerHandle
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Bus, Origin, Subscription
+
+if TYPE_CHECKING:
+    from jetcluster.server.router import Router
 
 ASKED = b"$SYS.DEBUG.SUBSCRIBERS"
 OF_NODE = b"$SYS.REQ.ACCOUNT.NSUBS"
@@ -32,7 +35,7 @@ class SubscriberCounts:
         self._open: set[_Count] = set()
 
     @property
-    def _bus(self) -> Any:
+    def _bus(self) -> Router:
         return self._node.server.account(self._node.options.system_account_name)
 
     def start(self) -> None:
@@ -49,8 +52,7 @@ class SubscriberCounts:
             count.end()
 
     def count(self, account: str, subject: bytes, queue: bytes | None) -> int:
-        found: int = self._node.server.accounts.subscribers(account, subject, queue)
-        return found
+        return self._node.server.accounts.subscribers(account, subject, queue)
 
     def _asked(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         if not reply or len(self._open) >= MAX_OPEN:

@@ -8,24 +8,25 @@ from typing import Any
 from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json
 from jetcluster.monitor.view import text
+from jetcluster.server.subscription import ClientSubscription, LocalSubscription
 
 
-def detail(subscription: Any, *, account: str = "") -> Json:
-    """A `ClientSubscription`, or an `InternalSubscription`: that has no sid, no counts, and cid 0."""
+def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
+    """One of the server itself has no sid, no counts, and cid 0."""
     found: Json = {"account": account, "account_tag": account} if account else {}
     found["subject"] = text(subscription.subject)
     if subscription.queue:
         found["qgroup"] = text(subscription.queue)
-    owner = getattr(subscription, "owner", None)
-    found["sid"] = text(subscription.sid) if owner is not None else ""
-    found["msgs"] = subscription.delivered if owner is not None else 0
-    if owner is not None and subscription.max:
+    if not isinstance(subscription, ClientSubscription):
+        return found | {"sid": "", "msgs": 0, "cid": 0}
+    found |= {"sid": text(subscription.sid), "msgs": subscription.delivered}
+    if subscription.max:
         found["max"] = subscription.max
-    found["cid"] = owner.cid if owner is not None else 0
+    found["cid"] = subscription.owner.cid
     return found
 
 
-def lists(subscriptions: list[Any], *, detailed: bool) -> Steps[Json]:
+def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[Json]:
     """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
     shown: list[Any] = []
     for some in portions(subscriptions):
@@ -36,7 +37,7 @@ def lists(subscriptions: list[Any], *, detailed: bool) -> Steps[Json]:
     return {"subscriptions_list_detail" if detailed else "subscriptions_list": shown}
 
 
-def portions(subscriptions: list[Any]) -> Iterator[list[Any]]:
+def portions(subscriptions: list[ClientSubscription]) -> Iterator[list[ClientSubscription]]:
     """For a step each."""
     for start in range(0, len(subscriptions), ROWS):
         yield subscriptions[start : start + ROWS]

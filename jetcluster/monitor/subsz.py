@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
 from jetcluster.monitor import subscriptions
 from jetcluster.monitor.source import ROWS, Json, Query, QueryError, at_once, number, subs_detail
 from jetcluster.monitor.view import NodeView, links_of, now_text
 from jetcluster.protocol import subjects
+from jetcluster.server.subscription import RemoteInterest
+
+if TYPE_CHECKING:
+    from jetcluster.protocol.sublist import Sublist
+    from jetcluster.server.route import Route
+    from jetcluster.server.router import Router
+    from jetcluster.server.subscription import AnySubscription
 
 DEFAULT_LIMIT = 1024
 
@@ -37,7 +44,7 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     return found
 
 
-def index_statistics(node: NodeView, routers: list[Any]) -> Json:
+def index_statistics(node: NodeView, routers: list[Router]) -> Json:
     """Of the subject indexes of some accounts."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
@@ -57,13 +64,17 @@ def index_statistics(node: NodeView, routers: list[Any]) -> Json:
     }
 
 
-def _page(routers: list[Any], test: bytes, offset: int, limit: int, *, listed: bool) -> Steps[tuple[int, list[Json]]]:
+def _page(
+    routers: list[Router], test: bytes, offset: int, limit: int, *, listed: bool
+) -> Steps[tuple[int, list[Json]]]:
     """(total, page if `listed`) of the subscriptions of this node; what peers want is in /routez."""
     total, page = 0, []
     for router in routers:
         for some in in_portions(router.index):
             for subscription in some:
-                if hasattr(subscription, "peer") or (test and not subjects.matches(test, subscription.subject)):
+                if isinstance(subscription, RemoteInterest) or (
+                    test and not subjects.matches(test, subscription.subject)
+                ):
                     continue
                 if listed and offset <= total < offset + limit:
                     page.append(subscriptions.detail(subscription, account=router.account))
@@ -72,9 +83,9 @@ def _page(routers: list[Any], test: bytes, offset: int, limit: int, *, listed: b
     return total, page
 
 
-def in_portions(index: Any) -> Generator[list[Any], None, None]:
+def in_portions(index: Sublist[AnySubscription, Route]) -> Generator[list[AnySubscription], None, None]:
     """The subscriptions of a subject index, `ROWS` or a few more at a time; in between it may change."""
-    some: list[Any] = []
+    some: list[AnySubscription] = []
     for few in index.portions():
         if len(few) > ROWS:
             for start in range(0, len(few), ROWS):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import TimerHandle
 from jetcluster.logs import get_logger
@@ -19,6 +20,10 @@ from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
+
+if TYPE_CHECKING:
+    from jetcluster.server.login import ClientLogin
+    from jetcluster.server.router import Router
 
 log = get_logger("monitor")
 
@@ -46,7 +51,7 @@ class SystemEvents:
     def __init__(self, node: NodeView, block: ServerBlock) -> None:
         self._node = node
         self._block = block
-        self._bus: Any = node.server.account(node.options.system_account_name)
+        self._bus: Router = node.server.account(node.options.system_account_name)
         self._advisories = Advisories(node.clock, node.server.rng)
         self._prefix = f"$SYS.SERVER.{node.server.server_id}."
         self._timers: dict[str, TimerHandle] = {}
@@ -75,16 +80,16 @@ class SystemEvents:
         if self._bus.has_interest(subject):
             self._bus.publish(subject, dumps(self._block.make()))
 
-    def _arm(self, name: str, delay: float, callback: Any) -> None:
+    def _arm(self, name: str, delay: float, callback: Callable[[], None]) -> None:
         self._timers[name] = self._node.server.timers.call_later(delay, callback)
 
     # ---- connections
 
-    def connected(self, client: Any) -> None:
+    def connected(self, client: ClientLogin) -> None:
         self._about_client(f"$SYS.ACCOUNT.{client.account}.CONNECT", "client_connect", client, {})
         self._count_changed(client.account)
 
-    def disconnected(self, client: Any) -> None:
+    def disconnected(self, client: ClientLogin) -> None:
         reason = client.close_reason
         account = client.account or "$G"  # as nats-server: where it would have been without a name
         end = {
@@ -99,7 +104,7 @@ class SystemEvents:
         if client.account:
             self._count_changed(account)
 
-    def _about_client(self, subject: str, kind: str, client: Any, end: Json) -> None:
+    def _about_client(self, subject: str, kind: str, client: ClientLogin, end: Json) -> None:
         target = subject.encode()
         if not self._bus.has_interest(target):
             return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import BusyError
 from jetcluster.logs import get_logger
@@ -23,6 +23,11 @@ from jetcluster.monitor.system_options import decode, is_for, query
 from jetcluster.monitor.system_services import Actions, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
+from jetcluster.server.login import ClientLogin
+
+if TYPE_CHECKING:
+    from jetcluster.config.options import PermissionOptions
+    from jetcluster.server.login import ClientLogin
 
 log = get_logger("monitor")
 
@@ -177,7 +182,7 @@ class SystemRequests:
 
     # ---- commands
 
-    def _client(self, options: Json, unknown: str) -> Any:
+    def _client(self, options: Json, unknown: str) -> ClientLogin:
         cid = options.get("cid")
         client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
         if client is None:
@@ -205,21 +210,21 @@ def _no_profile(parameters: Query) -> Json:
 
 
 def _user_info(origin: Origin, now: float) -> Json:
-    account, session = origin.account, getattr(origin, "session", None)
-    found: Json = {"user": getattr(origin, "user", ""), "account": account, "account_name": account}
+    account, client = origin.account, origin if isinstance(origin, ClientLogin) else None
+    session = None if client is None else client.session
+    found: Json = {"user": "" if client is None else client.user, "account": account, "account_name": account}
     if session is not None:
         found["account_name"] = session.account_name or account
         if session.name:
             found["user_name"] = session.name
-    options = getattr(getattr(origin, "permissions", None), "options", None)
-    if options is not None:
-        found["permissions"] = _permissions(options)
+    if client is not None and client.permissions is not None:
+        found["permissions"] = _permissions(client.permissions.options)
     if session is not None and session.expires:
         found["expires"] = max(int(session.expires - now), 0) * 10**9
     return found
 
 
-def _permissions(options: Any) -> Json:
+def _permissions(options: PermissionOptions) -> Json:
     found: Json = {}
     for name in ("publish", "subscribe"):
         lists = getattr(options, name)

@@ -6,7 +6,7 @@ import os
 import resource
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
@@ -17,6 +17,9 @@ from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of, uptime
+
+if TYPE_CHECKING:
+    pass
 
 _PAGE = resource.getpagesize()
 
@@ -66,9 +69,9 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "ping_interval": int(options.ping_interval * 1e9),
         "ping_max": options.ping_max,
         "http_host": options.http_host or options.host,
-        "http_port": getattr(node.monitor, "port", options.http_port) if options.http_port else 0,
+        "http_port": (options.http_port if node.monitor is None else node.monitor.port) if options.http_port else 0,
         "http_base_path": options.http_base_path,
-        "https_port": getattr(node.monitor, "port", options.https_port) if options.https_port else 0,
+        "https_port": (options.https_port if node.monitor is None else node.monitor.port) if options.https_port else 0,
         "auth_timeout": options.auth_timeout,
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
@@ -162,7 +165,7 @@ def _cluster(node: NodeView) -> Json:
     found: Json = {
         "name": cluster.name,
         "addr": cluster.host,
-        "cluster_port": getattr(node.jetstream, "cluster_port", 0) or cluster.port,
+        "cluster_port": (0 if node.jetstream is None else node.jetstream.cluster_port) or cluster.port,
         "auth_timeout": cluster.authorization.timeout or 2.0,
         "urls": [_without_credentials(url) for url in cluster.routes],
         "tls_timeout": 2.0,
@@ -172,7 +175,7 @@ def _cluster(node: NodeView) -> Json:
 
 
 def _leaf(node: NodeView) -> Json:
-    options, leafnodes = node.options.leafnodes, getattr(node, "leafnodes", None)
+    options, leafnodes = node.options.leafnodes, node.leafnodes
     if leafnodes is None:
         return {}
     found: Json = {}
@@ -217,8 +220,7 @@ def _without_credentials(url: str) -> str:
 
 
 def _jetstream(node: NodeView) -> Json:
-    engine: Any = engine_of(node)
-    if engine is None:
+    if engine_of(node) is None:
         return {}
     found: Json = {"config": jetstream_config(node), "stats": jetstream_stats(node)}
     meta = meta_cluster(node)

@@ -1,56 +1,97 @@
-"""What the monitor reads of a running node, and small things all endpoints render alike.
-
-The monitor and the server are neighbours that do not import each other; the node passes itself in. The parts are `Any`
-here because their classes live next door; the attributes used are those of `server.server.Server`,
-`server.client.Client`, `mesh.core.MeshCore` and `cluster.jetstream.JetStream`.
-"""
+"""What the monitor reads of a running node, and small things all endpoints render alike."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock
 from jetcluster.config.options import Options
-from jetcluster.config.units import format_duration
+from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from jetcluster.api.dispatch import JetStreamApi
+    from jetcluster.auth.known_accounts import KnownAccounts
+    from jetcluster.auth.resolver import Resolver
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.mesh.core import MeshCore, PeerLink
+    from jetcluster.monitor.node_source import NodeSource
+    from jetcluster.monitor.start import Monitor
+    from jetcluster.raft.writer import DiskWaits
+    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.server.server import Server
+
+
+class CapacityView(Protocol):
+    """`node.capacity.Capacity`; bytes."""
+
+    @property
+    def max_memory(self) -> int: ...
+    @property
+    def max_storage(self) -> int: ...
+
+
+class JetStreamView(Protocol):
+    """`node.node_jetstream.NodeJetStream`, whose `mesh` is there on a node without JetStream too."""
+
+    mesh: MeshCore
+    jetstream: JetStream | None
+    cluster_port: int
+    store_dir: str
+    apis: dict[str, JetStreamApi]
+
+    @property
+    def capacity(self) -> CapacityView | None: ...
+    @property
+    def disk_waits(self) -> DiskWaits | None: ...
+
+
+class OperatorView(Protocol):
+    """`node.operator_mode.NodeOperator`."""
+
+    known: KnownAccounts
+    resolver: Resolver
+
+    def update(self, key: str, text: str) -> bool: ...
+    def remove(self, key: str) -> None: ...
 
 
 class NodeView(Protocol):
-    """`node.node.Node`."""
+    """`node.node.Node`, which stands above the monitor and passes itself in."""
 
     config_load_ns: int
     """When the configuration was last taken over; 0: at the start."""
-    monitor_source: Any
-    """`NodeSource`, once it is wanted (`node_source.source_of`)."""
+    monitor_source: NodeSource | None
+    """Once it is wanted (`node_source.source_of`)."""
+    options: Options
+    server: Server
+    leafnodes: LeafNodes | None
+    monitor: Monitor | None
 
-    @property
-    def options(self) -> Options: ...
     @property
     def clock(self) -> Clock: ...
     @property
-    def server(self) -> Any: ...
+    def jetstream(self) -> JetStreamView | None: ...
     @property
-    def jetstream(self) -> Any:
-        """`NodeJetStream` or None."""
-        ...
-
-    @property
-    def monitor(self) -> Any:
-        """`Monitor`, whose `port` is the bound one, or None."""
-        ...
+    def operator(self) -> OperatorView | None: ...
 
 
-def mesh_of(node: NodeView) -> Any:
-    """`MeshCore`, or None before the node has one."""
-    return getattr(node.jetstream, "mesh", None)
+def mesh_of(node: NodeView) -> MeshCore | None:
+    """None before the node has one."""
+    return None if node.jetstream is None else node.jetstream.mesh
 
 
-def engine_of(node: NodeView) -> Any:
-    """`cluster.jetstream.JetStream`, or None when JetStream is off or not up yet."""
-    return getattr(node.jetstream, "jetstream", None)
+def engine_of(node: NodeView) -> JetStream | None:
+    """None when JetStream is off or not up yet."""
+    return None if node.jetstream is None else node.jetstream.jetstream
 
 
-def links_of(node: NodeView) -> list[Any]:
+def apis_of(node: NodeView) -> dict[str, JetStreamApi]:
+    """By account, those where JetStream is on."""
+    return {} if node.jetstream is None else node.jetstream.apis
+
+
+def links_of(node: NodeView) -> list[PeerLink]:
     mesh = mesh_of(node)
     return [] if mesh is None else list(mesh.links.values())
 
@@ -77,7 +118,7 @@ def uptime(seconds: float) -> str:
 
 
 def rtt(seconds: float) -> str:
-    return format_duration(round(seconds * 1e6) * 1000)
+    return durations.render(round(seconds * 1e6) * 1000)
 
 
 def text(value: bytes) -> str:

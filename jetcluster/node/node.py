@@ -10,22 +10,27 @@ import asyncio
 import gc
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.node.node_jetstream import NodeJetStream, StorageError
+from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
-from jetcluster.node.server_options import server_options
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.node.system_account import SystemAccount
 from jetcluster.node.warm_up import import_pydantic, warm_up
+from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
 from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
+    from jetcluster.monitor.node_source import NodeSource
+    from jetcluster.monitor.start import Monitor
     from jetcluster.node.operator_mode import NodeOperator
+    from jetcluster.server.leafnodes import LeafNodes
 
 GC_THRESHOLDS = (25_000, 8, 250)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
@@ -67,10 +72,10 @@ class Node:
         self.operator: NodeOperator | None = None
         """None when the configuration has no operator."""
         self.jetstream: NodeJetStream | None = None
-        self.leafnodes: Any = None
-        """`server.leafnodes.LeafNodes`, None when none are configured."""
-        self.monitor: Any = None
-        self.monitor_source: Any = None
+        self.leafnodes: LeafNodes | None = None
+        """None when none are configured."""
+        self.monitor: Monitor | None = None
+        self.monitor_source: NodeSource | None = None
         self.config_load_ns = 0
         self.system: SystemAccount | None = None
         self.exit_code = 0
@@ -97,7 +102,9 @@ class Node:
             self.operator.start()
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
-        self.server = Server(server_options(options), authenticator, self.clock, self.rng, loop)
+        self.server = Server(
+            replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls)
+        )  # a copy: a reload changes this object in place, and the server compares
         self.server.crowd.watch = self.platform.descriptors()
         if self.operator is not None:
             self.server.look_up = self.operator.look_up
@@ -180,7 +187,7 @@ class Node:
             self.system.events.lame_duck()
         if self.jetstream is not None:
             await self.jetstream.step_aside()
-        await self.server.enter_lame_duck()
+        await enter_lame_duck(self.server)
         await self.stop()
 
     def storage_failed(self, error: BaseException) -> None:
@@ -222,18 +229,18 @@ class Node:
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
-            from jetcluster.node.websocket import ws_port_of
+            from jetcluster.server.ws_port import WsPort
 
-            port = self.server.ws_port = ws_port_of(self)
+            port = self.server.ws_port = WsPort(self.server, tls_context(self.options.websocket.tls))
             await port.start()
             if self.jetstream is not None:
                 self.jetstream.ws_listener_is_up(port)
 
     async def _start_leafnodes(self) -> None:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
-            from jetcluster.node.leafnodes import leafnodes_of
+            from jetcluster.server.leafnodes import LeafNodes
 
-            self.leafnodes = leafnodes_of(self)
+            self.leafnodes = LeafNodes(self.server)
             await self.leafnodes.start()
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)

@@ -22,7 +22,6 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import FULL, MEMORY, URL
 from jetcluster.config.options import AccountOptions, Options
-from jetcluster.node.server_options import account_limits
 
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle
@@ -248,12 +247,8 @@ class NodeOperator:
         self._apply(key, shares=shares, jetstream=jetstream)
 
     def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
+        """Limits of connections need nothing done: the server reads the same accounts."""
         node = self._node
-        options = (node.options.accounts or {}).get(key)
-        if options is None:
-            node.server.options.account_limits.pop(key, None)
-        else:
-            node.server.options.account_limits[key] = account_limits(options)
         if shares:
             node.share()
         if node.jetstream is not None:

@@ -11,7 +11,7 @@ from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
 from jetcluster.config.runtime_files import write_pid_file
-from jetcluster.node.server_options import server_options
+from jetcluster.node.part_options import tls_context
 
 if TYPE_CHECKING:
     from jetcluster.node.node import Node
@@ -65,7 +65,7 @@ def _take(node: Node) -> tuple[list[str], Options]:
     if node.jetstream is not None:
         node.jetstream.check_tags(new.server_tags)
     left_ports_dir = options.ports_file_dir if "ports_file_dir" in changed else ""
-    for_clients = server_options(new)
+    tls = tls_context(new.tls)
     # The two that may fail on something outside the file come first.
     try:
         if "pid_file" in changed and new.pid_file:
@@ -78,10 +78,9 @@ def _take(node: Node) -> tuple[list[str], Options]:
         node.monitor.renew_certificate(new.tls)
     if node.leafnodes is not None:
         node.leafnodes.renew_certificates()
-    if node.server.ws_port is not None:
-        from jetcluster.node import websocket
-
-        websocket.renew_tls(node.server.ws_port, new)
+    ws_port, ws_tls = node.server.ws_port, new.websocket.tls
+    if ws_port is not None and ws_tls is not None and (context := tls_context(ws_tls)) is not None:
+        ws_port.renew(context, ws_tls.timeout)
     if node.jetstream is not None:
         node.jetstream.renew_tls(new.cluster)
     # In place: the rooms of the node hold this object.
@@ -92,11 +91,9 @@ def _take(node: Node) -> tuple[list[str], Options]:
         node.operator.take_over(known)
         authenticator: Authenticator = node.operator.authenticator(options)
     else:
-        authenticator = Authenticator(new, previous if isinstance(previous, Authenticator) else None)
-    if node.server.ws_port is not None:
-        websocket.reconfigure(node.server.ws_port, options, authenticator)
+        authenticator = Authenticator(new, previous)
     node.share()
-    node.server.reconfigure(for_clients, authenticator)
+    node.server.reconfigure(new, authenticator, tls)
     if node.jetstream is not None:
         node.jetstream.reconfigure(changed)
     if "leafnodes" in changed:

@@ -1,30 +1,27 @@
-"""`jetcluster pipeline verify`: histories of the chaos suite against what is stored, judged by Spark.
+"""`jetcluster pipeline verify`: histories of the chaos suite against what is stored, each judged by a task of Spark.
 
-A history (chaos/history.py) says what clients were told; what is stored is in it too, or is read from the cluster or
-from an archive. The rules are those of `chaos/checkers`, in `rules/`. A broken promise is exit code 1.
+A history (checkers/event.py) says what clients were told; what is stored is in it too, or is read from the cluster or
+from an archive. A broken promise is exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.pipeline.arguments import add_server, source_options
 from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError
+from jetcluster.pipeline.verify_task import BROKEN, FIGURES, FINDING, judge
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SHOWN: Final = 20
 """Findings that the result names; all of them are in `--out`."""
-SMALL: Final = 64 << 20
-"""Bytes of histories below which planning anew after each step costs more than it saves."""
-PARTITION: Final = 4 << 20
-"""Bytes of histories that are worth a task of their own in each of the hundred steps."""
-_SETTINGS: Final = ("spark.sql.adaptive.enabled", "spark.sql.shuffle.partitions")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,39 +63,41 @@ def histories(path: Path) -> list[Path]:
 def run(session: SparkSession, args: argparse.Namespace) -> Result:
     """Raises UsageError for lines that are no events."""
     files = histories(args.history)
-    size = sum(file.stat().st_size for file in files)
-    before = {name: str(session.conf.get(name)) for name in _SETTINGS}
-    partitions = min(max(size // PARTITION, 1), int(before["spark.sql.shuffle.partitions"]))
-    session.conf.set("spark.sql.shuffle.partitions", str(partitions))
-    if size < SMALL:
-        session.conf.set("spark.sql.adaptive.enabled", "false")
-    try:
-        return _judge(session, args, files, partitions)
-    finally:
-        for name, value in before.items():
-            session.conf.set(name, value)
-
-
-def _judge(session: SparkSession, args: argparse.Namespace, files: Sequence[Path], partitions: int) -> Result:
-    from jetcluster.pipeline.rules import history, judge, profile
-
-    try:
-        operations = history.load(session, files, partitions)
-    except history.BrokenHistory as error:
-        raise UsageError(str(error)) from None
+    events, copy = lines_of(session, files), None
     if args.server or args.archive:
-        operations = with_stored(operations, *stored(session, args))
-    known = profile.profile_of(operations).localCheckpoint()
-    rows = known.collect()
-    found = judge.findings(operations, known, rows).persist()
-    counts = Counter(
-        {(row.history, row.kind): row["count"] for row in found.groupBy("history", "kind").count().collect()}
-    )
+        rows, workload, name = stored(session, args)
+        copy = (workload, name)
+        events = events.unionByName(lines_of_copy(rows, files[0].stem, workload, name))
+    judged = events.repartition(len(files), "history").mapInArrow(judge(copy), FINDING).persist()
+    try:
+        return _result(judged, args.out, files)
+    finally:
+        judged.unpersist()
+
+
+def _result(judged: DataFrame, out: str | None, files: Sequence[Path]) -> Result:
+    figures = {}
+    for row in judged.where(f"kind IN ('{FIGURES}', '{BROKEN}')").collect():
+        if row.kind == BROKEN:
+            raise UsageError(f"{row.history}: no event: {row.text}")
+        figures[row.history] = json.loads(row.text)
+    if not figures:
+        raise UsageError(f"no events in {', '.join(map(str, files))}")
+    found = judged.where(f"kind <> '{FIGURES}'")
+    counts = {(row.history, row.kind): row["count"] for row in found.groupBy("history", "kind").count().collect()}
     first = found.orderBy("history", "t", "kind", "seq").limit(SHOWN).collect()
-    if args.out:
-        found.write.mode("append").parquet(args.out)
-    found.unpersist()
-    return verdict(rows, profile.figures(operations), counts, [row.asDict() for row in first], args.out)
+    if out:
+        found.write.mode("append").parquet(out)
+    return verdict(figures, counts, [row.asDict() for row in first], out)
+
+
+def lines_of(session: SparkSession, files: Sequence[Path]) -> DataFrame:
+    """(history, value): each file is one history, named by its stem."""
+    from pyspark.sql import functions as F
+
+    name = F.url_decode(F.replace(F.col("_metadata.file_name"), F.lit("+"), F.lit("%2B")))
+    rows = session.read.text([str(file) for file in files])
+    return rows.select(F.regexp_replace(name, r"\.jsonl$", "").alias("history"), "value")
 
 
 def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, str, str]:
@@ -120,44 +119,42 @@ def stored(session: SparkSession, args: argparse.Namespace) -> tuple[DataFrame, 
     return rows, args.workload or manifests[0].stream.lower(), f"archive of {manifests[0].stream}"
 
 
-def with_stored(operations: DataFrame, rows: DataFrame, workload: str, name: str) -> DataFrame:
-    """`operations` of one history, with `rows` as the one copy that was read of this workload's stream."""
+def lines_of_copy(rows: DataFrame, history: str, workload: str, name: str) -> DataFrame:
+    """(history, value): `rows` as what was read of the workload's stream, and one line that says that it was read."""
     from pyspark.sql import functions as F
 
-    session = operations.sparkSession
-    (history,) = [row.history for row in operations.select("history").distinct().collect()]
     read = rows.select("seq", "subject", F.decode("data", "UTF-8").alias("msg_id"))
-    read = read.unionByName(session.createDataFrame([(0, "", "")], read.schema))
-    fixed: dict[str, Any] = {
-        "history": history, "workload": workload, "f": "stored", "type": "ok", "replica": name, "client": "",
-        "expect": -1, "count": 0, "t0": 0.0, "t1": 0.0,
-    }  # fmt: skip
-    copy = read.withColumns({key: F.lit(value) for key, value in fixed.items()} | {"op": F.col("seq")})
-    others = operations.where(~((F.col("workload") == workload) & (F.col("f") == "stored")))
-    return others.unionByName(copy.select(*others.columns)).localCheckpoint()
+    read = read.unionByName(rows.sparkSession.createDataFrame([(0, "", "")], read.schema))
+    fixed = {"type": "ok", "workload": workload, "f": "stored", "replica": name}
+    event = F.struct(
+        F.col("seq").alias("op"), *(F.lit(value).alias(key) for key, value in fixed.items()),
+        F.lit(0.0).alias("t0"), F.lit(0.0).alias("t1"), *read.columns,
+    )  # fmt: skip
+    return read.select(F.lit(history).alias("history"), F.to_json(event).alias("value"))
 
 
 def verdict(
-    profile: Sequence[Row], figures: dict[str, int], counts: Counter[tuple[str, str]], first: list[dict[str, Any]],
+    figures: Mapping[str, dict[str, Any]], counts: Mapping[tuple[str, str], int], first: list[dict[str, Any]],
     out: str | None,
 ) -> Result:  # fmt: skip
-    """`counts`: of findings, by history and kind."""
+    """`figures` by history; `counts`: of findings, by history and kind."""
     kinds: Counter[str] = Counter()
     broken: Counter[str] = Counter()
     for (history, kind), count in counts.items():
         kinds[kind] += count
         broken[history] += count
     checked: Counter[str] = Counter()
-    for row in profile:
-        checked[row.workload] += row.checked
+    for one in figures.values():
+        checked.update(one["checked"])
     fields: dict[str, Any] = {
-        "histories": len({row.history for row in profile}),
-        "checked": {name: count for name, count in sorted(checked.items()) if count},
-        **figures,
+        "histories": len(figures),
+        "checked": dict(sorted(checked.items())),
+        "acked": sum(one["acked"] for one in figures.values()),
+        "unknown": sum(one["unknown"] for one in figures.values()),
         "violations": sum(broken.values()),
         "kinds": dict(sorted(kinds.items())),
         "broken": dict(sorted(broken.items())),
-        "unread": sorted({f"{row.history}: {row.workload}" for row in profile if row.copies and not row.replicas}),
+        "unread": sorted(f"{history}: {workload}" for history, one in figures.items() for workload in one["unread"]),
         "first": first,
     }
     if out:

@@ -35,22 +35,6 @@ def err(text: str) -> bytes:
     return b"-ERR '" + text.encode("utf-8", "surrogateescape") + b"'\r\n"
 
 
-def msg(subject: bytes, sid: bytes, reply: bytes, payload: bytes) -> bytes:
-    """One whole MSG frame."""
-    if reply:
-        return b"MSG %b %b %b %d\r\n%b\r\n" % (subject, sid, reply, len(payload), payload)
-    return b"MSG %b %b %d\r\n%b\r\n" % (subject, sid, len(payload), payload)
-
-
-def hmsg(subject: bytes, sid: bytes, reply: bytes, headers: bytes, payload: bytes) -> bytes:
-    """One whole HMSG frame."""
-    size = len(headers)
-    total = size + len(payload)
-    if reply:
-        return b"HMSG %b %b %b %d %d\r\n%b%b\r\n" % (subject, sid, reply, size, total, headers, payload)
-    return b"HMSG %b %b %d %d\r\n%b%b\r\n" % (subject, sid, size, total, headers, payload)
-
-
 def no_responders(reply: bytes, sid: bytes, subject: bytes) -> bytes:
     """The frame a requester gets when nobody listens on `subject`: status 503, empty body."""
     size = 32 + len(subject)

@@ -83,7 +83,8 @@ NEVER = 1e18
 
 
 class Peer(Node):  # type: ignore[misc]
-    """A pysyncobj node with a hash that does not depend on PYTHONHASHSEED: the base iterates sets of nodes."""
+    """A pysyncobj node with a hash that does not depend on PYTHONHASHSEED: the base iterates sets of nodes. They are
+    filled in order, as nodes whose hashes collide are found in the order in which they came."""
 
     def __init__(self, peer: str) -> None:
         super().__init__(peer)
@@ -211,7 +212,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             logCompactionMinTime=sys.maxsize,
             useFork=False,
         )
-        super().__init__(Peer(me), [self._peer(p) for p in self._voters], conf, transport=_Wire(outbox))
+        super().__init__(Peer(me), [self._peer(p) for p in sorted(self._voters)], conf, transport=_Wire(outbox))
         self._poller = _NoPoller()
         self._SyncObj__needLoadDumpFile = False
         self._SyncObj__onReadyCalled = True
@@ -261,7 +262,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._voters = frozenset(others)
         for peer in self.matches.keys() - self._voters:
             del self.matches[peer]
-        nodes = {self._peer(p) for p in self._voters}
+        nodes = {self._peer(p) for p in sorted(self._voters)}
         current = self._SyncObj__otherNodes
         now = self._clock.monotonic()
         for node in nodes - current:

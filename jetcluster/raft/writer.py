@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jetcluster.clock import Clock, SystemClock, Timers
+from jetcluster.clock import Clock, SystemClock
 
 Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]
@@ -88,34 +88,3 @@ class ThreadWriter:
         """Waits for what was submitted."""
         self._jobs.put(None)
         self._thread.join()
-
-
-class InlineWriter:
-    """Test twin: does the job at once, reports in the next turn. From `hold` to `release` the disk does nothing."""
-
-    def __init__(self, timers: Timers) -> None:
-        self._timers = timers
-        self._held: list[tuple[Job, Done]] | None = None
-
-    def hold(self) -> None:
-        self._held = []
-
-    def release(self) -> None:
-        """What was held is done now."""
-        held, self._held = self._held or [], None
-        for job, done in held:
-            self.submit(job, done)
-
-    def submit(self, job: Job, done: Done) -> None:
-        if self._held is not None:
-            self._held.append((job, done))
-            return
-        error: BaseException | None = None
-        try:
-            job()
-        except Exception as e:  # noqa: BLE001 - as ThreadWriter
-            error = e
-        self._timers.call_soon(done, error)
-
-    def close(self) -> None:
-        pass

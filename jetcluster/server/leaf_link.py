@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.auth.authenticator import AuthError, AuthResult
 from jetcluster.auth.remote_login import LoginError
 from jetcluster.budget import BusyError, Steps
 from jetcluster.config.lexer import ConfigError
@@ -33,7 +34,6 @@ from jetcluster.server.leaf_told import Told
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
 from jetcluster.server.login import text_of
-from jetcluster.server.options import AuthResult
 from jetcluster.server.removals import RETRY, exhaust
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
@@ -41,7 +41,7 @@ from jetcluster.server.slow_logins import PATIENCE
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.secrets import SlowPart
-    from jetcluster.server.leafnodes import Identify, LeafNodes
+    from jetcluster.server.leafnodes import LeafNodes
 
 log = logging.getLogger("jetcluster.server")
 
@@ -319,23 +319,25 @@ class LeafLink(LeafInput):
         self._join()
 
     def _expect_end(self, identity: AuthResult) -> None:
-        session = getattr(identity, "session", None)
+        session = identity.session
         self._disarm("expiry")
         if session is not None and session.expires:
             left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
             self._arm("expiry", left, self.close, "Authentication Expired", "User Authentication Expired")
 
-    def recheck(self, identify: Identify) -> None:
+    def recheck(self) -> None:
         """Is the other end still who it was? With other permissions it has to connect anew."""
         try:
-            identity = identify(self._login, self.nonce, self.ip, self._certificate)
+            identity = self.leafnodes.identify(self._login, self.nonce, self.ip, self._certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
-            text = str(getattr(error, "live_text", "Authorization Violation"))
+            refusal = error if isinstance(error, AuthError) else AuthError()
             log.info("leafnode cid %d refused: %s", self.cid, error)
-            self.close(str(getattr(error, "live_reason", "Authentication Failure")), text or None)
+            self.close(refusal.live_reason, refusal.live_text or None)
             return
         assert self._identity is not None
-        before, now = (getattr(one.permissions, "options", None) for one in (self._identity, identity))
+        before, now = (
+            None if one.permissions is None else one.permissions.options for one in (self._identity, identity)
+        )
         if identity.account != self.account or before != now:
             self.close("Credentials Revoked")
             return

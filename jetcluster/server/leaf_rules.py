@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.protocol import subjects
-from jetcluster.server.options import Permissions
 from jetcluster.server.permissions import first_foreign, without_domain
 
 NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
@@ -43,7 +43,7 @@ class LeafRules:
         remote_domain: str,
         deny_imports: Sequence[str] = (),
         deny_exports: Sequence[str] = (),
-        permissions: Permissions | None = None,
+        permissions: UserPermissions | None = None,
     ) -> None:
         """`deny_imports` of what comes in, `deny_exports` of what goes out. `permissions` are those of the user that
         the other end has logged in as."""
@@ -83,9 +83,9 @@ class LeafRules:
 
     def _is_denied_bucket(self, subject: bytes) -> bool:
         """`$OBJ.<bucket>` is ours alone: who may not ask there may not do so by the domain's name."""
+        assert self._permissions is not None
         plain = without_domain(subject, self._domain)
-        denies = getattr(self._permissions, "denies_publish", None)
-        return plain.startswith(_OBJECTS) and denies is not None and denies(plain)
+        return plain.startswith(_OBJECTS) and self._permissions.denies_publish(plain)
 
     def may_be_shown(self, subject: bytes) -> bool:
         """May a delivery carry this subject behind its ack subject? Streams store it as theirs."""
@@ -113,9 +113,8 @@ class LeafRules:
         answer = self._cache_out.get(subject)
         if answer is None:
             answer = not _denied(subject, self._outgoing)
-            can_deliver = getattr(self._permissions, "can_deliver", None)
-            if answer and can_deliver is not None:
-                answer = can_deliver(subject, None)
+            if answer and self._permissions is not None and self._permissions.can_deliver is not None:
+                answer = self._permissions.can_deliver(subject, None)
             _remember(self._cache_out, subject, answer)
         return answer
 

@@ -6,10 +6,12 @@ import asyncio
 import base64
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jetcluster import API_LEVEL, REPORTED_VERSION
+from jetcluster.auth.authenticator import AuthResult
 from jetcluster.auth.remote_login import signed_login
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
@@ -19,7 +21,6 @@ from jetcluster.server.identity import new_nonce
 from jetcluster.server.leaf_link import LeafLink
 from jetcluster.server.leaf_url import host_of, place, wants_tls
 from jetcluster.server.listener import ListenError, bound_address, host_port, own_address
-from jetcluster.server.options import AuthResult, OpenIdentity
 from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
@@ -42,33 +43,19 @@ LOG_EVERY = 60.0
 MAX_TOLD = 256
 _PROTOCOL = 3
 
-Identify = Callable[[dict[str, Any], bytes, str, "PeerCertificate | None"], AuthResult]
-"""(CONNECT, nonce, address, certificate) -> who that is, by the rules for clients. Raises to refuse."""
-
 
 class LeafNodes:
-    """`has_jetstream` tells whether an account has JetStream here."""
+    """The links of one server, by its `options.leafnodes`."""
 
-    def __init__(
-        self,
-        server: Server,
-        options: LeafOptions,
-        identify: Identify,
-        has_jetstream: Callable[[str], bool],
-        max_leafnodes: Callable[[str], int],
-        system_account: str,
-    ) -> None:
+    def __init__(self, server: Server) -> None:
         self.server = server
-        self.options = options
-        self.has_jetstream = has_jetstream
-        self.system_account = system_account
+        options = self.options = server.options.leafnodes
+        self.system_account = server.options.system_account_name
         self.host = options.host
         self.port = 0
         """Bound port for leaves; 0: none."""
         self.links: list[LeafLink] = []
         """Those that take part in their accounts."""
-        self._identify = identify
-        self._max_leafnodes = max_leafnodes
         self._passwords = PasswordChecker()
         self._listener: asyncio.Server | TlsListener | None = None
         self._marks: dict[str, bytes] = {}
@@ -265,22 +252,21 @@ class LeafNodes:
     def recheck(self, account: str) -> None:
         """The account is not what it was: may its leaves stay? The newest go where there are too many."""
         found = [link for link in self.links if link.account == account and not link.solicited]
-        limit = self._max_leafnodes(account)
+        limit = self.server.limits_of(account).max_leafnodes
         for link in found[limit:] if limit >= 0 else ():
             link.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
         for link in found:
             if not link.close_reason and not self.options.users:
-                link.recheck(self._identify)
+                link.recheck()
 
     def has_room(self, account: str) -> bool:
-        limit = self._max_leafnodes(account)
+        limit = self.server.limits_of(account).max_leafnodes
         return limit < 0 or sum(link.account == account and not link.solicited for link in self.links) < limit
 
     def slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         """The part of `log_in` that computes for longer than an event loop can wait: see `auth.secrets`."""
         if not self.options.users:
-            ask = getattr(self.server.authenticator, "slow_part", None)
-            return None if ask is None else ask(connect)
+            return self.server.authenticator.slow_part(connect)
         found = next((user for user in self.options.users if user.user and user.user == connect.get("user")), None)
         return None if found is None else self._passwords.slow_part(found.password, str(connect.get("pass") or ""))
 
@@ -295,16 +281,31 @@ class LeafNodes:
         if self.options.users:
             for user in self.options.users:
                 if self._is(user, connect, nonce):
-                    return OpenIdentity(user.account, user.user or user.nkey)
+                    return AuthResult(user.account, user.user or user.nkey, None)
             return None
         try:
-            return self._identify(connect, nonce, address, certificate)
+            return self.identify(connect, nonce, address, certificate)
         except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
             work = self.server.look_up(error)
             if work is not None:
                 self.server.spawn(work)  # the leaf comes again
             log.info("leafnode refused: %s", error)
             return None
+
+    def identify(
+        self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None
+    ) -> AuthResult:
+        """By the rules for clients. Raises AuthError."""
+        tls = self.options.tls
+        return self.server.authenticator.check(
+            connect, nonce, address, "LEAFNODE",
+            certificate=certificate, by_certificate=tls is not None and tls.verify_and_map,
+        )  # fmt: skip
+
+    def has_jetstream(self, account: str) -> bool:
+        """True when the account has JetStream on this server."""
+        options = self.server.options
+        return options.jetstream.enabled and account != options.system_account_name and options.has_jetstream(account)
 
     def _named(self, certificate: PeerCertificate | None, password: str) -> AuthResult | None:
         from jetcluster.auth.certificates import user_of
@@ -313,7 +314,7 @@ class LeafNodes:
         name = user_of(certificate, users) if certificate is not None else None
         if name is None or not self._passwords.matches(users[name].password, password):
             return None
-        return OpenIdentity(users[name].account, name)
+        return AuthResult(users[name].account, name, None)
 
     def _is(self, user: LeafUserOptions, connect: dict[str, Any], nonce: bytes) -> bool:
         if user.nkey:
@@ -343,7 +344,7 @@ class LeafNodes:
     def connect_for(self, link: LeafLink, remote: LeafRemoteOptions, nonce: bytes) -> dict[str, Any]:
         """CONNECT of a connecting end. Raises LoginError."""
         server, options = self.server, self.server.options
-        connect: dict[str, Any] = {"version": options.version}
+        connect: dict[str, Any] = {"version": REPORTED_VERSION}
         connect |= signed_login(remote.credentials, remote.nkey, nonce)
         user, password, _, _ = place(link.url)
         if password:
@@ -359,7 +360,7 @@ class LeafNodes:
             connect["deny_pub"] = remote.deny_imports
         return connect | {
             "headers": not options.no_header_support,
-            "jetstream": options.jetstream,
+            "jetstream": options.jetstream.enabled,
             "remote_account": remote.account,
             "protocol": _PROTOCOL,
         }
@@ -370,7 +371,7 @@ class LeafNodes:
         info: dict[str, Any] = {
             "server_id": server.server_id,
             "server_name": server.name,
-            "version": options.version,
+            "version": REPORTED_VERSION,
             "proto": _PROTOCOL,
             "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
             "host": self.host,
@@ -378,7 +379,7 @@ class LeafNodes:
             "headers": not options.no_header_support,
             "auth_required": True,
             "max_payload": options.max_payload,
-            "jetstream": options.jetstream,
+            "jetstream": options.jetstream.enabled,
             "client_id": link.cid,
         }
         if self.options.tls is not None:
@@ -395,7 +396,7 @@ class LeafNodes:
             info["nonce"] = link.nonce.decode()
         own = [self.own_url] if self.own_url else []
         urls = [*own, *(url for url in self._neighbours if url not in own)]
-        return info | {"api_lvl": options.api_level, "info_on_connect": True, "leafnode_urls": urls}
+        return info | {"api_lvl": API_LEVEL, "info_on_connect": True, "leafnode_urls": urls}
 
     @property
     def cluster_name(self) -> str:

@@ -8,8 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from jetcluster.config.options import Options
 from jetcluster.net.open_port import address_of, open_port
-from jetcluster.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
@@ -22,7 +22,7 @@ class ListenError(Exception):
 
 
 async def listen(
-    options: ServerOptions, factory: Callable[[], asyncio.Protocol], secure: TlsListener | None = None
+    options: Options, factory: Callable[[], asyncio.Protocol], secure: TlsListener | None = None
 ) -> asyncio.Server | TlsListener:
     """Listens on options.host and port; -1 is any free port. `secure` takes the connections where there is TLS. Raises
     ListenError."""
@@ -60,7 +60,7 @@ def bound_address(server: asyncio.Server | TlsListener) -> tuple[str, int]:
     return address_of(tuple(server.sockets))
 
 
-def advertised(options: ServerOptions, port: int) -> str:
+def advertised(options: Options, port: int) -> str:
     """`host:port` under which clients may reach this server: what INFO.connect_urls says of it."""
     if options.client_advertise:
         host, _, given = options.client_advertise.rpartition(":")

@@ -8,20 +8,23 @@ from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.auth.authenticator import STANDARD, AuthError
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
-from jetcluster.server.options import Authenticator, AuthResult, Permissions, Session, by_certificate
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
+    from jetcluster.auth.authenticator import Authenticator, AuthResult, Session
     from jetcluster.auth.certificates import PeerCertificate
+    from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
+    from jetcluster.config.options import TlsOptions
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -38,6 +41,8 @@ class ClientLogin(Connection):
 
     client_type = "nats"
     """As monitoring calls it."""
+    connection_type = STANDARD
+    """As `allowed_connection_types` of a user calls it."""
 
     def __init__(self, server: Server, cid: int) -> None:
         super().__init__(server, cid)
@@ -109,7 +114,8 @@ class ClientLogin(Connection):
     @property
     def pins(self) -> frozenset[str]:
         """Public keys that may come by this listener; empty: any."""
-        return self.server.options.tls_pinned
+        tls = self.listener_tls
+        return frozenset(tls.pinned_certs) if tls is not None else frozenset()
 
     def _is_pinned(self) -> bool:
         """Closes the connection otherwise."""
@@ -131,6 +137,11 @@ class ClientLogin(Connection):
             self._arm("auth", self._auth_patience, self.close, "Authentication Timeout", "Authentication Timeout")
 
     @property
+    def listener_tls(self) -> TlsOptions | None:
+        """Of the port it has come by."""
+        return self.server.options.tls
+
+    @property
     def authenticator(self) -> Authenticator:
         return self.server.authenticator
 
@@ -147,13 +158,13 @@ class ClientLogin(Connection):
         return info
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
-        """Raises to refuse."""
-        server = self.server
-        if not server.options.tls_map:
-            return server.authenticator.check(connect, self.nonce, self.ip)
-        return by_certificate(server.authenticator).check(
-            connect, self.nonce, self.ip, certificate=self.certificate, by_certificate=True
-        )
+        """Raises AuthError, CertificateError."""
+        tls = self.listener_tls
+        mapped = tls is not None and tls.verify_and_map
+        return self.authenticator.check(
+            self._said(connect), self.nonce, self.ip, self.connection_type,
+            certificate=self.certificate if mapped else None, by_certificate=mapped,
+        )  # fmt: skip
 
     @property
     def certificate(self) -> PeerCertificate | None:
@@ -172,7 +183,7 @@ class ClientLogin(Connection):
             self.server.removals.of_client(self._router, self, dropped)
 
     @property
-    def permissions(self) -> Permissions | None:
+    def permissions(self) -> UserPermissions | None:
         """What the authenticator gave this user; None: everything."""
         return None if self._permissions is None else self._permissions.of_user
 
@@ -287,12 +298,11 @@ class ClientLogin(Connection):
                 self._asks = self._has_asked = True
                 self.server.spawn(self._wait_for(work))
                 return None
-            text = getattr(error, "live_text" if live else "text", None)
-            reason = getattr(error, "live_reason", "") if live else ""
+            refusal = error if isinstance(error, AuthError) else AuthError()
+            text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
             log.info("cid %d: authentication refused: %s", self.cid, error)
             self.user = self.user or str(connect.get("user") or connect.get("nkey") or "")  # for who asks later
-            shown = text if isinstance(text, str) else "Authorization Violation"
-            self.close(reason or "Authentication Failure", shown or None)
+            self.close(reason or "Authentication Failure", text or None)
             return None
 
     def _wait_for_check(self, slow: SlowPart, user: str) -> None:
@@ -307,8 +317,7 @@ class ClientLogin(Connection):
         self.server.spawn(self._wait_for(check()))
 
     def _slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
-        ask = getattr(self.authenticator, "slow_part", None)
-        return None if ask is None else ask(self._said(connect))
+        return self.authenticator.slow_part(self._said(connect))
 
     def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
         """CONNECT with what the connection has brought besides."""
@@ -321,7 +330,7 @@ class ClientLogin(Connection):
             self._continue()
 
     def _take_session(self, identity: AuthResult) -> None:
-        self.session = session = getattr(identity, "session", None)
+        self.session = session = identity.session
         self._disarm("expiry")
         if session is not None and session.expires:
             left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
@@ -334,7 +343,7 @@ class ClientLogin(Connection):
         if limit == 0 or 0 < limit < len(self.subscriptions):
             self.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
-    def _obey(self, permissions: Permissions | None) -> None:
+    def _obey(self, permissions: UserPermissions | None) -> None:
         clock, domain = self.server.clock, self.server.options.domain
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, clock, domain)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
@@ -344,7 +353,7 @@ class ClientLogin(Connection):
     def max_payload(self) -> int:
         """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
         of_user = -1 if self.session is None else self.session.max_payload
-        limits = (self.server.limits_of(self.account).payload, of_user)
+        limits = (self.server.limits_of(self.account).max_payload, of_user)
         return min([self.server.options.max_payload, *(limit for limit in limits if limit >= 0)])
 
     @property
@@ -353,7 +362,7 @@ class ClientLogin(Connection):
         of_user = -1 if self.session is None else self.session.max_subscriptions
         limits = (
             self.server.options.max_subscriptions or -1,
-            self.server.limits_of(self.account).subscriptions,
+            self.server.limits_of(self.account).max_subscriptions,
             of_user,
         )
         return min((limit for limit in limits if limit >= 0), default=-1)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import TypeVar
 
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.clock import Clock
 from jetcluster.protocol import headers as header_block
-from jetcluster.server.options import Permissions
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -23,9 +23,9 @@ _MAX_REPLIES = 65_536
 
 
 class ConnectionPermissions:
-    """`Permissions` of a user as one connection asks them."""
+    """`UserPermissions` as one connection asks them."""
 
-    def __init__(self, permissions: Permissions, clock: Clock, domain: str = "") -> None:
+    def __init__(self, permissions: UserPermissions, clock: Clock, domain: str = "") -> None:
         """`domain`: of this server's JetStream."""
         self.of_user = self._permissions = permissions
         self._domain = domain.encode()
@@ -33,8 +33,8 @@ class ConnectionPermissions:
         self._publish: dict[bytes, bool] = {}
         self._deliver: dict[bytes, bool] = {}
         self._deliver_to_queue: dict[tuple[bytes, bytes], bool] = {}
-        self._can_deliver: Callable[[bytes, bytes | None], bool] | None = getattr(permissions, "can_deliver", None)
-        self._responses: tuple[int, float] | None = getattr(permissions, "allow_responses", None)
+        self._can_deliver = permissions.can_deliver
+        self._responses = permissions.allow_responses
         self._replies: dict[bytes, tuple[int, float]] = {}
 
     @property
@@ -106,7 +106,7 @@ def without_domain(subject: bytes, domain: bytes) -> bytes:
     return rest if rest.startswith((b"$KV.", b"$OBJ.")) else b"$JS.API." + rest
 
 
-def first_foreign(permissions: Permissions, headers: bytes) -> tuple[str, bytes] | None:
+def first_foreign(permissions: UserPermissions, headers: bytes) -> tuple[str, bytes] | None:
     """A stream publishes a scheduled message to its target in the publisher's place, reads its source, and deletes the
     schedule that a message says it is the last one of: the first of these that is not the publisher's to use, with what
     it may not ("Publish to"), or None."""

@@ -9,8 +9,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.config.options import AccountLimitOptions, Options
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.records import dataclass
@@ -20,15 +22,16 @@ from jetcluster.server.connection import Connection
 from jetcluster.server.crowd import Crowd
 from jetcluster.server.governor import Governor
 from jetcluster.server.identity import new_nonce, new_server_id
-from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import advertised, bound_address, listen, take_over
 from jetcluster.server.login import ClientLogin
-from jetcluster.server.options import AccountLimits, Authenticator, ServerOptions
 from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import SlowLogins
 
 if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.auth.authenticator import Authenticator
     from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
@@ -38,7 +41,7 @@ log = logging.getLogger("jetcluster.server")
 
 _PROTOCOL_VERSION = 1
 _STOP_PATIENCE = 2.0
-_NO_LIMITS = AccountLimits()
+_NO_LIMITS = AccountLimitOptions()
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,9 +102,18 @@ class Server:
     """Serves clients on one port. `timers` is the event loop outside tests."""
 
     def __init__(
-        self, options: ServerOptions, authenticator: Authenticator, clock: Clock, rng: Rng, timers: Timers
+        self,
+        options: Options,
+        authenticator: Authenticator,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """`tls`: of the client port, made of `options.tls`. `options` are the server's own: the node's change in place
+        before `reconfigure` brings the new ones."""
         self.options = options
+        self.tls = tls
         self.tracer = self._new_tracer()
         """None: nothing is traced."""
         self.authenticator = authenticator
@@ -160,7 +172,7 @@ class Server:
         self.host, self.port = bound_address(self._listener)
 
     def _tls_port(self) -> TlsPort | None:
-        if self.options.tls is None:
+        if self.tls is None:
             return None
         from jetcluster.server.tls_port import TlsPort
 
@@ -193,10 +205,6 @@ class Server:
                     connection.transport.abort()
                 await asyncio.sleep(0)
 
-    async def enter_lame_duck(self) -> None:
-        """See `lame_duck.enter_lame_duck`."""
-        await enter_lame_duck(self)
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
@@ -205,14 +213,17 @@ class Server:
     def account(self, name: str) -> Router:
         return self.accounts[name]
 
-    def reconfigure(self, options: ServerOptions, authenticator: Authenticator) -> None:
+    def reconfigure(self, options: Options, authenticator: Authenticator, tls: ssl.SSLContext | None = None) -> None:
         """Takes over what a reload brings. Connections that may no longer be are closed, the newest first where there
         are too many; the others are told what changed. Host, port and max_pending cannot change."""
-        before, limits = self.info, self.options.account_limits
+        before, limits = self.info, _limits(self.options)
         new_pings = options.ping_interval != self.options.ping_interval
         self.options = options
+        self.tls = tls
         self.tracer = self._new_tracer()
         self.authenticator = authenticator
+        if self.ws_port is not None:
+            self.ws_port.reconfigure()
         secure = self._tls_port() if self._plain is not None else None
         if secure is not None and self._plain is not None:
             self._listener, self._plain = take_over(self._plain, secure), None
@@ -224,10 +235,11 @@ class Server:
             log.info("Closed %d connections to fall within max_connections", len(excess))
         for client in list(self.clients.values()):
             client.reconfigured(new_pings=new_pings)
-        for account, its in options.account_limits.items():
+        new_limits = _limits(options)
+        for account, its in new_limits.items():
             if its != limits.get(account):
                 self._shed(account)
-        if self.info != before or options.account_limits != limits:
+        if self.info != before or new_limits != limits:
             self._send_info()
 
     def recheck(self, account: str) -> None:
@@ -244,17 +256,18 @@ class Server:
         clients = self.clients.values()
         found = [client for client in clients if client.account == account and not client.close_reason]
         present = [client for client in found if client.cid not in self.departed]
-        limit = self.limits_of(account).connections
+        limit = self.limits_of(account).max_connections
         for client in present[limit:] if limit >= 0 else ():
             client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
         return found
 
-    def limits_of(self, account: str) -> AccountLimits:
-        return self.options.account_limits.get(account, _NO_LIMITS)
+    def limits_of(self, account: str) -> AccountLimitOptions:
+        found = (self.options.accounts or {}).get(account)
+        return _NO_LIMITS if found is None else found.limits
 
     def has_room(self, account: str) -> bool:
         """False when one more connection of the account would be one too many."""
-        limit, departed = self.limits_of(account).connections, self.departed
+        limit, departed = self.limits_of(account).max_connections, self.departed
         if limit < 0:
             return True
         return sum(client.account == account and cid not in departed for cid, client in self.clients.items()) < limit
@@ -395,7 +408,7 @@ class Server:
         info: dict[str, Any] = {
             "server_id": self.server_id,
             "server_name": self.name,
-            "version": options.version,
+            "version": REPORTED_VERSION,
             "proto": _PROTOCOL_VERSION,
             "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
             "host": options.host,
@@ -406,10 +419,10 @@ class Server:
             info["auth_required"] = True
         if options.tls is not None:
             info["tls_available" if options.allow_non_tls else "tls_required"] = True
-            if options.tls_verify:
+            if options.tls.verify:
                 info["tls_verify"] = True
         info["max_payload"] = options.max_payload
-        if options.jetstream:
+        if options.jetstream.enabled:
             info["jetstream"] = True
         if options.cluster_name:
             info["cluster"] = options.cluster_name
@@ -419,7 +432,7 @@ class Server:
             info["domain"] = options.domain
         if self.lame_duck:
             info["ldm"] = True
-        info["api_lvl"] = options.api_level
+        info["api_lvl"] = API_LEVEL
         return info
 
     def info_for(self, client: ClientLogin, *, first: bool) -> dict[str, Any]:
@@ -441,3 +454,7 @@ class Server:
             if client.account == self.options.system_account_name:
                 info["acc_is_sys"] = True
         return info
+
+
+def _limits(options: Options) -> dict[str, AccountLimitOptions]:
+    return {name: account.limits for name, account in (options.accounts or {}).items()}

@@ -300,9 +300,6 @@ class Replies(Passage):
 
     # ---- questions about a requester's reply subject, asked in this account
 
-    def response_of(self, subject: bytes) -> Response | None:
-        return self.pending.get(subject)
-
     def is_mine(self, subject: bytes) -> bool:
         return subject.startswith(self._prefix)
 

@@ -18,6 +18,7 @@ SMALL = 1024
 class Sink(Origin, Protocol):
     """A client connection as deliveries see it."""
 
+    cid: int
     out: list[bytes]
     """Pieces to write, joined once per loop turn."""
     pending: int

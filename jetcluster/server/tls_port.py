@@ -13,28 +13,27 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
+from jetcluster.config.options import TlsOptions
 from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client import Client
 
 if TYPE_CHECKING:
-    import ssl
-
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
 
 _THROTTLED = "Connection throttling is active. Please try again later."
 _FULL = "maximum connections exceeded"
+_NO_TLS = TlsOptions()
 _WINDOW = 1.0
 """Seconds over which `connection_rate_limit` counts."""
 
 
 class TlsPort(TlsListener):
     def __init__(self, server: Server) -> None:
-        context = server.options.tls
-        assert context is not None
-        super().__init__(context, server.options.tls_timeout, server.new_client, self._never)
+        assert server.tls is not None and server.options.tls is not None
+        super().__init__(server.tls, server.options.tls.timeout, server.new_client, self._never)
         self._server = server
         self._window_ends = 0.0
         self._begun = 0
@@ -62,26 +61,23 @@ class TlsPort(TlsListener):
         if server.is_full or not server.crowd.has_room_at(connection.fileno()):
             await self._dismiss(connection, writer.info(client.first_info()), _FULL)
             return
-        context = options.tls
-        first = context is not None and options.tls_handshake_first
-        if first and options.tls_fallback_delay:
-            first = await first_byte(connection, options.tls_fallback_delay) is not None
+        context, tls = server.tls, options.tls or _NO_TLS
+        first = context is not None and tls.handshake_first
+        if first and tls.fallback_delay:
+            first = await first_byte(connection, tls.fallback_delay) is not None
         if not first:
             await asyncio.get_running_loop().sock_sendall(connection, client.greeting())
         chooses = context is not None and not first and options.allow_non_tls
-        if chooses and await first_byte(connection, options.tls_timeout) != HELLO:
+        if chooses and await first_byte(connection, tls.timeout) != HELLO:
             context = None
         if context is None:  # also when a reload has just turned TLS off
             await self._stay_plain(connection, lambda: client)
             return
-        if self._is_throttled(options.tls_rate_limit):
+        if self._is_throttled(tls.connection_rate_limit):
             await self._dismiss(connection, b"", _THROTTLED)
             return
         client.tls_first = first
-        await self._secure(connection, context, client)
-
-    async def _secure(self, connection: socket.socket, context: ssl.SSLContext, client: Client) -> None:
-        self.timeout = self._server.options.tls_timeout
+        self.timeout = tls.timeout
         await self._shake_hands(connection, context, lambda: client)
 
     async def _dismiss(self, connection: socket.socket, before: bytes, text: str) -> None:

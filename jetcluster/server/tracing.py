@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from jetcluster.logs import TRACE
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.server.listener import host_port
 
 if TYPE_CHECKING:
+    from jetcluster.config.options import Options
     from jetcluster.server.connection import Connection
-    from jetcluster.server.options import ServerOptions
+    from jetcluster.server.login import ClientLogin
 
 log = logging.getLogger("jetcluster.server")
 
@@ -26,26 +27,12 @@ _BARE = {PING: "PING", PONG: "PONG"}
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
-class Traced(Protocol):
-    """A connection, as far as the trace shows it."""
-
-    trace_kind: str
-    cid: int
-    ip: str
-    port: int
-    name: str
-    lang: str
-    version: str
-    account: str
-    user: str
-
-
 class Tracer:
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: Options) -> None:
         self._headers_only = options.trace_headers
         self._most = options.max_traced_msg_len
 
-    def received(self, client: Traced, commands: Sequence[Command]) -> None:
+    def received(self, client: ClientLogin, commands: Sequence[Command]) -> None:
         head = head_of(client)
         for kind, a, b, c, d in commands:
             if kind == PUB:
@@ -113,9 +100,10 @@ def without_secrets(connect: bytes) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def head_of(connection: object) -> str:
-    """The head of lines about a connection: address, number, what the client calls itself, its user."""
-    client = cast(Traced, connection)
+def head_of(connection: Connection) -> str:
+    """The head of lines about a client: address, number, what it calls itself, its user. Only clients have a
+    `trace_kind`."""
+    client = cast("ClientLogin", connection)
     head = f"{host_port(client.ip, client.port)} - {client.trace_kind}:{client.cid}"
     if client.lang or client.version or client.name:
         head += f' - "v{_text(client.version)}:{_text(client.lang)}:{_text(client.name)}"'

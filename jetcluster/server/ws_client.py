@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.server.client import Client
-from jetcluster.server.options import Authenticator, AuthResult
 
 if TYPE_CHECKING:
+    from jetcluster.auth.authenticator import Authenticator
+    from jetcluster.config.options import TlsOptions
     from jetcluster.protocol.ws_handshake import Request
     from jetcluster.server.ws_port import WsPort
-
-CONNECTION_TYPE = "WEBSOCKET"
 
 
 class WsClient(Client):
@@ -19,6 +18,7 @@ class WsClient(Client):
 
     trace_kind = "wid"
     client_type = "websocket"
+    connection_type = "WEBSOCKET"
 
     def __init__(self, port: WsPort, cid: int, request: Request) -> None:
         super().__init__(port.server, cid)
@@ -50,9 +50,8 @@ class WsClient(Client):
         return self._port.options.authorization.timeout or super()._auth_patience
 
     @property
-    def pins(self) -> frozenset[str]:
-        tls = self._port.options.tls
-        return frozenset(tls.pinned_certs) if tls is not None else frozenset()
+    def listener_tls(self) -> TlsOptions | None:
+        return self._port.options.tls
 
     def told(self, info: dict[str, Any]) -> dict[str, Any]:
         """INFO as it is for this listener."""
@@ -68,11 +67,6 @@ class WsClient(Client):
         urls = self._port.connect_urls
         return info | {"connect_urls": urls} if urls else info
 
-    def _check(self, connect: dict[str, Any]) -> AuthResult:
-        """What CONNECT does not say, the cookies of the handshake do."""
-        tls = self._port.options.tls
-        mapped = self.certificate if tls is not None and tls.verify_and_map else None
-        return self._port.check(self._said(connect), self.nonce, self.ip, mapped)
-
     def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
+        """What CONNECT does not say, the cookies of the handshake do."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}

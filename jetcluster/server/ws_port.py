@@ -5,23 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.config.options import WebSocketOptions
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.writer import info as info_line
 from jetcluster.protocol.ws_handshake import Request, Rules, places_of
 from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port, own_address
-from jetcluster.server.options import Authenticator, AuthResult
 from jetcluster.server.ws_client import WsClient
 from jetcluster.server.ws_transport import WebSocket
 
 if TYPE_CHECKING:
     import ssl
 
-    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -29,27 +28,15 @@ log = logging.getLogger("jetcluster.server")
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds, unless `handshake_timeout` says otherwise."""
 
-Check = Callable[[dict[str, Any], bytes, str, "PeerCertificate | None"], AuthResult]
-"""(CONNECT, nonce, address, certificate if that says who it is) -> who that is, as a client of the WEBSOCKET type.
-Raises to refuse."""
-
 
 class WsPort:
-    """`authenticator` and `check` are told by the node, at the start and on each reload."""
+    """Configured by the `websocket` block of the server's options; `tls` is made of the `tls` there."""
 
-    def __init__(
-        self,
-        server: Server,
-        options: WebSocketOptions,
-        tls: ssl.SSLContext | None,
-        authenticator: Authenticator,
-        check: Check,
-    ) -> None:
+    def __init__(self, server: Server, tls: ssl.SSLContext | None = None) -> None:
         self.server = server
-        self.options = options
+        options = self.options = server.options.websocket
         self.tls = tls
-        self.authenticator = authenticator
-        self.check = check
+        self.authenticator = self._authenticator()
         self.host = options.host
         self.port = 0
         self._rules = Rules()
@@ -104,11 +91,24 @@ class WsPort:
         if isinstance(self._listener, TlsListener):
             self._listener.context, self._listener.timeout = context, timeout
 
-    def reconfigure(self, options: WebSocketOptions, authenticator: Authenticator, check: Check) -> None:
-        """After a reload: host, port and TLS on or off are the same. Before `Server.reconfigure`, which asks clients
-        anew who they are."""
-        self.options, self.authenticator, self.check = options, authenticator, check
+    def reconfigure(self) -> None:
+        """After a reload, before the server asks its clients anew who they are: host, port and TLS on or off are the
+        same."""
+        self.options = self.server.options.websocket
+        self.authenticator = self._authenticator()
         self._set_rules()
+
+    def _authenticator(self) -> Authenticator:
+        """The server's own, unless the block has another way to let clients in."""
+        options, of_server, own = self.server.options, self.server.authenticator, self.options
+        if not own.overrides_login or options.operator.is_on:
+            return of_server
+        changed: dict[str, Any] = {}
+        if own.authorization.user or own.authorization.token:
+            changed["authorization"] = own.authorization
+        if own.no_auth_user:
+            changed["no_auth_user"] = own.no_auth_user
+        return Authenticator(replace(options, **changed), of_server)
 
     # ---- connections
 

@@ -92,8 +92,10 @@ def _secret(variable: str, path: str) -> str:
 def _read(path: str) -> str:
     try:
         return Path(path).read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CredentialsError(f"{path}: {error}") from error
+    except OSError as error:
+        raise CredentialsError(f"credentials file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise CredentialsError(f"credentials file {path} is no text") from error
 
 
 def _block(text: str, title: str, path: str) -> str:

@@ -62,15 +62,6 @@ def answering_stream(head: bytes) -> str:
     return head[at : head.index(b"\r\n", at)].decode()
 
 
-def stored_block(head: bytes) -> bytes:
-    """The header block as it was published, b"" for none. Raises FrameError."""
-    cut = head.rfind(OWN_FIELDS)
-    if cut < 0:
-        raise FrameError(f"no Nats-Stream in {head[:200]!r}")
-    cut += 2
-    return b"" if cut == len(PLAIN) else head[:cut] + b"\r\n"
-
-
 def position(heads: list[bytes], seq: int) -> int:
     """How many of `heads`, which are in order, are below `seq`."""
     low, high = 0, len(heads)

@@ -11,12 +11,12 @@ from binascii import b2a_base64
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
-from jetcluster.stream import times
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import find_one, level_is_met
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.ports import ReadStore
 
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
@@ -39,7 +39,7 @@ def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetR
     return request
 
 
-def answer(store: ReadStore, request: GetRequest) -> bytes:
+def answer(store: BlockStore, request: GetRequest) -> bytes:
     """The JSON response. Raises ApiError (10037 when there is no such message) and DamagedError."""
     message = find_one(store, request)
     if message is None:
@@ -56,7 +56,7 @@ def message_object(message: Msg, *, no_headers: bool = False) -> dict[str, Any]:
         found["hdrs"] = _base64(message.headers)
     if message.payload:
         found["data"] = _base64(message.payload)
-    found["time"] = times.render(message.ts).decode()
+    found["time"] = times.rfc3339(message.ts)
     if message.headers and not no_headers:
         found["headers"] = _fields(message.headers)
     return found

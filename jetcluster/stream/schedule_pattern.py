@@ -10,10 +10,9 @@ from __future__ import annotations
 from datetime import UTC, tzinfo
 from typing import Final, NamedTuple
 
-from jetcluster.model.times import parse_rfc3339
-from jetcluster.stream import durations
+from jetcluster.model import durations
+from jetcluster.model.times import SECOND, parse_rfc3339
 from jetcluster.stream.cron import Cron, CronError
-from jetcluster.stream.durations import SECOND
 
 
 class Pattern(NamedTuple):

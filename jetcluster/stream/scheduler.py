@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Final
 
-from jetcluster.stream import commands, schedules, times
+from jetcluster.model import times
+from jetcluster.model.times import SECOND
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream import commands, schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import CronError
-from jetcluster.stream.durations import SECOND
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern
 from jetcluster.stream.schedules import Schedules
 
@@ -42,7 +43,7 @@ def system_zone(name: str) -> tzinfo:
 class Scheduler:
     __slots__ = ("_find_zone", "_schedules", "_store", "unknown_zones")
 
-    def __init__(self, store: MachineStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
+    def __init__(self, store: BlockStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
         self._store = store
         self._schedules = due
         self._find_zone = find_zone
@@ -100,6 +101,6 @@ def _text(ts: int, zone: tzinfo) -> bytes:
     offset = (_EPOCH + timedelta(seconds=ts // SECOND)).astimezone(zone).utcoffset()
     minutes = int(offset.total_seconds()) // 60 if offset is not None else 0
     if not minutes:
-        return times.render(ts)
+        return times.rfc3339_bytes(ts)
     sign, shown = (b"-", -minutes) if minutes < 0 else (b"+", minutes)
-    return times.render(ts + minutes * 60 * SECOND)[:-1] + b"%b%02d:%02d" % (sign, shown // 60, shown % 60)
+    return times.rfc3339_bytes(ts + minutes * 60 * SECOND)[:-1] + b"%b%02d:%02d" % (sign, shown // 60, shown % 60)

@@ -8,7 +8,8 @@ from typing import Final
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.stream import durations
+from jetcluster.model import durations
+from jetcluster.model.times import SECOND
 
 NEVER: Final = -1
 """The message outlives even the stream's max_age."""
@@ -27,7 +28,7 @@ def parse_ttl(value: bytes) -> int | None:
         return NEVER
     duration = durations.parse(value)
     if duration is not None:
-        return duration // durations.SECOND if duration >= durations.SECOND else None
+        return duration // SECOND if duration >= SECOND else None
     if not value.isdigit() or len(value) > 19:
         return None
     seconds = int(value)
@@ -35,7 +36,7 @@ def parse_ttl(value: bytes) -> int | None:
 
 
 def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:
-    """Of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
+    """Fault of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
     value = fields.get(b"Nats-TTL")
     if not value:
         return None

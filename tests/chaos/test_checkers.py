@@ -11,8 +11,9 @@ import pytest
 
 from chaos.checkers import judge
 from chaos.checkers.availability import outages
-from chaos.checkers.batches import value
-from chaos.history import Event, History, load, operations
+from chaos.history import History
+from jetcluster.pipeline.checkers.batches import value
+from jetcluster.pipeline.checkers.event import Event, load, operations
 
 REPLICAS = ("n1", "n2", "n3")
 

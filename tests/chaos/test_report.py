@@ -7,11 +7,12 @@ import xml.etree.ElementTree as ElementTree
 
 from rich.console import Console
 
-from chaos.checkers import Finding, judge
+from chaos.checkers import judge
 from chaos.history import History
 from chaos.html_report import render
 from chaos.report import show
 from chaos.runner import Result
+from jetcluster.pipeline.checkers.finding import Finding
 
 
 def results() -> list[Result]:

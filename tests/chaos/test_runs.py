@@ -11,11 +11,12 @@ import pytest
 
 from chaos import links, shim
 from chaos.cli import main
-from chaos.history import History, load
+from chaos.history import History
 from chaos.local_cluster import LocalCluster
 from chaos.nemeses import NEMESES
 from chaos.runner import _lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
+from jetcluster.pipeline.checkers.event import load
 from tests.cluster.harness import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jetcluster.cli.bench_client import Client, ClientError, Msg
-from jetcluster.cli.bench_loads import create_stream
+from bench.client import Client, ClientError, Msg
+from bench.loads import create_stream
 
 __all__ = ["Client", "ClientError", "Ledger", "Msg", "create_stream", "publish_all", "read_all", "steady_publisher"]
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-from jetcluster.cli.bench_client import Client, ClientError
+from bench.client import Client, ClientError
 from tests.cluster.harness import TOP, Node
 
 PAUSE = 0.05

@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jetcluster.cli.bench_client import Client, ClientError
+from bench.client import Client, ClientError
 from tests.cluster.forks import ForkedProcess, ForkServer, die_with_parent
 
 TOP = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from jetcluster.cli.bench_client import ClientError
+from bench.client import ClientError
 from tests.cluster.client import create_stream
 from tests.cluster.flood import Probe, run_flood
 from tests.cluster.harness import Node, ProcessCluster

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.cli.bench_client import Client
+from bench.client import Client
 from tests.cluster.client import create_stream
 from tests.cluster.harness import ProcessCluster, eventually
 

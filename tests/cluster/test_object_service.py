@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cli.bench_client import Msg
+from bench.client import Msg
 from tests.cluster.client import Client, ClientError, create_stream
 from tests.cluster.harness import Node, ProcessCluster, eventually
 

@@ -16,7 +16,7 @@ import nats
 import nats.errors
 import pytest
 
-from jetcluster.cli.bench_client import ClientError
+from bench.client import ClientError
 from tests.cluster.client import Client, create_stream
 from tests.cluster.harness import Node, ProcessCluster, eventually, find_server
 from tests.unit.server.certificate import make_certificate

@@ -17,7 +17,7 @@ import docker.errors
 import pytest
 from docker.models.containers import Container
 
-from jetcluster.cli.bench_client import Client
+from bench.client import Client
 
 TOP = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(1200)

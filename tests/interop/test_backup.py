@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cli.bench_client import Client, ClientError, Msg
+from bench.client import Client, ClientError, Msg
 from jetcluster.meta.restores import SILENT_SECONDS
 from tests.cluster.consumer_client import Jet
 from tests.cluster.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server

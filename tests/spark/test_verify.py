@@ -1,4 +1,4 @@
-"""The rules on Spark say of every history what chaos/checkers says: of clean ones, and of each planted fault."""
+"""The job says of every history what a run of the chaos suite says: of clean ones, and of each planted fault."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chaos.checkers import judge
-from chaos.history import Event
 from jetcluster.pipeline import verify
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.result import UsageError
 from jetcluster.spark.connection import Connection
 from tests.chaos.test_checkers import MIRRORED, PLANTED, clean, ok
@@ -22,7 +22,10 @@ from tests.spark.jobs import run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.timeout(300)  # the first one starts Spark and a cluster
+pytestmark = [
+    pytest.mark.timeout(300),  # the first one starts Spark and a cluster
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+]
 
 INF = float("inf")
 

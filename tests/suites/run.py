@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.server.options import REPORTED_VERSION
+from jetcluster import REPORTED_VERSION
 from tests.suites import files
 
 TOP = Path(__file__).resolve().parents[2]

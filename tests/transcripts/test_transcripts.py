@@ -8,14 +8,15 @@ import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng, SystemClock
-from jetcluster.server.options import OpenAuthenticator, OpenIdentity, ServerOptions
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.clock import SystemClock
+from jetcluster.config.options import Options
 from jetcluster.server.server import Server
 from tests.cluster.harness import find_server
+from tests.twins.time import SeededRng
 
 from .conversation import Transcript, load, play
 
@@ -26,35 +27,22 @@ _INTS = ("max_payload", "max_control_line", "max_connections", "max_subscription
 _SECONDS = ("auth_timeout", "ping_interval")
 
 
-class _OneUser:
-    required = True
-    nonce_required = False
-
-    def __init__(self, user: str, password: str) -> None:
-        self._wanted = (user, password)
-
-    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
-        if (connect.get("user"), connect.get("pass")) != self._wanted:
-            raise PermissionError("wrong user or password")
-        return OpenIdentity(user=self._wanted[0])
-
-
 @asynccontextmanager
 async def _ours(transcript: Transcript) -> AsyncIterator[int]:
-    options = ServerOptions(host="127.0.0.1", port=-1)
+    options = Options(host="127.0.0.1", port=-1)
     for key, value in transcript.options.items():
         if key in _INTS:
             setattr(options, key, int(value))
-        elif key in _SECONDS:
-            setattr(options, key, float(value))
+        elif key == "ping_interval":
+            options.ping_interval = float(value)
+        elif key == "auth_timeout":
+            options.authorization.timeout = float(value)
         elif key == "no_header_support":
             options.no_header_support = value == "true"
         else:
             assert key in ("user", "password"), key
-    authenticator = OpenAuthenticator()
-    if "user" in transcript.options:
-        authenticator = _OneUser(transcript.options["user"], transcript.options["password"])  # type: ignore[assignment]
-    server = Server(options, authenticator, SystemClock(), SeededRng(1), asyncio.get_running_loop())
+            setattr(options.authorization, key, value)
+    server = Server(options, Authenticator(options), SystemClock(), SeededRng(1), asyncio.get_running_loop())
     await server.start()
     try:
         yield server.port

@@ -1,12 +1,16 @@
-"""`python -m tests.sim.cluster --seed N [--trace] [--wire]` replays one seed, `--count N [--start N]` runs many."""
+"""`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
+`--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, `--corpus` those that once failed."""
 
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
+import time
 
-from tests.sim.cluster.run import Result, run_seed
+from tests.sim.cluster import batch
+from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.shrink import shrink
 
 
 def main() -> int:
@@ -14,34 +18,46 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
-    parser.add_argument("--start", type=int, default=0, help="the first one of --count")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest scenario that fails as it does")
+    parser.add_argument("--corpus", action="store_true", help="the seeds of corpus.toml")
+    parser.add_argument("--start", type=int, help="the first one of --count; by the clock when it is not given")
     parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
+    parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        result = run_seed(arguments.seed, trace=arguments.trace, wire=arguments.wire)
-        for line in result.lines:
-            print(line)
-        print(result.scenario)
-        _tell(result)
-        return 1 if result.failure else 0
-    failed = 0
-    for seed in range(arguments.start, arguments.start + arguments.count):
-        result = run_seed(seed)
-        _tell(result)
-        failed += bool(result.failure)
-        gc.collect()
-    print(f"{arguments.count} seeds, {failed} failed")
-    return 1 if failed else 0
+        return _replay(arguments.seed, trace=arguments.trace, wire=arguments.wire)
+    if arguments.shrink is not None:
+        return _shrink(arguments.shrink)
+    if arguments.corpus:
+        outcomes = map(batch.run_one, batch.corpus())
+    else:
+        start = arguments.start if arguments.start is not None else int(time.time()) * 1_000
+        outcomes = batch.run_many(start, arguments.count, workers=arguments.workers, seconds=arguments.seconds)
+    totals = batch.Totals()
+    for outcome in outcomes:
+        totals.add(outcome)
+        print(outcome, flush=True)
+    print(totals)
+    if arguments.record:
+        print(f"of all time: {batch.record(totals)}")
+    return 1 if totals.failed else 0
 
 
-def _tell(result: Result) -> None:
-    done = ", ".join(f"{what} {number}" for what, number in sorted(result.counts.items()))
-    said = result.failure.strip() or "ok"
-    print(
-        f"seed {result.scenario.seed}: {result.seconds:.1f} s in {result.cpu:.2f} s of CPU, {result.digest}; {done}\n"
-        f"    {said}",
-        flush=True,
-    )
+def _replay(seed: int, *, trace: bool, wire: bool) -> int:
+    result = run_seed(seed, trace=trace, wire=wire)
+    for line in result.lines:
+        print(line)
+    print(result.scenario)
+    print(batch.Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts))
+    return 1 if result.failure else 0
+
+
+def _shrink(seed: int) -> int:
+    found = shrink(Scenario.of(seed), tell=lambda line: print(line, flush=True))
+    print(f"seed {seed} does not fail" if found is None else f"the smallest that fails:\n{found}")
+    return 0 if found is None else 1
 
 
 if __name__ == "__main__":

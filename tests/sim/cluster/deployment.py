@@ -37,6 +37,10 @@ class Deployment:
         self.trace = Trace(self.scheduler, keep=keep_trace)
         self.network = Network(self.scheduler, Random(self.rng.getrandbits(64)))
         self.failures: list[str] = []
+        self.victim = ""
+        """The one machine whose data may be damaged (`disk_faults`)."""
+        self.power_failures: list[float] = []
+        """When machines lost power."""
         self.machines: dict[str, Machine] = {}
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []
@@ -47,6 +51,7 @@ class Deployment:
         """One more machine, which is off; those there are know nothing of it until they start or reload."""
         self.servers[server.name] = server
         machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        machine.power_failures = self.power_failures
         machine.make_node = functools.partial(self._node, server.name)
         return machine
 
@@ -109,13 +114,22 @@ class Deployment:
             root.setLevel(level)
 
     def run_until_done(self, task: asyncio.Task[Any], most: float) -> None:
-        """Raises what the task raised, and Violation where it takes longer than `most` seconds."""
+        """Raises what this or another task raised, and Violation where it takes longer than `most` seconds or something
+        happened that must not."""
         end = self.scheduler.now + most
         while not task.done():
             if self.scheduler.now >= end:
                 raise Violation(f"not done after {most} s: {task.get_name()}")
             self.run(min(0.25, end - self.scheduler.now))
+            self._look()
         task.result()
+
+    def _look(self) -> None:
+        if self.failures:
+            raise Violation(self.failures[0])
+        for task in [task for task in self._tasks if task.done()]:
+            self._tasks.remove(task)
+            task.result()
 
     def close(self) -> None:
         """Nothing of it runs any more."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from jetcluster.clock import Rng, SeededRng
+from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.node.node import START_AGAIN, Node, serve
 from jetcluster.node.platform import Platform
@@ -17,6 +17,7 @@ from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
+from tests.twins.time import SeededRng
 
 EPOCH_NS = 1_700_000_000_000_000_000
 LOOK = 20e-6
@@ -128,6 +129,8 @@ class Machine:
         self.paused = False
         self.usual_slowness = 1.0
         self.starts = 0
+        self.power_failures: list[float] = []
+        """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
         self._scheduler = scheduler
@@ -212,6 +215,7 @@ class Machine:
     def lose_power(self) -> None:
         """Nobody is told; what was not synced is gone."""
         self._trace.add(self.name, "loses power")
+        self.power_failures.append(self._scheduler.now)
         self.host.up = False
         if self.loop is not None:
             self._gone(tell=False)

@@ -7,17 +7,19 @@ import functools
 import gc
 import time
 import traceback
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.sim.cluster import nemesis
+from tests.sim.cluster import liveness, nemesis, replicas
 from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 
 START = 30.0
-FAULTS = 120.0
+FAULTS = 300.0
 STOP = 60.0
 CHECK = 180.0
 """Longest seconds of each part."""
@@ -51,22 +53,37 @@ def warm_up() -> None:
         await build_models()
 
     asyncio.run(build())
+    gc.collect()
+    gc.freeze()
 
 
 def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False, wire: bool = False) -> Result:
     """`trace` keeps what happened in `Result.lines`, `wire` all that came over the network as well; the digest is the
     same as without."""
     warm_up()
-    scenario = scenario or Scenario.of(seed)
-    result = Result(scenario)
-    deployment = Deployment(seed, LAYOUTS[scenario.layout], keep_trace=trace or wire)
+    began = time.process_time()
+    result = Result(scenario or Scenario.of(seed))
+    collecting = gc.isenabled()
+    gc.disable()  # when it looks depends on the process; nothing may hang on that
+    try:
+        _run_and_tell(result, trace or wire, wire)
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tasks of processes that are gone are never finished
+            gc.collect()
+        if collecting:
+            gc.enable()
+    result.cpu = time.process_time() - began
+    return result
+
+
+def _run_and_tell(result: Result, trace: bool, wire: bool) -> None:
+    scenario = result.scenario
+    deployment = Deployment(scenario.seed, LAYOUTS[scenario.layout], keep_trace=trace)
     if wire:
         deployment.network.watch = lambda source, target, data: deployment.trace.show(
             "wire", f"{source[0]}:{source[1]} > {target[0]}:{target[1]} {len(data)} {data[:96]!r}"
         )
-    collecting = gc.isenabled()
-    gc.disable()  # when it looks depends on the process; nothing may hang on that
-    began = time.process_time()
     try:
         _run(deployment, scenario, result)
     except Violation as violation:
@@ -77,16 +94,10 @@ def run_seed(seed: int, *, scenario: Scenario | None = None, trace: bool = False
         result.failure = traceback.format_exc()
     finally:
         deployment.close()
-        result.cpu = time.process_time() - began
-        if collecting:
-            gc.enable()
-    if not result.failure and deployment.failures:
-        result.failure = deployment.failures[0]
     result.seconds = deployment.scheduler.now
     deployment.trace.add("result", result.failure)
     result.digest = deployment.digest()
     result.lines = deployment.trace.lines
-    return result
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> str:
@@ -105,26 +116,45 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.wall_ahead = rng.uniform(-scenario.skew, scenario.skew)
         machine.clock.slowness = machine.usual_slowness = scenario.processor
         machine.new_disk(scenario.disk)
-        machine.start()
+    for at, (name, server) in enumerate(deployment.servers.items()):
+        deployment.servers[name] = replace(server, level=scenario.levels[at % len(scenario.levels)])
+        deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
+        Invariants(deployment).begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
-        raging = nemesis.rage(deployment, Random(rng.getrandbits(64)), scenario.rage)
-        deployment.run_until_done(deployment.spawn(deployment.client("nemesis"), raging, "the faults"), FAULTS)
+        control = deployment.client("nemesis")
+        raging = nemesis.rage(
+            deployment,
+            Random(rng.getrandbits(64)),
+            scenario.faults,
+            seconds=scenario.seconds,
+            rest=scenario.rest,
+            at_once=scenario.at_once,
+        )
+        deployment.run_until_done(deployment.spawn(control, raging, "the faults"), FAULTS)
+        deployment.spawn(control, liveness.supervise(deployment), "the supervisor")
+        settling = deployment.spawn(control, liveness.settle(deployment), "settling")
         for workload in running:
             workload.stopping = True
         for task in tasks:
             deployment.run_until_done(task, STOP)
+        deployment.run_until_done(settling, liveness.SETTLES + 1.0)
+        watching = deployment.client("watch")
+        alike = replicas.settle(deployment)
+        deployment.run_until_done(deployment.spawn(watching, alike, "replicas become alike"), 2 * replicas.SETTLE)
         for workload in running:
             deployment.run_until_done(
                 deployment.spawn(workload.loop, workload.check(), f"{workload.name} is checked"), CHECK
             )
+        alike = replicas.settle(deployment)
+        deployment.run_until_done(deployment.spawn(watching, alike, "replicas stay alike"), 2 * replicas.SETTLE)
     finally:
         for workload in running:
             for what, number in workload.counts.items():

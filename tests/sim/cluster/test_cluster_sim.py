@@ -1,7 +1,8 @@
-"""The simulation of complete nodes as a test: seeds within a time, and that a seed is the same wherever it runs.
+"""The simulation of complete nodes as a test: seeds that failed once, new ones within a time, and that a seed is the
+same wherever it runs.
 
-`JETCLUSTER_CLUSTER_SIM_SECONDS` (default 30) is the time budget, `JETCLUSTER_CLUSTER_SIM_START` the first seed. A seed
-that fails is printed; `python -m tests.sim.cluster --seed N --trace` replays it.
+`JETCLUSTER_SIM_SECONDS` (default 30 here) is the time budget, `JETCLUSTER_CLUSTER_SIM_START` the first seed, by the
+clock where it is not given. A seed that fails is printed with what replays it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.cluster import batch
 from tests.sim.cluster.run import run_seed
 
 pytestmark = pytest.mark.sim
@@ -22,24 +24,33 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[3]
 REPLAYED = (3, 7)
 """Seeds with kills, stops and consumers that wait."""
-AT_LEAST = 5
+AT_LEAST, MOST = 5, 1_000_000
+
+
+@pytest.mark.timeout(600)
+def test_the_corpus() -> None:
+    began = time.monotonic()
+    failures = [str(outcome) for outcome in map(batch.run_one, batch.corpus()) if outcome.failure]
+    assert not failures, "\n".join(failures)
+    print(f"{len(batch.corpus())} seeds of the corpus in {time.monotonic() - began:.0f} s")
 
 
 @pytest.mark.timeout(600)
 def test_seeds() -> None:
-    seconds = float(os.environ.get("JETCLUSTER_CLUSTER_SIM_SECONDS", "30"))
-    start = seed = int(os.environ.get("JETCLUSTER_CLUSTER_SIM_START", "0"))
+    seconds = float(os.environ.get("JETCLUSTER_SIM_SECONDS", "30"))
+    start = int(os.environ.get("JETCLUSTER_CLUSTER_SIM_START", str(int(time.time()) * 1_000)))
     began = time.monotonic()
-    failures: list[str] = []
-    published = 0
-    while seed - start < AT_LEAST or time.monotonic() - began < seconds:
-        result = run_seed(seed)
-        published += result.counts.get("publish: published", 0)
-        if result.failure:
-            failures.append(f"seed {seed}: {result.failure}")
-        seed += 1
-    assert not failures, "\n".join(failures)
-    assert published > 100
+    totals, failures, done = batch.Totals(), [], 0
+    for outcome in batch.run_many(start, MOST):
+        totals.add(outcome)
+        done += sum(outcome.counts.values())
+        if outcome.failure:
+            failures.append(str(outcome))
+        if totals.seeds >= AT_LEAST and time.monotonic() - began >= seconds:
+            break
+    print(totals)
+    assert not failures, "\n".join([str(totals), *failures])
+    assert done > 100
 
 
 def digest_in_another_process(seed: int, hash_seed: int) -> str:

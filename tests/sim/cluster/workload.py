@@ -6,16 +6,20 @@ Each module of `workloads/` holds one or more `Workload` classes; `found` has th
 from __future__ import annotations
 
 import asyncio
+import base64
 import functools
 import importlib
+import json
 import pkgutil
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tests.sim.cluster import workloads
 from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
+from tests.sim.cluster.machine import EPOCH_NS
+from tests.sim.cluster.session import ApiError, Disconnected, Msg, NoResponders, Session
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """What a client may meet while faults last, and tries again after."""
@@ -30,6 +34,8 @@ class Workload:
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
     """In the words of docs/."""
+    judges: ClassVar[tuple[type, ...]] = ()
+    """Classes of `judges` that look at its history."""
 
     def __init__(self, deployment: Deployment, rng: Random) -> None:
         self.deployment = deployment
@@ -49,6 +55,132 @@ class Workload:
         raise NotImplementedError
 
     # ---- tools
+
+    @property
+    def now(self) -> float:
+        """True seconds since the simulation began, which no machine knows."""
+        return self.deployment.scheduler.now
+
+    def wall(self, ahead: float) -> str:
+        """RFC 3339: what clocks that are right say in so many seconds."""
+        at = datetime.fromtimestamp(EPOCH_NS / 1e9, UTC) + timedelta(seconds=self.now + ahead)
+        return at.isoformat().replace("+00:00", "Z")
+
+    @property
+    def members(self) -> list[str]:
+        """Servers of the main cluster with JetStream."""
+        return [name for name in self.deployment.members() if self.deployment.servers[name].jetstream]
+
+    async def create(self, session: Session, stream: str, **config: Any) -> dict[str, Any]:
+        """A stream, of three replicas unless `config` says otherwise."""
+        body = {"name": stream, "num_replicas": 3, "allow_direct": True} | config
+        answer: dict[str, Any] = await self.insist(
+            f"creating {stream}", lambda: session.api(f"STREAM.CREATE.{stream}", body)
+        )
+        return answer
+
+    async def create_consumer(self, session: Session, stream: str, name: str, **config: Any) -> None:
+        body = {"stream_name": stream, "config": {"durable_name": name, "ack_policy": "explicit"} | config}
+        await self.insist(f"creating {name}", lambda: session.api(f"CONSUMER.DURABLE.CREATE.{stream}.{name}", body))
+
+    async def store(
+        self,
+        session: Session,
+        subject: str,
+        text: str,
+        headers: dict[str, str] | None = None,
+        payload: bytes | None = None,
+    ) -> dict[str, Any]:
+        """The ack of a message that is sent under an id until it is acknowledged. Its payload is its text, unless
+        another one is given."""
+        headers = {"Nats-Msg-Id": text} | (headers or {})
+        body = text.encode() if payload is None else payload
+        while True:
+            try:
+                ack = await session.js_publish(subject, body, headers, seconds=2.0)
+            except PASSING:
+                self.count("publishes again")
+                await asyncio.sleep(self.rng.uniform(0.05, 0.3))
+                continue
+            self.count("published")
+            return ack
+
+    async def contents(self, session: Session, stream: str, subject: str = ">") -> dict[int, Msg]:
+        """All messages of a stream, as the server says that `session` is connected to: its own replica answers, where
+        that is current. Raises what requests raise."""
+        found: dict[int, Msg] = {}
+        start = 1
+        while True:
+            request = {"seq": start, "batch": 1000, "next_by_subj": subject}
+            some = await self.direct(session, stream, request)
+            if not some:
+                return found
+            found |= {int(msg.headers["Nats-Sequence"]): msg for msg in some}
+            start = max(found) + 1
+
+    async def direct(self, session: Session, stream: str, request: dict[str, Any]) -> list[Msg]:
+        """The messages of a Direct Get batch. Raises ApiError for an answer that is none."""
+        got: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = session.new_inbox()
+        sid = session.subscribe(inbox, got.put_nowait)
+        found: list[Msg] = []
+        try:
+            session.publish(f"$JS.API.DIRECT.GET.{stream}", json.dumps(request).encode(), inbox)
+            while True:
+                async with asyncio.timeout(5.0):
+                    msg = await got.get()
+                if not msg.status:
+                    found.append(msg)
+                elif msg.status[:3] in ("204", "404"):
+                    return found
+                else:
+                    raise ApiError({"code": int(msg.status[:3]), "description": msg.status})
+        finally:
+            session.unsubscribe(sid)
+
+    def text_of(self, message: dict[str, Any]) -> str:
+        """The payload in an answer of MSG.GET."""
+        return base64.b64decode(message.get("data", "")).decode()
+
+    async def everywhere(
+        self, stream: str, last: int, look: Callable[[str, dict[int, Msg]], None], subject: str = ">"
+    ) -> None:
+        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`."""
+        for name in self.deployment.members():
+            session = await self.session(f"check-{stream}-{name}", name)
+            found: dict[int, Msg] = {}
+
+            async def whole(session: Session = session, found: dict[int, Msg] = found) -> bool:
+                info = await session.api(f"STREAM.INFO.{stream}")
+                found.clear()
+                found |= await self.contents(session, stream, subject)
+                return int(info["state"]["last_seq"]) >= last
+
+            await self.until(f"{name} answers for {stream} up to {last}", whole)
+            look(name, found)
+            await session.close()
+
+    async def pull(
+        self, session: Session, stream: str, consumer: str, take: Callable[[Msg], Awaitable[None]], batch: int = 10
+    ) -> None:
+        """One pull request, for a second; `take` may raise what requests raise."""
+        got: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = session.new_inbox()
+        sid = session.subscribe(inbox, got.put_nowait)
+        try:
+            request = json.dumps({"batch": batch, "expires": 1_000_000_000}).encode()
+            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", request, inbox)
+            async with asyncio.timeout(1.5):
+                for _ in range(batch):
+                    msg = await got.get()
+                    if msg.status:
+                        await asyncio.sleep(0.0 if msg.status.startswith("408") else 0.1)
+                        break
+                    await take(msg)
+        except PASSING:
+            await asyncio.sleep(0.1)
+        finally:
+            session.unsubscribe(sid)
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
@@ -72,6 +204,7 @@ class Workload:
             try:
                 return await attempt()
             except PASSING as error:
+                self.note(f"{what} fails: {error!r}")
                 if self.loop.time() > end:
                     raise Violation(f"{self.name}: {what} fails for {seconds} s: {error!r}") from error
             await asyncio.sleep(0.1)
@@ -92,6 +225,19 @@ class Workload:
     def require(self, is_so: bool, what: str) -> None:
         if not is_so:
             raise Violation(f"{self.name}: {what}")
+
+
+class Delivered(NamedTuple):
+    """What the ack subject of a message says."""
+
+    count: int
+    seq: int
+    consumer_seq: int
+
+    @classmethod
+    def of(cls, msg: Msg) -> Delivered:
+        tokens = msg.reply.split(".")
+        return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]))
 
 
 @functools.cache

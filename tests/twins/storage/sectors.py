@@ -41,6 +41,13 @@ _ZEROS = bytes(1 << 20)
 """Most of a segment that was made in advance: read again and again, and not made again each time."""
 
 
+def _pad(pieces: list[bytes], count: int) -> None:
+    """Adds so many zeros."""
+    while count > 0:
+        pieces.append(_ZEROS[:count])
+        count -= len(_ZEROS)
+
+
 class Unwritten(NamedTuple):
     """What a sync has to bring to the platter."""
 
@@ -93,17 +100,16 @@ class SectorFile:
             wanted = [index for index in self.sectors if first <= index <= last]
         else:
             wanted = [index for index in range(first, last + 1) if index in self.sectors]
-        if not wanted:
-            return _ZEROS[: end - offset] if end - offset <= len(_ZEROS) else bytes(end - offset)
-        found = bytearray(end - offset)
-        for index in wanted:
-            start = index * sector - offset
-            data = self.sectors[index]
-            if start < 0:
-                data, start = data[-start:], 0
-            data = data[: len(found) - start]
-            found[start : start + len(data)] = data
-        return bytes(found)
+        pieces: list[bytes] = []
+        at = offset
+        for index in sorted(wanted):
+            start = index * sector
+            _pad(pieces, start - at)
+            data = self.sectors[index][max(offset - start, 0) : max(end - start, 0)]
+            pieces.append(data)
+            at = max(start, at) + len(data)
+        _pad(pieces, end - at)
+        return b"".join(pieces)
 
     def write(self, offset: int, data: bytes, moment: Moment | None = None) -> list[int]:
         """Numbers of the sectors that were changed."""

@@ -1,130 +1,80 @@
-"""The loads against a small in-process server: every answer is counted once, and errors end the run."""
+"""The loads of the command against small in-process servers: every answer counts once, and errors end the load."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 
 import pytest
 
 from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_client import ClientError
+from jetcluster.cli.bench_result import Result
+from jetcluster.spark.connection import Connection
+from tests.unit.bench.test_fast import FakeStream
+from tests.unit.bench.test_loads import FakeJetStream
 
-PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
-
-
-class FakeJetStream:
-    """Acks publishes and answers Direct Gets; `fail_at` answers that publish with an error. In odd splits."""
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.most_outstanding = 0
-        self.fail_at = -1
-        self.silent = False
-        self.url = ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"headers":true}\r\n')
-        buffer = b""
-        try:
-            while data := await reader.read(1 << 20):
-                writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
-                buffer += data
-                out, buffer, count = self.answer(buffer)
-                self.most_outstanding = max(self.most_outstanding, count)
-                half = len(out) // 2 + 1
-                writer.write(out[:half])
-                await asyncio.sleep(0)
-                writer.write(out[half:])
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    def answer(self, buffer: bytes) -> tuple[bytes, bytes, int]:
-        out, at, count = b"", 0, 0
-        while match := PUB.search(buffer, at):
-            end = match.end() + int(match[3]) + 2
-            if end > len(buffer):
-                break
-            at, count = end, count + 1
-            if self.silent:
-                continue
-            if match[1].startswith(b"$JS.API.DIRECT.GET."):
-                head, body = b"NATS/1.0\r\nNats-Sequence: 1\r\n\r\n", b"payload" + loads.MARK
-                out += b"HMSG %b 1 %d %d\r\n%b%b\r\n" % (match[2], len(head), len(head) + len(body), head, body)
-                continue
-            self.seq += 1
-            ack = b'{"stream":"S","seq":%d}' % self.seq
-            if self.seq == self.fail_at:
-                ack = b'{"error":{"code":503,"err_code":10008,"description":"no leader"},"stream":"S","seq":0}'
-            out += b"MSG %b 1 %d\r\n%b\r\n" % (match[2], len(ack), ack)
-        return out, buffer[at:], count
+Load = Callable[[Connection], Result]
 
 
-@pytest.fixture
-async def fake() -> AsyncIterator[FakeJetStream]:
-    one = FakeJetStream()
-    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
-    one.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server:
-        yield one
+async def run(fake: FakeJetStream | FakeStream, load: Load) -> Result:
+    """Of the load in a thread, on a connection to the fake server."""
+
+    def blocking(url: str) -> Result:
+        with Connection([url]) as connection:
+            return load(connection)
+
+    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        return await asyncio.to_thread(blocking, url)
 
 
 @pytest.mark.parametrize("window", [1, 7, 500])
-async def test_publish_counts_every_ack_and_keeps_the_window(fake: FakeJetStream, window: int) -> None:
-    result = await loads.js_publish(fake.url, "s", window=window, count=2000)
+async def test_every_ack_is_counted_and_the_window_is_kept(window: int) -> None:
+    fake = FakeJetStream()
+    result = await run(fake, lambda c: loads.publish(c, "s", 64, window, float("inf"), {}, limit=2000))
     assert result.messages == fake.seq == 2000
     assert fake.most_outstanding <= window
+    assert len(result.latencies_ms) == 2000 and min(result.latencies_ms) > 0
+
+
+async def test_a_load_ends_with_its_time() -> None:
+    fake = FakeJetStream()
+    result = await run(fake, lambda c: loads.publish(c, "s", 64, 10, 0.1, {}))
+    assert result.messages == fake.seq > 10
+    assert 0.1 <= result.seconds < 5
+
+
+async def test_gets_are_counted() -> None:
+    result = await run(FakeJetStream(), lambda c: loads.direct_get([c], "S", 100, 5, 0.1, {}))
+    assert result.messages >= 5 and result.name == "direct-get window=5"
+
+
+async def test_an_error_answer_ends_the_load() -> None:
+    fake = FakeJetStream()
+    fake.fail_at = 50
+    with pytest.raises(loads.LoadError, match="error answer"):
+        await run(fake, lambda c: loads.publish(c, "s", 64, 10, 5.0, {}))
+
+
+async def test_a_fast_batch_is_no_further_ahead_than_allowed() -> None:
+    fake = FakeStream()
+    result = await run(fake, lambda c: loads.fast_publish(c, "s", 64, 0.1, {}))
+    assert result.messages == fake.stored > 1
+    assert fake.most_ahead <= 2 * fake.per_ack
     assert result.latencies_ms
-    assert min(result.latencies_ms) >= 0
-    assert "client" in result.cpu
 
 
-async def test_publish_for_a_time_waits_for_the_last_acks(fake: FakeJetStream) -> None:
-    result = await loads.js_publish(fake.url, "s", window=50, seconds=0.1)
-    assert result.messages == fake.seq > 50
-    assert 0.1 <= result.seconds < 2
+async def test_a_refusal_and_a_loss_end_a_fast_batch() -> None:
+    fake = FakeStream()
+    fake.refuse_at = 50
+    with pytest.raises(loads.LoadError, match="400"):
+        await run(fake, lambda c: loads.fast_publish(c, "s", 64, 5.0, {}))
+    fake = FakeStream()
+    fake.lose = 1
+    with pytest.raises(loads.LoadError, match="are stored"):
+        await run(fake, lambda c: loads.fast_publish(c, "s", 64, 0.1, {}))
 
 
-async def test_an_error_answer_ends_the_load(fake: FakeJetStream) -> None:
-    fake.fail_at = 30
-    with pytest.raises(ClientError, match="no leader"):
-        await loads.js_publish(fake.url, "s", window=10, count=1000)
-
-
-async def test_silence_ends_the_load(fake: FakeJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "STALL", 0.05)
-    fake.silent = True
-    with pytest.raises(ClientError, match="no answer"):
-        await loads.js_publish(fake.url, "s", window=10, count=1000)
-
-
-@pytest.mark.parametrize("window", [1, 2, 256])
-async def test_direct_get_spreads_over_the_urls(fake: FakeJetStream, window: int) -> None:
-    result = await loads.direct_get([fake.url] * 3, "S", 1, 100, window=window, seconds=0.05)
-    assert result.messages >= window
-    assert result.summary()["p50_ms"] is not None
-
-
-def test_cpu_of_this_process_and_of_none() -> None:
-    assert loads.cpu_seconds(os.getpid()) > 0
-    assert loads.cpu_seconds(2**22 + 1) == 0.0
-
-
-def test_summary_scales_cpu_to_a_million() -> None:
-    result = loads.Result("x", 500_000, 2.0, [1.0, 2.0, 3.0], {"n1": 4.0})
-    assert result.summary() == {
-        "name": "x", "messages": 500_000, "seconds": 2.0, "rate": 250_000.0, "p50_ms": 2.0, "p99_ms": 3.0,
-        "cpu_s_per_million": {"n1": 8.0},
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("size", [8, 128, 4096])
-def test_payloads_have_the_size_and_the_mark(size: int) -> None:
-    body = loads.payload_of(size)
-    assert len(body) == size
-    assert body.endswith(loads.MARK)
-    assert b"\r\n" not in body
+@pytest.mark.parametrize("size", [8, 9, 128])
+def test_payloads_have_the_size(size: int) -> None:
+    assert len(loads.payload_of(size)) == size

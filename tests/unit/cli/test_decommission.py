@@ -25,16 +25,14 @@ class Scripted(Decommission):
 
     script: list[tuple[str, dict[str, Any]]]
 
-    async def _connected(self) -> Any:
+    def _connected(self) -> Any:
         return self
 
-    async def request(self, subject: str, body: bytes, within: float) -> Any:
+    def request(self, subject: str, body: bytes, timeout: float) -> Any:
         wanted, answer = self.script.pop(0)
         assert subject == wanted
 
         class Reply:
-            status = 0
-
             def json(self) -> dict[str, Any]:
                 return answer
 
@@ -55,38 +53,38 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decommission, "LOOK_AGAIN", 0.001)
 
 
-async def test_it_waits_until_the_server_is_empty_removes_it_and_verifies() -> None:
+def test_it_waits_until_the_server_is_empty_removes_it_and_verifies() -> None:
     work, said = scripted(
         (EVACUATE, left(2, 2)), (EVACUATE, NO_LEADER), (EVACUATE, left(0, 1, stuck=("S: why",))),
         (EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, GONE),
     )  # fmt: skip
-    await work.run()
+    work.run()
     assert not work.script and len(said) == 5
     assert "2 streams assigned, 2 replicas" in said[0] and "3 of 3 caught up, 2 needed" in said[0]
     assert "stuck: S: why" in said[1] and "verified" in said[-1]
 
 
-async def test_a_server_that_is_down_has_nothing_to_say() -> None:
+def test_a_server_that_is_down_has_nothing_to_say() -> None:
     work, said = scripted((EVACUATE, left(0, None, online=False)), (REMOVE, {"success": True}), (EVACUATE, GONE))
-    await work.run()
+    work.run()
     assert "not connected" in said[0]
 
 
-async def test_a_run_after_the_removal_says_that_there_is_no_such_server() -> None:
+def test_a_run_after_the_removal_says_that_there_is_no_such_server() -> None:
     work, _ = scripted((EVACUATE, GONE))
     with pytest.raises(RefusedError, match="not a member"):
-        await work.run()
+        work.run()
 
 
-async def test_refusals_end_it_before_anything_is_removed() -> None:
+def test_refusals_end_it_before_anything_is_removed() -> None:
     refused = {"error": {"code": 500, "err_code": 10041, "description": "3 streams find no other place"}}
     work, _ = scripted((EVACUATE, refused))
     with pytest.raises(RefusedError, match="3 streams"):
-        await work.run()
+        work.run()
     assert not work.script
 
 
-async def test_a_server_of_that_name_that_is_there_again_is_no_success() -> None:
+def test_a_server_of_that_name_that_is_there_again_is_no_success() -> None:
     work, _ = scripted((EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, left(0, 0)))
     with pytest.raises(RefusedError, match="again"):
-        await work.run()
+        work.run()

@@ -6,7 +6,8 @@ import pytest
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.info import consumer_info, num_pending
-from jetcluster.stream import commands, times
+from jetcluster.model import times
+from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, Node
 
 
@@ -15,7 +16,7 @@ def info(n: Node, **known: Any) -> dict[str, Any]:
 
 
 def text(ns: int) -> str:
-    return times.render(ns).decode()
+    return times.rfc3339(ns)
 
 
 def test_a_fresh_consumer() -> None:

@@ -11,7 +11,6 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.model.stream_rules import (
     check_config,
     check_create,
-    go_duration,
     merge_update,
 )
 
@@ -214,14 +213,6 @@ def test_sealing_forbids_what_would_change_the_stream() -> None:
 
 def test_a_mirror_can_be_promoted() -> None:
     assert merge_update(wire(mirror={"name": "U"}), wire())["subjects"] == ["S"]
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [(60 * SECOND, "1m0s"), (1_500_000_000, "1.5s"), (100_000_000, "100ms"), (3661 * SECOND, "1h1m1s")],
-)
-def test_durations_as_go_prints_them(ns: int, text: str) -> None:
-    assert go_duration(ns) == text
 
 
 def test_as_many_subjects_as_allowed_are_checked_quickly_and_the_first_pair_is_named() -> None:

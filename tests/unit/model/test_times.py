@@ -1,7 +1,12 @@
 from __future__ import annotations
 
-import pytest
+from datetime import UTC, datetime
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetcluster.model import times
 from jetcluster.model.times import parse_rfc3339, rfc3339
 
 
@@ -12,11 +17,27 @@ from jetcluster.model.times import parse_rfc3339, rfc3339
         (1_700_000_000_000_000_000, "2023-11-14T22:13:20Z"),
         (1_700_000_000_500_000_000, "2023-11-14T22:13:20.5Z"),
         (1_700_000_000_000_000_001, "2023-11-14T22:13:20.000000001Z"),
+        (1_795_167_385_533_885_600, "2026-11-20T09:36:25.5338856Z"),
         (1_700_000_000_123_456_780, "2023-11-14T22:13:20.12345678Z"),
     ],
 )
 def test_rfc3339(ns: int, text: str) -> None:
     assert rfc3339(ns) == text
+    assert times.rfc3339_bytes(ns) == text.encode()
+    assert parse_rfc3339(text) == ns or ns == 0
+
+
+@given(st.integers(min_value=1, max_value=(1 << 63) - 1))
+def test_parse_undoes_rendering(ns: int) -> None:
+    text = rfc3339(ns)
+    assert parse_rfc3339(text) == ns
+    assert datetime.fromisoformat(text[:19]).replace(tzinfo=UTC).timestamp() == ns // 1_000_000_000
+
+
+def test_cache_is_bounded() -> None:
+    for second in range(1, 2000):
+        rfc3339(second * 1_000_000_000)
+    assert len(times._seconds) <= times._SECONDS_KEPT
 
 
 def test_offsets_and_long_fractions() -> None:
@@ -40,3 +61,8 @@ def test_everything_else_is_refused(text: str) -> None:
 def test_leap_day_and_zero_time() -> None:
     assert rfc3339(parse_rfc3339("2028-02-29T00:00:00Z")) == "2028-02-29T00:00:00Z"
     assert parse_rfc3339("0001-01-01T00:00:00Z") < 0
+
+
+def test_a_time_before_1970_is_written_as_bytes() -> None:
+    assert times.rfc3339_bytes(-1) == b"1969-12-31T23:59:59.999999999Z"
+    assert times.rfc3339_bytes(0) == b"0001-01-01T00:00:00Z"

@@ -16,6 +16,7 @@ from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker
 from tests.unit.monitor.test_pages import Wire
+from tests.unit.server.support import Nobody
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents)
     assert (len(connect["id"]), connect["server"]["name"]) == (22, "n1")
     assert (connect["client"]["name"], connect["client"]["acc"], "stop" in connect["client"]) == ("a", "$G", False)
     assert list(connect["client"]) == [
-        "start", "host", "id", "acc", "name", "lang", "ver", "name_tag", "kind", "client_type",
+        "start", "host", "id", "acc", "user", "name", "lang", "ver", "name_tag", "kind", "client_type",
     ]  # fmt: skip
     counted = seen["$SYS.ACCOUNT.$G.SERVER.CONNS"]
     assert counted["type"] == "io.nats.server.advisory.v1.account_connections"
@@ -69,12 +70,6 @@ async def test_many_changes_make_few_counts(server: Server, events: SystemEvents
 
 
 async def test_refused_clients(server: Server, events: SystemEvents) -> None:
-    class Nobody:
-        required, nonce_required = True, False
-
-        def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> Any:
-            raise PermissionError
-
     server.authenticator = Nobody()
     system = Asker(server)
     system.listen(f"$SYS.SERVER.{server.server_id}.CLIENT.AUTH.ERR".encode())

@@ -44,6 +44,7 @@ class RaftTwin:
     def __init__(self, clock: Any) -> None:
         self.health = NodeHealth(clock)
         self.others_well: set[str] = set()
+        self.losses: list[str] = []
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         return self.health.well or self.others_well.isdisjoint(voters)
@@ -121,5 +122,7 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         jetstream=jetstream,
         monitor=None,
         monitor_source=None,
+        leafnodes=None,
+        operator=None,
         config_load_ns=0,
     )

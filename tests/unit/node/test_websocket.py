@@ -17,6 +17,7 @@ import pytest
 from jetcluster.monitor.connz import connz
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
+from jetcluster.server.lame_duck import enter_lame_duck
 from tests.unit.node.running import running as node_of
 from tests.unit.server.certificate import make_certificate
 
@@ -162,7 +163,7 @@ async def test_lame_duck_over_websocket(tmp_path: Path) -> None:
             await connection.send_bytes(b'CONNECT {"verbose":false,"protocol":1}\r\nPING\r\n')
             while b"PONG" not in await heard(connection):
                 pass
-            leaving = asyncio.ensure_future(node.server.enter_lame_duck())
+            leaving = asyncio.ensure_future(enter_lame_duck(node.server))
             told = await heard(connection)
             while b'"ldm":true' not in told:
                 told = await heard(connection)

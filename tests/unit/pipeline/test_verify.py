@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from jetcluster.pipeline import verify
 from jetcluster.pipeline.result import UsageError
 
-FIGURES = {"acked": 7, "unknown": 1}
+FIGURES = {"a": {"acked": 4, "unknown": 1, "checked": {"queue": 5}, "unread": []},
+           "b": {"acked": 3, "unknown": 0, "checked": {"queue": 1, "consumers": 5}, "unread": ["queue"]}}  # fmt: skip
 
 
 def asked(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     verify.add_arguments(parser)
     return parser.parse_args(words)
-
-
-def profile(workload: str = "queue", replicas: list[str] | None = None, **more: Any) -> Any:
-    fields = {"history": "a", "workload": workload, "checked": 5, "copies": True, "replicas": replicas or []}
-    return SimpleNamespace(**(fields | more))
 
 
 @pytest.mark.parametrize(
@@ -57,9 +50,8 @@ def test_a_folder_is_all_its_histories(tmp_path: Path) -> None:
 
 
 def test_a_finding_fails_the_check() -> None:
-    read = profile(replicas=["n1"])
-    kept = verify.verdict([read], FIGURES, Counter(), [], None)
-    broken = verify.verdict([read], FIGURES, Counter({("a", "stale"): 2, ("b", "lost"): 1}), [], "out")
+    kept = verify.verdict(FIGURES, {}, [], None)
+    broken = verify.verdict(FIGURES, {("a", "stale"): 2, ("b", "lost"): 1}, [], "out")
     assert (kept.code, kept.fields["violations"], kept.fields["kinds"]) == (0, 0, {})
     assert (broken.code, broken.fields["violations"], broken.fields["broken"]) == (1, 3, {"a": 2, "b": 1})
     assert broken.fields["kinds"] == {"lost": 1, "stale": 2}
@@ -68,7 +60,6 @@ def test_a_finding_fails_the_check() -> None:
 
 def test_a_workload_of_which_no_copy_was_read_is_named() -> None:
     """Nothing can be lost from what was not looked at."""
-    rows = [profile(), profile("consumers", ["n1"]), profile("nemesis", copies=False, checked=0)]
-    fields = verify.verdict(rows, FIGURES, Counter(), [], None).fields
-    assert fields["unread"] == ["a: queue"]
-    assert fields["checked"] == {"queue": 5, "consumers": 5}
+    fields = verify.verdict(FIGURES, {}, [], None).fields
+    assert fields["unread"] == ["b: queue"]
+    assert fields["checked"] == {"queue": 6, "consumers": 5}

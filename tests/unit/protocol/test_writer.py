@@ -12,10 +12,6 @@ def test_no_responders_bytes() -> None:
 
 
 def test_frames() -> None:
-    assert writer.msg(b"a", b"1", b"", b"hi") == b"MSG a 1 2\r\nhi\r\n"
-    assert writer.msg(b"a", b"1", b"r", b"") == b"MSG a 1 r 0\r\n\r\n"
-    assert writer.hmsg(b"a", b"1", b"", b"HHH", b"hi") == b"HMSG a 1 3 5\r\nHHHhi\r\n"
-    assert writer.hmsg(b"a", b"1", b"r", b"HHH", b"") == b"HMSG a 1 r 3 3\r\nHHH\r\n"
     assert writer.err('Permissions Violation for Publish to "x"') == (
         b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n"
     )

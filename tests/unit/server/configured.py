@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
-from jetcluster.node.server_options import server_options
+from jetcluster.node.part_options import tls_context
 from jetcluster.server.imports import share
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 
 Reload = Callable[[], Awaitable[None]]
 
@@ -33,14 +34,14 @@ async def configured(file: Path) -> AsyncIterator[tuple[Server, Reload]]:
     """(the server, what reads the file again)."""
     options = _load(file)
     loop = asyncio.get_running_loop()
-    server = Server(server_options(options), Authenticator(options), SystemClock(), SeededRng(1), loop)
+    server = Server(options, Authenticator(options), SystemClock(), SeededRng(1), loop, tls_context(options.tls))
     _share(server, options)
     await server.start()
 
     async def reload() -> None:
         new = _load(file)
         _share(server, new)
-        server.reconfigure(server_options(new), Authenticator(new))
+        server.reconfigure(new, Authenticator(new), tls_context(new.tls))
 
     try:
         yield server, reload

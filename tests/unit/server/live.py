@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from jetcluster.clock import SeededRng, SystemClock
-from jetcluster.server.options import OpenAuthenticator, ServerOptions
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.clock import SystemClock
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
+from tests.unit.server.support import options_of
 
 Body = Callable[[], Coroutine[Any, Any, None]]
 
@@ -32,14 +35,10 @@ def run(request: pytest.FixtureRequest) -> Callable[[Body], None]:
 
 
 @asynccontextmanager
-async def serving(**options: Any) -> AsyncIterator[Server]:
-    server = Server(
-        ServerOptions(**{"host": "127.0.0.1", "port": -1, **options}),
-        OpenAuthenticator(),
-        SystemClock(),
-        SeededRng(1),
-        asyncio.get_running_loop(),
-    )
+async def serving(*, context: ssl.SSLContext | None = None, **options: Any) -> AsyncIterator[Server]:
+    """`context`: of the client port, when `tls` says that it has TLS."""
+    found = options_of(**{"host": "127.0.0.1", "port": -1, **options})
+    server = Server(found, Authenticator(found), SystemClock(), SeededRng(1), asyncio.get_running_loop(), context)
     await server.start()
     try:
         yield server

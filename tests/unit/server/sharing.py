@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jetcluster.config.options import AccountOptions
+from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.config.options import AccountOptions, Options
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.imports import share
-from jetcluster.server.options import OpenIdentity
 
 from .support import QUIET, Bench, Peer
 
 
-class ByAccountName:
+class ByAccountName(Authenticator):
     """Whoever says `user: A` is of account A."""
 
     required = True
-    nonce_required = False
 
-    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
-        return OpenIdentity(connect.get("user", "$G"), "u")
+    def __init__(self) -> None:
+        super().__init__(Options())
+
+    def check(self, connect: dict[str, Any], *_: Any, **__: Any) -> AuthResult:
+        return AuthResult(connect.get("user", "$G"), "u", None)
 
 
 class Link:

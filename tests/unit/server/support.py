@@ -6,15 +6,25 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from jetcluster.clock import ManualTime, SeededRng
+from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
-from jetcluster.server.options import Authenticator, OpenAuthenticator, ServerOptions
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime, SeededRng
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
+
+
+def options_of(*, cluster_name: str = "", domain: str = "", jetstream: bool = False, **fields: Any) -> Options:
+    """Without a configuration file. With a domain there is JetStream, too."""
+    return Options(
+        cluster=ClusterOptions(name=cluster_name),
+        jetstream=JetStreamOptions(enabled=jetstream or bool(domain), domain=domain),
+        **fields,
+    )
 
 
 class FakeTransport(asyncio.Transport):
@@ -77,14 +87,25 @@ class FakeTransport(asyncio.Transport):
         self.closing = self.aborted = True
 
 
+class Nobody(Authenticator):
+    """Lets nobody in."""
+
+    required = True
+
+    def __init__(self) -> None:
+        super().__init__(Options())
+
+    def check(self, *_: Any, **__: Any) -> AuthResult:
+        raise PermissionError("nobody comes in")
+
+
 class Bench:
     """A server that never opens a port, on time that moves by `time.advance`."""
 
     def __init__(self, authenticator: Authenticator | None = None, **options: Any) -> None:
         self.time = ManualTime()
-        self.server = Server(
-            ServerOptions(**options), authenticator or OpenAuthenticator(), self.time, SeededRng(7), self.time
-        )
+        found = options_of(**options)
+        self.server = Server(found, authenticator or Authenticator(found), self.time, SeededRng(7), self.time)
         self.router = self.server.account("$G")
 
     def client(self, *lines: bytes, connect: bytes = QUIET) -> Peer:

@@ -6,6 +6,8 @@ from collections import Counter
 
 import pytest
 
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import bulk
@@ -81,34 +83,15 @@ def test_several_takers_get_everything_in_order(bench: Bench) -> None:
     assert far.sent == []
 
 
-class Wary:
-    """A user who may publish nothing and must not see orders.3."""
-
-    required = True
-    nonce_required = False
-    account = "$G"
-    user = "u"
-
-    @property
-    def permissions(self) -> Wary:
-        return self
-
-    def check(self, connect: dict[str, object], nonce: bytes, client_ip: str = "") -> Wary:
-        return self
-
-    def can_publish(self, subject: bytes) -> bool:
-        return False
-
-    def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
-        return True
-
-    def can_deliver(self, subject: bytes, queue: bytes | None) -> bool:
-        return subject != b"orders.3"
+def wary() -> Authenticator:
+    """Of a user who may publish nothing and must not see orders.3."""
+    rules = PermissionOptions(SubjectLists(allow=[]), SubjectLists(deny=["orders.3"]))
+    return Authenticator(Options(authorization=AuthorizationOptions(user="u", password="p", default_permissions=rules)))
 
 
 def test_publish_permissions_do_not_matter_but_denied_subjects_stay_unseen() -> None:
-    bench = Bench(Wary())  # type: ignore[arg-type]
-    peer = bench.client(b"SUB inbox 7")
+    bench = Bench(wary())
+    peer = bench.client(b"SUB inbox 7", connect=b'CONNECT {"verbose":false,"headers":true,"user":"u","pass":"p"}\r\n')
     assert bench.router.deliver_many(b"inbox", MESSAGES) == 1
     frames = peer.read()
     assert [frames.count(b"MSG orders.%d" % n) for n in (1, 2, 3, 4)] == [1, 1, 0, 1]

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
+from jetcluster.config.options import AuthorizationOptions, Options
 from jetcluster.server.client import PORTION_MESSAGES, PORTION_OUTPUT
-from jetcluster.server.options import OpenIdentity
 
 from .support import QUIET, Bench, FakePeer
 
@@ -21,26 +22,29 @@ def info_of(line: bytes) -> dict[str, Any]:
     return value
 
 
-class Login:
-    """Authenticator for tests: user `bad` is refused with a text, `boom` breaks it."""
+class ExpiredError(AuthError):
+    text = "User Authentication Expired"
+
+
+class Login(Authenticator):
+    """For tests: user `bad` is refused with a text, `boom` breaks it."""
 
     required = True
     nonce_required = True
 
     def __init__(self, permissions: Any = None) -> None:
+        super().__init__(Options())
         self.permissions = permissions
         self.asked: list[tuple[dict[str, Any], bytes]] = []
 
-    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
+    def check(self, connect: dict[str, Any], nonce: bytes, *_: Any, **__: Any) -> AuthResult:
         self.asked.append((connect, nonce))
         user = connect.get("user", "")
         if user == "bad":
-            error = PermissionError("expired")
-            error.text = "User Authentication Expired"  # type: ignore[attr-defined]
-            raise error
+            raise ExpiredError("expired")
         if user == "boom":
             raise ZeroDivisionError
-        return OpenIdentity(account="ACC" if user == "alice" else "$G", user=user, permissions=self.permissions)
+        return AuthResult("ACC" if user == "alice" else "$G", user, self.permissions)
 
 
 class Rules:
@@ -118,7 +122,7 @@ def test_no_auth_user_hides_auth_required_and_serves_any_verb() -> None:
 
 
 def test_authentication_timeout() -> None:
-    bench = Bench(Login(), auth_timeout=2.0)
+    bench = Bench(Login(), authorization=AuthorizationOptions(timeout=2.0))
     late, early = bench.client(connect=b""), bench.client(connect=ALICE)
     bench.time.advance(2.1)
     assert late.read().endswith(b"-ERR 'Authentication Timeout'\r\n")

@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from jetcluster.server.lame_duck import enter_lame_duck
+
 from .live import Body, dial, run, serving
 
 __all__ = ["run"]
@@ -23,7 +25,7 @@ def test_lame_duck(run: Callable[[Body], None]) -> None:
                 assert await reader.readline() == b"PONG\r\n"
                 await reader.readline()
             old, old_writer, _ = await dial(server)
-            leaving = asyncio.ensure_future(server.enter_lame_duck())
+            leaving = asyncio.ensure_future(enter_lame_duck(server))
             ends = []
             for reader, _, first in clients:
                 info = json.loads((await reader.readline())[5:])

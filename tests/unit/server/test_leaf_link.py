@@ -13,12 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster import budget
+from jetcluster.auth.authenticator import Authenticator, AuthResult
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.remote_login import signed_login
 from jetcluster.config.options import (
     LeafOptions,
     LeafRemoteOptions,
     LeafUserOptions,
+    Options,
     PermissionOptions,
     SubjectLists,
     TlsOptions,
@@ -31,7 +33,6 @@ from jetcluster.server.leaf_link import LOOP_DELAY, MAX_NAME, VIOLATION_PAUSE, L
 from jetcluster.server.leaf_peer import ORIGIN
 from jetcluster.server.leaf_rules import LeafRules
 from jetcluster.server.leafnodes import LeafNodes
-from jetcluster.server.options import OpenIdentity
 from scripts.bench_subscriptions import RealTime
 
 from .certificate import Authority
@@ -45,17 +46,9 @@ class Site:
     """One server with leaf links whose other ends are played by the test."""
 
     def __init__(self, *, leafnodes: LeafOptions | None = None, bench: Bench | None = None, **options: Any) -> None:
-        self.bench = bench or Bench(**options)
-        server = self.bench.server
+        self.bench = bench or Bench(leafnodes=leafnodes or LeafOptions(port=1), **options)
         self.router = self.bench.router
-        self.leafnodes = LeafNodes(
-            server,
-            leafnodes or LeafOptions(port=1),
-            lambda connect, nonce, address, _certificate: server.authenticator.check(connect, nonce, address),
-            has_jetstream=lambda account: bool(options.get("domain")),
-            max_leafnodes=lambda account: -1,
-            system_account="$SYS",
-        )
+        self.leafnodes = LeafNodes(self.bench.server)
 
     def open(self, remote: LeafRemoteOptions | None = None) -> End:
         return End(self, LeafLink(self.leafnodes, remote, remote.urls[0] if remote else ""))
@@ -489,17 +482,18 @@ def test_configured_denials() -> None:
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
 
 
-class Limited:
+class Limited(Authenticator):
     """Whoever comes may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
 
     required = True
-    nonce_required = False
 
-    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> OpenIdentity:
+    def __init__(self) -> None:
+        super().__init__(Options())
+
+    def check(self, *_: Any, **__: Any) -> AuthResult:
         publish = SubjectLists(["a.>", "$JS.hub.API.>"], ["a.secret", "$OBJ.>"])
-        return OpenIdentity(
-            permissions=UserPermissions(PermissionOptions(publish, SubjectLists(["a.>"], ["a.secret"])))
-        )
+        rules = UserPermissions(PermissionOptions(publish, SubjectLists(["a.>"], ["a.secret"])))
+        return AuthResult("$G", "", rules)
 
 
 class Heard:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from jetcluster.config.options import Options
 from jetcluster.server.listener import advertised, host_port
-from jetcluster.server.options import ServerOptions
 
 
 @pytest.mark.parametrize(
@@ -18,12 +18,12 @@ from jetcluster.server.options import ServerOptions
     ],
 )
 def test_advertised(host: str, advertise: str, url: str) -> None:
-    assert advertised(ServerOptions(host=host, client_advertise=advertise), 4222) == url
+    assert advertised(Options(host=host, client_advertise=advertise), 4222) == url
 
 
 def test_any_address_is_not_advertised() -> None:
     for host in ("0.0.0.0", "::", ""):
-        assert not advertised(ServerOptions(host=host), 4222).startswith(("0.0.0.0", "[::]", ":"))
+        assert not advertised(Options(host=host), 4222).startswith(("0.0.0.0", "[::]", ":"))
 
 
 def test_host_port() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.clock import ManualTime
 from jetcluster.config.options import PermissionOptions, SubjectLists
 from jetcluster.server import permissions
 from jetcluster.server.permissions import ConnectionPermissions, first_foreign
+from tests.twins.time import ManualTime
 
 
 class Everything:
-    """Allows all; has none of the optional parts."""
+    """Allows all, and watches nothing."""
+
+    allow_responses: tuple[int, float] | None = None
+    can_deliver: Any = None
 
     def __init__(self) -> None:
         self.questions = 0
@@ -27,7 +32,6 @@ class Responder(Everything):
     """May publish nothing but three answers for each request, within ten seconds."""
 
     allow_responses = (3, 10.0)
-    can_deliver = None
 
     def can_publish(self, subject: bytes) -> bool:
         return False

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.governor import HEAVY
+from tests.twins.time import ManualTime
 
-from .support import QUIET, Bench, Peer
+from .support import QUIET, Bench, Nobody, Peer
 from .test_leaf_link import End, Site
 
 READ = 250_000
@@ -228,14 +229,7 @@ def test_messages_of_a_client_that_leaves_are_published_though_commands_are_amon
 
 
 def test_what_follows_a_connect_that_is_refused_is_not_looked_at() -> None:
-    class Nobody:
-        required = True
-        nonce_required = False
-
-        def check(self, *_args: Any, **_more: Any) -> Any:
-            raise PermissionError("nobody comes in")
-
-    bench = Bench(Nobody())  # type: ignore[arg-type]
+    bench = Bench(Nobody())
     peer = Peer(bench)
     begun = time.process_time()
     peer.connection.data_received(QUIET + b"PING\r\n" * 60_000)

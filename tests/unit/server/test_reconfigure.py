@@ -10,14 +10,19 @@ import pytest
 
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import (
+    AccountLimitOptions,
+    AccountOptions,
     AuthorizationOptions,
     Options,
     PermissionOptions,
     SubjectLists,
     UserOptions,
 )
-from jetcluster.server.options import AccountLimits
 from tests.unit.server.support import Bench, Peer
+
+
+def limited(**limits: int) -> dict[str, AccountOptions]:
+    return {"$G": AccountOptions("$G", limits=AccountLimitOptions(**limits))}
 
 
 def users(*found: UserOptions) -> Authenticator:
@@ -135,16 +140,16 @@ def test_pings_follow_a_shorter_interval() -> None:
 
 
 def test_the_newest_connections_of_an_account_are_too_many() -> None:
-    bench = Bench(account_limits={"$G": AccountLimits(connections=5)})
+    bench = Bench(accounts=limited(max_connections=5))
     peers = [bench.client(b"PING") for _ in range(3)]
-    reload(bench, account_limits={"$G": AccountLimits(connections=1)})
+    reload(bench, accounts=limited(max_connections=1))
     assert [peer.closed for peer in peers] == ["", *["Maximum Account Connections Exceeded"] * 2]
     assert peers[2].read() == b"-ERR 'maximum account active connections exceeded'\r\n"
 
 
 def test_connections_of_an_account() -> None:
     carl = UserOptions("carl", "c", account="C")
-    bench = Bench(users(ANN, BOB, carl), account_limits={"$G": AccountLimits(connections=1)})
+    bench = Bench(users(ANN, BOB, carl), accounts=limited(max_connections=1))
     first = client(bench, "ann", "a")
     second = bench.client(connect=connect("bob", "b"))
     assert second.closed == "Maximum Account Connections Exceeded"
@@ -154,23 +159,23 @@ def test_connections_of_an_account() -> None:
 
 
 def test_the_error_of_one_connection_too_many() -> None:
-    bench = Bench(account_limits={"$G": AccountLimits(connections=0)})
+    bench = Bench(accounts=limited(max_connections=0))
     peer = Peer(bench)
     assert peer.ask(connect()) == b"-ERR 'maximum account active connections exceeded'\r\n"
 
 
 def test_subscriptions_of_a_connection_by_its_account() -> None:
-    bench = Bench(account_limits={"$G": AccountLimits(subscriptions=1)})
+    bench = Bench(accounts=limited(max_subscriptions=1))
     peer = bench.client(b"SUB a 1")
     assert peer.ask(b"SUB b 2") == b"-ERR 'maximum subscriptions exceeded'\r\n"
     assert peer.ask(b"UNSUB 1", b"SUB b 2", b"PUB b 0", b"") == b"MSG b 2 0\r\n\r\n"
 
 
 def test_payload_of_an_account_is_told_in_the_second_info() -> None:
-    bench = Bench(account_limits={"$G": AccountLimits(payload=100)})
+    bench = Bench(accounts=limited(max_payload=100))
     peer = bench.client()
     info = peer.ask(b"PING").split(b"\r\n")[1]
     assert json.loads(info[5:])["max_payload"] == 100
     assert peer.ask(b"PUB x 101") == b"-ERR 'Maximum Payload Violation'\r\n"
-    huge = Bench(max_payload=50, account_limits={"$G": AccountLimits(payload=100)})
+    huge = Bench(max_payload=50, accounts=limited(max_payload=100))
     assert huge.client().ask(b"PUB x 51") == b"-ERR 'Maximum Payload Violation'\r\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import nats
 import pytest
 
+from jetcluster.config.options import TlsOptions
 from jetcluster.server.listener import ListenError
 
 from .certificate import make_certificate
@@ -120,7 +121,7 @@ def test_what_comes_before_the_tls_handshake_is_not_obeyed(run: Callable[[Body],
     context.load_cert_chain(*make_certificate(tmp_path))
 
     async def body() -> None:
-        async with serving(tls=context) as server:
+        async with serving(tls=TlsOptions(), context=context) as server:
             for _ in range(20):
                 plain = socket.create_connection(("127.0.0.1", server.port))
                 plain.sendall(b"CONNECT {}\r\nPING\r\n")
@@ -146,7 +147,7 @@ def test_tls(run: Callable[[Body], None], tmp_path: Path, first: bool) -> None:
     client_side = ssl.create_default_context(cafile=str(cert))
 
     async def body() -> None:
-        async with serving(tls=server_side, tls_handshake_first=first) as server:
+        async with serving(tls=TlsOptions(handshake_first=first), context=server_side) as server:
             client = await nats.connect(
                 f"tls://localhost:{server.port}", tls=client_side, tls_handshake_first=first, connect_timeout=5
             )

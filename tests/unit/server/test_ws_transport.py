@@ -16,7 +16,6 @@ from jetcluster.config.options import WebSocketOptions
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.websocket import BINARY, CLOSE, CONTINUATION, PING
 from jetcluster.server import ws_transport
-from jetcluster.server.options import AuthResult
 from jetcluster.server.server import Server
 from jetcluster.server.ws_port import WsPort
 from tests.unit.protocol.test_websocket import deflated, masked, unframed
@@ -35,13 +34,10 @@ Run = Callable[[Body], None]
 @asynccontextmanager
 async def listening(options: WebSocketOptions | None = None, **of_server: Any) -> AsyncIterator[tuple[Server, WsPort]]:
     async with serving(**of_server) as server:
-
-        def check(connect: dict[str, Any], nonce: bytes, _address: str, _certificate: object) -> AuthResult:
-            return server.authenticator.check(connect, nonce)
-
         options = options or WebSocketOptions(compression=True)
         options.host, options.port, options.no_tls = "127.0.0.1", -1, True
-        port = server.ws_port = WsPort(server, options, None, server.authenticator, check)
+        server.options.websocket = options
+        port = server.ws_port = WsPort(server)
         await port.start()
         yield server, port
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.spark.arrow import Converter, digest
-from jetcluster.spark.frames import Batch, FrameError, is_whole, position, sequence, stored_block
+from jetcluster.spark.frames import Batch, FrameError, is_whole, position, sequence
 from jetcluster.spark.schema import (
     KAFKA_TYPES,
     TYPES,
@@ -134,7 +134,6 @@ def test_a_digest_tells_what_is_where() -> None:
 def test_frames() -> None:
     batch = batch_of(MIXED)
     assert [sequence(head) for head in batch.heads] == [1, 2, 3]
-    assert [stored_block(head) for head in batch.heads] == [b"", BLOCK, MASKED]
     assert [position(batch.heads, seq) for seq in (0, 1, 2, 4)] == [0, 0, 1, 3]
     assert is_whole(batch.heads, 0, 3) and not is_whole(batch.heads, 1, 3) and not is_whole(batch.heads, 0, 4)
     assert not is_whole(batch.heads[::2], 0, 3)

@@ -226,3 +226,18 @@ def test_the_password_goes_into_connect(monkeypatch):
         Connection([peer.url], credentials=Credentials(user="me", password_env="JC_PW")).close()
         Connection([peer.url.replace("//", "//you:p%40ss@")]).close()
         assert [(c["user"], c["pass"]) for c in peer.connects] == [("me", "secret"), ("you", "p@ss")]
+
+
+def test_a_subscription_gets_what_comes_beside_other_answers():
+    def answer(subject: bytes, reply: bytes, _headers: bytes, payload: bytes) -> bytes:
+        if subject == b"feed":  # two answers on a subject of the asker's own, by the second subscription
+            return b"MSG %b.1 3 1\r\na\r\n" % reply + b"HMSG %b.2 3 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % reply
+        return b"MSG other 2 1\r\nx\r\n" + msg(reply, payload)
+
+    with Peer(answer) as peer, Connection([peer.url]) as connection:
+        other, feed = connection.subscribe("other"), connection.subscribe("mine.>")
+        connection.publish("feed", b"", reply=b"mine.q")
+        assert connection.request("echo", b"e").data == b"e"
+        assert feed.frames() == [(b"", b"a"), (b"NATS/1.0 503\r\n\r\n", b"")], "a status ends no subscription"
+        assert (other.frames(), feed.end) == ([(b"", b"x")], None)
+        assert peer.published[0] == (b"feed", b"mine.q", b"", b"")

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.model import times
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
-from jetcluster.stream import direct_get, times
-from jetcluster.stream.direct_get import Answer, DirectGet, Frame, Reply
+from jetcluster.stream import direct_get
+from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000
@@ -344,7 +345,7 @@ def test_all_frames_are_of_the_moment_of_the_request(payload: bytes, change: Cal
         frames = frames_of(DirectGet("S", store).answer(payload), slice_bytes=1)
         found = [next(frames) for _ in range(before)]
         answer = DirectGet("S", store).answer(payload)
-        assert isinstance(answer, Reply)
+        assert isinstance(answer, GetReply)
         answer.hold()  # not even begun
         change(store)
         found += frames
@@ -477,7 +478,7 @@ def test_multi_last_with_every_match_below_seq_is_just_the_end() -> None:
 SUBJECTS = [b"a.x", b"a.y", b"b", b"c.d.e"]
 FILTERS = st.sampled_from(["a.x", "a.*", "*.*", ">", "b", "c.>", "zz", "*.d.*"])
 SEQS = st.integers(0, 25)
-INSTANTS = st.integers(-2, 26).map(lambda i: times.render(T0 + 1000 * i).decode())
+INSTANTS = st.integers(-2, 26).map(lambda i: times.rfc3339(T0 + 1000 * i))
 VALUES: dict[str, st.SearchStrategy[object]] = {
     "seq": SEQS, "last_by_subj": FILTERS, "next_by_subj": FILTERS, "batch": st.integers(0, 5),
     "max_bytes": st.integers(0, 50), "start_time": INSTANTS, "multi_last": st.lists(FILTERS, max_size=3),
@@ -566,7 +567,7 @@ def test_damage_comes_out_before_anything_is_sent(payload: bytes) -> None:
 def test_damage_in_the_middle_ends_a_batch_without_eob() -> None:
     for payload in (b'{"seq":1,"batch":3}', b'{"multi_last":["*"]}'):
         answer = DirectGet("S", damaged()).answer(payload)
-        assert isinstance(answer, Reply)
+        assert isinstance(answer, GetReply)
         assert [payload for _, payload in answer.take(1000)] == [b"1"]
         for _ in range(2):
             with pytest.raises(DamagedError):

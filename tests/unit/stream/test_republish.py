@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-from jetcluster.stream import times
-from jetcluster.stream.republish import Republish
+from jetcluster.model import times
+from jetcluster.stream.republish import Republisher
 from tests.unit.stream.test_machine import T0, Stream
 from tests.unit.stream.twins import block
 
 
-def republishing(**config: object) -> tuple[Stream, Republish]:
+def republishing(**config: object) -> tuple[Stream, Republisher]:
     stream = Stream(**config)
-    republish = Republish(stream.machine.rules, stream.store)
+    republish = Republisher(stream.machine.rules, stream.store)
     stream.machine.observe(republish.take)
     return stream, republish
 
 
 def expected(subject: str, seq: int, last: int, *first: str, more: tuple[str, ...] = ()) -> bytes:
-    stamp = times.render(T0 + seq - 1).decode()
+    stamp = times.rfc3339(T0 + seq - 1)
     return block(
         *first,
         "Nats-Stream: S",

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jetcluster.stream.durations import SECOND
+from jetcluster.model.times import SECOND
 from jetcluster.stream.schedule_pattern import parse
 
 T = 1_700_000_000 * SECOND

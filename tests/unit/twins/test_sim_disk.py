@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from jetcluster import files as node_files
-from jetcluster.clock import ManualTime, SeededRng, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.files import make_folder, read, sync, write, write_durably
 from jetcluster.mesh.identity import IdentityError, load_identity
 from jetcluster.mesh.node_key import load_key
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.mark import FileMark
 from tests.twins.storage import SimDisk, SimWriter
+from tests.twins.time import ManualTime, SeededRng
 
 FLAGS = os.O_RDWR | os.O_CREAT
 

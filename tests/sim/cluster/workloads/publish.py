@@ -1,43 +1,49 @@
-"""Messages with ids to a replicated stream, read back from every replica and through a pull consumer."""
+"""Messages with ids to a stream, read back from every replica and through a pull consumer."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
+import math
 
+from tests.sim.cluster import replicas
+from tests.sim.cluster.judges import Deliveries, Log
 from tests.sim.cluster.session import ApiError, Msg, Session
-from tests.sim.cluster.workload import PASSING, SETTLE, Workload
+from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
-STREAM = "LOG"
 CONSUMER = "reader"
 PUBLISHERS = 2
 NOT_FOUND = 10037
+PENDING = 50
 
 
 class Publish(Workload):
     name = "publish"
+    judges = (Log, Deliveries)
     promises = (
         "an acknowledged message is stored once, at the sequence of its acknowledgement, on every replica",
         "a message that is sent again under its id is not stored again",
         "a message that was acknowledged is found by MSG.GET from then on",
         "a message whose ack was confirmed is not delivered again, and none is skipped",
+        "no more messages than max_ack_pending wait for their acks",
     )
+    stream = "LOG"
+
+    def config(self) -> dict[str, object]:
+        return {}
+
+    @property
+    def window(self) -> float:
+        """Of acks that a loss of power may take (`judges.Log`)."""
+        return 0.0
 
     async def prepare(self) -> None:
-        self.acked: dict[int, str] = {}
-        """By sequence: what was acknowledged as stored there."""
-        self.sent: set[str] = set()
-        self.delivered: dict[int, str] = {}
-        self.confirmed: set[int] = set()
+        self.subject = self.stream.lower()
+        config = self.config()
+        self.log = Log(self.deployment.power_failures, self.window)
+        self.deliveries = Deliveries(max_ack_pending=PENDING)
         self.admin = await self.session("admin")
-        config = {"name": STREAM, "subjects": ["log.>"], "num_replicas": 3, "allow_direct": True}
-        await self.insist("creating the stream", lambda: self.admin.api(f"STREAM.CREATE.{STREAM}", config))
-        consumer = {"stream_name": STREAM, "config": {"durable_name": CONSUMER, "ack_policy": "explicit",
-                    "ack_wait": 5_000_000_000, "max_ack_pending": 50}}  # fmt: skip
-        await self.insist(
-            "creating the consumer", lambda: self.admin.api(f"CONSUMER.DURABLE.CREATE.{STREAM}.{CONSUMER}", consumer)
-        )
+        await self.create(self.admin, self.stream, subjects=[f"{self.subject}.>"], **config)
+        await self.create_consumer(self.admin, self.stream, CONSUMER, ack_wait=5_000_000_000, max_ack_pending=PENDING)
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -50,30 +56,18 @@ class Publish(Workload):
 
     async def _publish(self, number: int) -> None:
         session = await self.session(f"pub{number}")
-        count, pace = 0, self.rng.choice((1.0, 4.0, 12.0))
+        count, pace, burst = 0, self.rng.choice((0.5, 2.0, 6.0)), self.rng.choice((1, 1, 8))
         while not self.stopping:
-            count += 1
-            await self._publish_one(session, f"{number}-{count}")
+            texts = [f"{number}-{count + at}" for at in range(burst if self.rng.random() < 0.3 else 1)]
+            count += len(texts)
+            await asyncio.gather(*(self._publish_one(session, text) for text in texts))
             await asyncio.sleep(self.rng.expovariate(pace))
         await session.close()
 
     async def _publish_one(self, session: Session, text: str) -> None:
-        """Sent again under its id until it is acknowledged."""
-        self.sent.add(text)
-        while True:
-            try:
-                ack = await session.js_publish(f"log.{text}", text.encode(), {"Nats-Msg-Id": text}, seconds=2.0)
-            except PASSING:
-                self.count("publishes again")
-                await asyncio.sleep(self.rng.uniform(0.05, 0.3))
-                continue
-            break
-        seq = int(ack["seq"])
-        self.count("published")
-        self.require(
-            self.acked.get(seq, text) == text, f"{text} and {self.acked.get(seq)} were both acknowledged as {seq}"
-        )
-        self.acked[seq] = text
+        self.log.send(text)
+        ack = await self.store(session, f"{self.subject}.{text}", text)
+        self.log.ack(int(ack["seq"]), text, self.now)
 
     # ---- reading
 
@@ -82,103 +76,70 @@ class Publish(Workload):
         session = await self.session("get")
         while not self.stopping:
             await asyncio.sleep(self.rng.expovariate(4.0))
-            if not self.acked:
+            acked = self.log.acked
+            if not acked:
                 continue
-            seq = max(self.acked) if self.rng.random() < 0.7 else self.rng.choice(list(self.acked))
+            seq = max(acked) if self.rng.random() < 0.7 else self.rng.choice(list(acked))
             try:
-                answer = await session.api(f"STREAM.MSG.GET.{STREAM}", {"seq": seq}, seconds=2.0)
+                answer = await session.api(f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, seconds=2.0)
             except ApiError as error:
-                self.require(error.err_code != NOT_FOUND, f"{seq} was acknowledged and is not found")
+                if error.err_code == NOT_FOUND:
+                    self.log.read(seq, None)
                 continue
             except PASSING:
                 continue
             self.count("read")
-            found = str(answer["message"]["subject"]).removeprefix("log.")
-            self.require(found == self.acked[seq], f"{seq} is {found}, {self.acked[seq]} was acknowledged")
+            self.log.read(seq, str(answer["message"]["subject"]).removeprefix(f"{self.subject}."))
         await session.close()
 
     async def _consume(self) -> None:
-        session = await self.session("pull")
+        session = self.reader = await self.session("pull")
         while not self.stopping:
-            await self._pull(session)
-        self.reader = session
+            await self.pull(session, self.stream, CONSUMER, self._take)
 
-    async def _pull(self, session: Session) -> None:
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        try:
-            request = json.dumps({"batch": 10, "expires": 1_000_000_000}).encode()
-            session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{STREAM}.{CONSUMER}", request, inbox)
-            async with asyncio.timeout(1.5):
-                for _ in range(10):
-                    msg = await got.get()
-                    if msg.status:
-                        break
-                    await self._take(session, msg)
-        except PASSING:
-            await asyncio.sleep(0.1)
-        finally:
-            session.unsubscribe(sid)
-
-    async def _take(self, session: Session, msg: Msg) -> None:
-        seq, text = int(msg.reply.split(".")[5]), msg.payload.decode()
+    async def _take(self, msg: Msg) -> None:
+        told = Delivered.of(msg)
+        if self.window:
+            self.deliveries.texts[told.seq] = msg.payload.decode()  # what it knew may be gone as well
+        else:
+            self.deliveries.take(told.seq, msg.payload.decode(), told.count, told.consumer_seq)
         self.count("delivered")
-        self.require(seq not in self.confirmed, f"{seq} came again after its ack was confirmed")
-        self.require(self.delivered.setdefault(seq, text) == text, f"{seq} was delivered with different content")
-        await session.request(msg.reply, b"+ACK", seconds=1.0)
-        self.confirmed.add(seq)
+        self.deliveries.acking(told.seq)
+        await self.reader.request(msg.reply, b"+ACK", seconds=1.0)
+        if not self.window:
+            self.deliveries.confirm(told.seq, replicas.decided(self.deployment, self.stream, CONSUMER))
 
     # ---- afterwards
 
     async def check(self) -> None:
-        for name in self.deployment.members():
-            await self._check_replica(name)
+        last = max(self.log.kept, default=0)
+        await self.everywhere(self.stream, last, self._look)
         await self.until("the consumer has delivered everything", self._all_delivered, SETTLE)
 
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
+
     async def _all_delivered(self) -> bool:
-        await self._pull(self.reader)
-        return self.acked.keys() <= self.delivered.keys()
+        await self.pull(self.reader, self.stream, CONSUMER, self._take)
+        return set(self.log.kept) <= self.deliveries.texts.keys()
 
-    async def _check_replica(self, node: str) -> None:
-        """A server asks its own replica where it has one that is current."""
-        session = await self.session(f"check-{node}", node)
-        last = max(self.acked, default=0)
 
-        stored: dict[int, str] = {}
+class PublishVariants(Publish):
+    """Other sizes and storages of the same."""
 
-        async def whole() -> bool:
-            stored.clear()
-            stored.update(await self._contents(session))
-            return max(stored, default=0) >= last
+    name = "publish-variants"
+    promises = (
+        "an acknowledged message of a stream with one, three or five replicas is kept",
+        "a memory stream loses nothing but by a loss of power",
+    )
+    stream = "VARIANT"
 
-        await self.until(f"{node} answers up to {last}", whole)
-        for seq, text in self.acked.items():
-            self.require(stored.get(seq) == text, f"{node}: {seq} is {stored.get(seq)}, {text} was acknowledged")
-        texts = list(stored.values())
-        self.require(len(texts) == len(set(texts)), f"{node}: a message is stored twice")
-        self.require(self.sent.issuperset(texts), f"{node}: something is stored that nobody has sent")
-        await session.close()
+    def config(self) -> dict[str, object]:
+        sizes = [1, 3, 5] if len(self.members) >= 5 else [1, 3]
+        self.storage = self.rng.choice(["file", "file", "memory"])
+        compression = self.rng.choice(["none", "s2"])
+        return {"num_replicas": self.rng.choice(sizes), "storage": self.storage, "compression": compression}
 
-    async def _contents(self, session: Session) -> dict[int, str]:
-        got: asyncio.Queue[Msg] = asyncio.Queue()
-        inbox = session.new_inbox()
-        sid = session.subscribe(inbox, got.put_nowait)
-        found: dict[int, str] = {}
-        try:
-            start = 1
-            while True:
-                request: dict[str, Any] = {"seq": start, "batch": 1000}
-                session.publish(f"$JS.API.DIRECT.GET.{STREAM}", json.dumps(request).encode(), inbox)
-                before = len(found)
-                while True:
-                    async with asyncio.timeout(5.0):
-                        msg = await got.get()
-                    if msg.status:
-                        break
-                    found[int(msg.headers["Nats-Sequence"])] = msg.payload.decode()
-                if len(found) == before:
-                    return found
-                start = max(found) + 1
-        finally:
-            session.unsubscribe(sid)
+    @property
+    def window(self) -> float:
+        return math.inf if self.storage == "memory" else 0.0

@@ -1,0 +1,62 @@
+"""`Result`: what a load measured, and the processor time that it took."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(slots=True)
+class Result:
+    """What one load measured. Times in seconds; latencies in milliseconds; CPU in seconds per million messages."""
+
+    name: str
+    messages: int
+    seconds: float
+    latencies_ms: list[float] = field(default_factory=list, repr=False)
+    cpu: dict[str, float] = field(default_factory=dict)
+    """CPU-seconds spent by each watched process (and by the client: "client") during the load."""
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds if self.seconds else 0.0
+
+    def summary(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "messages": self.messages,
+            "seconds": round(self.seconds, 4),
+            "rate": round(self.rate, 1),
+            "p50_ms": round(percentile(self.latencies_ms, 0.50), 4) if self.latencies_ms else None,
+            "p99_ms": round(percentile(self.latencies_ms, 0.99), 4) if self.latencies_ms else None,
+            "cpu_s_per_million": {k: round(v / max(1, self.messages) * 1e6, 3) for k, v in self.cpu.items()},
+        }
+
+
+class CpuWatch:
+    """CPU seconds of processes since it was made, by name, from /proc/<pid>/stat (utime + stime)."""
+
+    def __init__(self, pids: dict[str, int]) -> None:
+        self._pids = {**pids, "client": os.getpid()}
+        self._start = {name: cpu_seconds(pid) for name, pid in self._pids.items()}
+
+    def read(self) -> dict[str, float]:
+        return {name: cpu_seconds(pid) - self._start[name] for name, pid in self._pids.items()}
+
+
+def cpu_seconds(pid: int) -> float:
+    """0.0 for a process that is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Nearest rank; NaN for nothing."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")

@@ -1,0 +1,82 @@
+"""What clients did and saw, as JSON lines: the one input of every checker. `python -m chaos` writes it.
+
+One line per event. `type`: `invoke` when a client begins, then `ok` (the answer was yes), `fail` (a definite no:
+nothing was stored) or `info` (nobody knows). Completions repeat what their `invoke` said, so a line is complete in
+itself; an `invoke` without completion is an `info` that never ended. Fields at their default are left out:
+
+    type op workload f client subject msg_id seq expect count replica t0 t1 error
+
+`f` is what was done: `publish`, `cas` (publish if the subject's last sequence is `expect`), `read` (answered by the
+leader), `direct` (by any replica), `batch` (`count` messages, `seq` of the last), `deliver` (the `count`-th delivery
+came at `t0`), `ack` (confirmed), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's
+stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0: it was read,
+whatever it held), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` what exactly was
+done) and `leader` (`replica` leads the workload's stream; none: nobody says who). More kinds may come: readers skip
+what they do not know.
+`msg_id` is the value: unique per write, and the payload. Reads of nothing have seq 0.
+Times are seconds of one monotonic clock since the run began.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+TYPES = frozenset({"invoke", "ok", "fail", "info"})
+
+
+@dataclass(slots=True, frozen=True)
+class Event:
+    type: str
+    op: int
+    workload: str
+    f: str
+    client: str = ""
+    subject: str = ""
+    msg_id: str = ""
+    seq: int = 0
+    expect: int = -1
+    count: int = 0
+    replica: str = ""
+    t0: float = 0.0
+    t1: float = math.inf
+    """inf: not known to have ended."""
+    error: str = ""
+
+    def to_json(self) -> str:
+        row = {name: value for name in _FIELDS if (value := getattr(self, name)) != _DEFAULTS.get(name)}
+        return json.dumps(row, separators=(",", ":"))
+
+
+_FIELDS = [field.name for field in dataclasses.fields(Event)]
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Event)}
+
+
+def load(lines: Iterable[str]) -> list[Event]:
+    """Raises ValueError (TypeError for unknown fields) with the line's number."""
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            event = Event(**json.loads(line))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"line {number} is no event: {error}") from error
+        if event.type not in TYPES:
+            raise ValueError(f"line {number}: type {event.type!r}")
+        events.append(event)
+    return events
+
+
+def operations(events: Iterable[Event]) -> Iterator[Event]:
+    """One event per operation: its completion, or `info` without an end."""
+    begun: dict[int, Event] = {}
+    for event in events:
+        if event.type == "invoke":
+            begun[event.op] = event
+        else:
+            begun.pop(event.op, None)
+            yield event
+    for event in begun.values():
+        yield dataclasses.replace(event, type="info", t1=math.inf)

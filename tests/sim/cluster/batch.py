@@ -1,0 +1,118 @@
+"""Many seeds: in several processes, for so many or so long, with totals over all runs there ever were (totals.toml)."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.sim.cluster.run import run_seed
+
+TOTALS = Path(__file__).with_name("totals.toml")
+CORPUS = Path(__file__).with_name("corpus.toml")
+
+
+@dataclass(slots=True, frozen=True)
+class Outcome:
+    """What is left of a result when it goes from one process to another."""
+
+    seed: int
+    failure: str
+    digest: str
+    seconds: float
+    cpu: float
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """The summary of a seed: one line, and what failed with the command that replays it."""
+        done = ", ".join(f"{what} {number}" for what, number in sorted(self.counts.items()))
+        line = f"seed {self.seed}: {self.seconds:.1f} s in {self.cpu:.2f} s of CPU, {self.digest}; {done}"
+        if not self.failure:
+            return line
+        return f"{line}\n    {self.failure.strip()}\n    replay: python -m tests.sim.cluster --seed {self.seed} --trace"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Of some seeds, or of all runs that were recorded."""
+
+    seeds: int = 0
+    failed: int = 0
+    hours: float = 0.0
+    """Of simulated time."""
+    cpu: float = 0.0
+    """Seconds."""
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.failed += bool(outcome.failure)
+        self.hours += outcome.seconds / 3_600
+        self.cpu += outcome.cpu
+
+    def __str__(self) -> str:
+        rate = 60 * self.seeds / self.cpu if self.cpu else 0.0
+        return (
+            f"{self.seeds} seeds, {self.failed} failed, {self.hours:.2f} simulated hours "
+            f"in {self.cpu:.0f} s of CPU ({rate:.0f} seeds per minute)"
+        )
+
+
+def run_one(seed: int) -> Outcome:
+    """In this process."""
+    result = run_seed(seed)
+    outcome = Outcome(seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
+    del result
+    gc.collect()
+    return outcome
+
+
+def run_many(start: int, count: int, *, workers: int = 1, seconds: float = float("inf")) -> Iterator[Outcome]:
+    """Seeds from `start` on, as they are done: `count` of them, fewer where `seconds` are over before."""
+    end = time.monotonic() + seconds
+    seeds = iter(range(start, start + count))
+    if workers == 1:
+        for seed in seeds:
+            yield run_one(seed)
+            if time.monotonic() >= end:
+                return
+        return
+    with multiprocessing.get_context("spawn").Pool(workers) as pool:
+        for outcome in pool.imap_unordered(run_one, seeds):
+            yield outcome
+            if time.monotonic() >= end:
+                pool.terminate()
+                return
+
+
+def corpus() -> list[int]:
+    """Seeds that failed once, in the order of the file."""
+    with CORPUS.open("rb") as file:
+        return [int(row["seed"]) for row in tomllib.load(file)["seeds"]]
+
+
+def recorded() -> Totals:
+    with TOTALS.open("rb") as file:
+        row = tomllib.load(file)
+    return Totals(row["seeds"], row["failed"], row["hours"], row["cpu_seconds"])
+
+
+def record(totals: Totals) -> Totals:
+    """Adds them to the file; returns what it says then."""
+    before = recorded()
+    total = Totals(
+        before.seeds + totals.seeds,
+        before.failed + totals.failed,
+        before.hours + totals.hours,
+        before.cpu + totals.cpu,
+    )
+    TOTALS.write_text(
+        "# All seeds that were run with --record, on every version since the simulation began.\n"
+        f"seeds = {total.seeds}\nfailed = {total.failed}\nhours = {total.hours:.2f} # of simulated time\n"
+        f"cpu_seconds = {total.cpu:.0f}\nlast = {datetime.now(UTC):%Y-%m-%d}\n"
+    )
+    return total

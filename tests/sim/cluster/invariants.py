@@ -1,0 +1,195 @@
+"""What is true at every moment of every node, whatever the clients do: looked at while a run goes on.
+
+It reads what the nodes hold in memory and changes nothing. A replica's hash covers all commands it has applied and what
+they came to, so that two with the same hash at one index hold the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from jetcluster.raft.api import META_GROUP, Role
+from jetcluster.replica.proposals import MAX_WAITING
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.machine import Machine
+
+EVERY = 1.0
+"""Seconds between two looks."""
+HELD = 4_096
+"""Acknowledgements of one group that wait for its disk."""
+JOBS = 8_192
+"""Jobs of unknown length that wait on one node (docs/limits.md)."""
+DIVERGED = "a replica drifted apart from its leader"
+
+
+class Replica(NamedTuple):
+    """One group on one node that runs."""
+
+    machine: Machine
+    cluster: str
+    group: Any
+    """`jetcluster.raft.group.Group`."""
+    stream: Any
+    """`StreamReplica`; None for the meta group."""
+
+    @property
+    def gid(self) -> int:
+        return int(self.group.gid)
+
+    @property
+    def where(self) -> str:
+        name = "the meta group" if self.stream is None else f"stream {self.stream.assignment.name}"
+        return f"{self.machine.name}, {name} ({self.gid})"
+
+    @property
+    def lasting(self) -> bool:
+        """Its log outlives the power: it is no memory stream's, and no single copy that damage may cut short."""
+        return bool(self.group.log.durable) and len(self.group.log.config.voters) > 1
+
+
+def jetstream_of(machine: Machine) -> Any:
+    """`jetcluster.cluster.jetstream.JetStream` of what runs there; None where nothing does, or not yet."""
+    node = machine.node
+    if node is None or not machine.ready or node.jetstream is None:
+        return None
+    return node.jetstream.jetstream
+
+
+def replicas(deployment: Deployment) -> Iterator[Replica]:
+    """Every group of every node that runs."""
+    for name, machine in deployment.machines.items():
+        jetstream = jetstream_of(machine)
+        if jetstream is None:
+            continue
+        cluster = deployment.servers[name].cluster or name
+        for gid, group in jetstream.context.raft.groups.items():
+            stream = jetstream.replicas.get(gid)
+            if gid == META_GROUP or stream is not None:
+                yield Replica(machine, cluster, group, stream)
+
+
+class Invariants:
+    """`begin` has everything looked at from then on; what is broken is raised as Violation from the scheduler."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.looks = 0
+        self._deployment = deployment
+        self._leaders: dict[tuple[str, int, int], str] = {}
+        """(cluster, group, term) -> who led."""
+        self._commits: dict[tuple[str, int], tuple[object, int]] = {}
+        """(machine, group) -> (the object of that process, its commit index)."""
+        self._hashes: dict[tuple[str, int, int], tuple[bytes, str]] = {}
+        """(cluster, group, index) -> (hash, where it was seen first)."""
+        self._seen: dict[tuple[str, int], int] = {}
+        """(machine, group) -> the index whose hash was compared last."""
+
+    def begin(self) -> None:
+        self.look()
+        self._deployment.scheduler.after(EVERY, self.begin)
+
+    def look(self) -> None:
+        self.looks += 1
+        for replica in replicas(self._deployment):
+            self._one_leader(replica)
+            self._commit(replica)
+            self._same_state(replica)
+            self._sound(replica)
+            self._group_bounds(replica)
+        for machine in self._deployment.machines.values():
+            self._node_bounds(machine)
+
+    # ---- Raft
+
+    def _one_leader(self, replica: Replica) -> None:
+        group = replica.group
+        if group.role is not Role.LEADER or not replica.lasting:
+            return
+        me = replica.machine.name
+        led = self._leaders.setdefault((replica.cluster, replica.gid, group.term), me)
+        self._require(led == me, f"{replica.where}: leads term {group.term}, as {led} did")
+
+    def _commit(self, replica: Replica) -> None:
+        group, key = replica.group, (replica.machine.name, replica.gid)
+        before, commit = self._commits.get(key, (group, 0))
+        now = group.commit_index
+        if before is group:
+            self._require(now >= commit, f"{replica.where}: its commit index went back from {commit} to {now}")
+        self._commits[key] = group, now
+        applied, stored = group.applied_index, group.log.last_index
+        self._require(applied <= now, f"{replica.where}: applied {applied}, and only {now} is committed")
+        self._require(
+            group.log.written_index <= stored, f"{replica.where}: {group.log.written_index} is stored, of {stored}"
+        )
+
+    def _same_state(self, replica: Replica) -> None:
+        """Those that were somewhere else when the others were here compare with what was seen there."""
+        if not replica.lasting:
+            return
+        for index, digest in self._told(replica):
+            known, where = self._hashes.setdefault(
+                (replica.cluster, replica.gid, index), (digest, f"{replica.machine.name} at {self._now:.3f}")
+            )
+            self._require(known == digest, f"{replica.where}: at index {index} not what {where} had")
+
+    def _told(self, replica: Replica) -> list[tuple[int, bytes]]:
+        if replica.stream is None:
+            jetstream = jetstream_of(replica.machine)
+            machine = jetstream.meta.machine
+            return [(machine.applied_index, machine.digest.encode())]
+        if replica.stream.installing:
+            return []
+        return list(replica.stream.checkpoints.newest_ones())
+
+    def _sound(self, replica: Replica) -> None:
+        fault = replica.group.fault
+        self._require(fault is None, f"{replica.where}: apply raised {fault!r}")
+        if replica.stream is not None and replica.lasting:
+            self._require(not replica.stream.divergences, f"{replica.where}: {DIVERGED}")
+
+    # ---- bounds
+
+    def _group_bounds(self, replica: Replica) -> None:
+        group, limits = replica.group, replica.group.config
+        where = replica.where
+        most = limits.max_uncommitted + limits.max_entry
+        self._within(where, "bytes of proposals", group._uncommitted, most)
+        self._within(where, "acknowledgements held back", len(group.held.frames), HELD)
+        if replica.stream is None:
+            return
+        stream = replica.stream
+        self._within(where, "requests that wait for their command", len(stream.proposals._waiting), MAX_WAITING)
+        for state in stream.consumers.table.by_cid.values():
+            most = state.rules.max_ack_pending
+            if state.rules.acks and most:
+                self._within(f"{where}, {state.name}", "messages not acknowledged", len(state.unacked.entries), most)
+
+    def _node_bounds(self, machine: Machine) -> None:
+        jetstream = jetstream_of(machine)
+        if jetstream is None:
+            return
+        context = jetstream.context
+        journal = context.raft.journal
+        most = journal.options.max_queued_bytes + context.raft.config.max_entry
+        self._within(machine.name, "bytes that wait for the journal", journal.queued_bytes, most)
+        mesh = context.mesh
+        for link in mesh.links.values():
+            most = mesh.options.max_pending + mesh.max_frame
+            self._within(machine.name, f"bytes for {link.peer_id}", link._pending, most)
+        jobs = sum(map(len, context.budget._waiting.values()))
+        self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
+        early = context.raft._early
+        self._within(machine.name, "early frames", early._bytes, context.raft.config.early_bytes)
+
+    def _within(self, where: str, what: str, number: int, most: int) -> None:
+        self._require(number <= most, f"{where}: {number} {what}, {most} at most")
+
+    # ----
+
+    @property
+    def _now(self) -> float:
+        return self._deployment.scheduler.now
+
+    def _require(self, is_so: bool, what: str) -> None:
+        if not is_so:
+            raise Violation(f"at {self._now:.3f}: {what}")

@@ -1,0 +1,312 @@
+"""Judges of histories: pure, fed by workloads as things happen, and by tests with planted errors. All raise Violation.
+
+Texts are unique: each stands for one message that somebody sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from tests.sim.cluster.deployment import Violation
+
+ON_ITS_WAY = 1.0
+"""Seconds that an ack may come after the loss of power of the machine that sent it."""
+
+
+def require(is_so: bool, what: str) -> None:
+    if not is_so:
+        raise Violation(what)
+
+
+class Log:
+    """Messages of one stream and their acks. `failures`: times of losses of power; an ack that was not older than
+    `window` seconds at one of these is worth nothing (0: all are, infinity: a memory stream)."""
+
+    def __init__(self, failures: Sequence[float] = (), window: float = 0.0) -> None:
+        self.acked: dict[int, str] = {}
+        """By sequence: what was acknowledged as stored there."""
+        self.sent: set[str] = set()
+        self._times: dict[int, float] = {}
+        self._failures = failures
+        self._window = window
+
+    def send(self, text: str) -> None:
+        self.sent.add(text)
+
+    def refuse(self, text: str) -> None:
+        """The server has said that it does not store it."""
+        self.sent.discard(text)
+
+    def forgiven(self, seq: int) -> bool:
+        """Its ack is worth nothing."""
+        at = self._times[seq]
+        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+
+    def ack(self, seq: int, text: str, at: float = 0.0) -> None:
+        before = self.acked.get(seq, text)
+        if before != text:
+            require(self.forgiven(seq), f"{text} and {before} were both acknowledged as {seq}")
+        self.acked[seq] = text
+        self._times[seq] = at
+
+    @property
+    def kept(self) -> list[int]:
+        """Sequences whose acks count."""
+        return [seq for seq in self.acked if not self.forgiven(seq)]
+
+    def read(self, seq: int, text: str | None) -> None:
+        """A read that began after the ack of `seq` found this; None: nothing."""
+        if not self.forgiven(seq):
+            require(text is not None, f"{seq} was acknowledged and is not found")
+            require(text == self.acked[seq], f"{seq} is {text}, {self.acked[seq]} was acknowledged")
+
+    def stored(self, where: str, contents: Mapping[int, str], removed: Iterable[int] = ()) -> None:
+        """All that a replica has at the end; `removed` may be missing, and must be."""
+        gone = set(removed)
+        for seq in self.kept:
+            text = contents.get(seq)
+            if seq in gone:
+                require(text is None, f"{where}: {seq} was removed and is there")
+                continue
+            require(text == self.acked[seq], f"{where}: {seq} is {text}, {self.acked[seq]} was acknowledged")
+        texts = list(contents.values())
+        require(len(texts) == len(set(texts)), f"{where}: a message is stored twice")
+        require(self.sent.issuperset(texts), f"{where}: something is stored that nobody has sent")
+
+
+class Chain:
+    """Publishes that expect something of the last message, of the stream or of one subject: what each one expected is
+    what lies before it."""
+
+    def __init__(self) -> None:
+        self._expected: dict[str, int | str] = {}
+
+    def send(self, text: str, last: int | str) -> None:
+        """It is to be stored only behind this sequence (0: as the first), or behind this text."""
+        self._expected[text] = last
+
+    def stored(self, where: str, messages: Iterable[tuple[int, str]]) -> None:
+        """Ascending, all there have ever been of what was expected of."""
+        before: tuple[int, str] = (0, "")
+        for seq, text in messages:
+            last = self._expected.get(text, before[0])
+            require(last in before, f"{where}: {text} at {seq} follows {before}, and was to follow {last}")
+            before = seq, text
+
+
+class Kept:
+    """The messages that limits and rollups leave of a stream in which nothing is unknown: each one, as it is stored,
+    takes others away. `per_subject`: so many of each subject stay."""
+
+    def __init__(self, per_subject: int) -> None:
+        self._per_subject = per_subject
+        self._stored: dict[int, tuple[str, str]] = {}
+
+    def ack(self, seq: int, subject: str, rollup: str = "") -> None:
+        """`rollup`: "", "sub" or "all"."""
+        self._stored[seq] = subject, rollup
+
+    def left(self) -> set[int]:
+        found: dict[str, list[int]] = {}
+        for seq in sorted(self._stored):
+            subject, rollup = self._stored[seq]
+            if rollup == "all":
+                found.clear()
+            elif rollup == "sub":
+                found.pop(subject, None)
+            seqs = found.setdefault(subject, [])
+            seqs.append(seq)
+            del seqs[: -self._per_subject]
+        return {seq for seqs in found.values() for seq in seqs}
+
+    def stored(self, where: str, contents: Mapping[int, str]) -> None:
+        left = self.left()
+        require(not (gone := left - contents.keys()), f"{where}: {sorted(gone)[:10]} are gone and were to stay")
+        require(not (there := contents.keys() - left), f"{where}: {sorted(there)[:10]} are there and were to go")
+
+
+class Registers:
+    """Keys with revisions, read and written by many. A read that began after another operation had ended finds nothing
+    older than what that one knew."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, dict[int, str]] = {}
+        self._revisions: dict[str, int] = {}
+        """Where a text is."""
+        self._floor: dict[str, int] = {}
+
+    def newest(self, key: str) -> int:
+        """The revision that an operation which begins now may not stay behind; 0 for none."""
+        return self._floor.get(key, 0)
+
+    def learn(self, key: str, revision: int, text: str) -> None:
+        """An operation ended and knows this."""
+        texts = self._texts.setdefault(key, {})
+        require(texts.setdefault(revision, text) == text, f"{key}@{revision} is {texts[revision]} and {text}")
+        known = self._revisions.setdefault(text, revision)
+        require(known == revision, f"{key}: {text} is stored at {known} and at {revision}")
+        self._floor[key] = max(self._floor.get(key, 0), revision)
+
+    def read(self, key: str, newest: int, revision: int, text: str) -> None:
+        """A read that began when `newest` was the newest found this; revision 0: nothing."""
+        require(revision >= newest, f"{key}: a read found {revision}, and {newest} was known before it began")
+        if revision:
+            self.learn(key, revision, text)
+
+    def read_own(self, key: str, own: int, revision: int) -> None:
+        """A read on the connection that had been told of revision `own`."""
+        require(revision >= own, f"{key}: {revision} was read on the connection that knew of {own}")
+
+    def stored(self, where: str, key: str, history: Mapping[int, str]) -> None:
+        """All revisions a replica has of a key that nothing was removed of."""
+        for revision, text in self._texts.get(key, {}).items():
+            found = history.get(revision)
+            require(found == text, f"{where}: {key}@{revision} is {found}, it was {text}")
+
+
+class Deliveries:
+    """What one consumer gave out, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit."""
+
+    def __init__(self, max_deliver: int = 0, max_ack_pending: int = 0) -> None:
+        self.texts: dict[int, str] = {}
+        """By sequence: what was delivered."""
+        self.confirmed: dict[int, float] = {}
+        """The last delivery of the consumer that was decided when the ack was confirmed."""
+        self.exhausted: set[int] = set()
+        """Delivered for the last time."""
+        self._max_deliver = max_deliver
+        self._max_ack_pending = max_ack_pending
+        self._seen: set[tuple[int, int]] = set()
+        self._consumer_seqs: dict[int, int] = {}
+        self._done: set[int] = set()
+        """An ack went out for these. What comes of them again may have been under way."""
+
+    def take(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
+        """`count`: the which delivery of the message it is; `consumer_seq`: the which of the consumer's."""
+        again = consumer_seq > self.confirmed.get(seq, math.inf)
+        require(not again, f"{seq} came again after its ack was confirmed")
+        known = self.texts.setdefault(seq, text)
+        require(known == text, f"{seq} was delivered as {known} and as {text}")
+        require((seq, count) not in self._seen, f"delivery {count} of {seq} came twice")
+        self._seen.add((seq, count))
+        other = self._consumer_seqs.setdefault(consumer_seq, seq)
+        require(other == seq, f"{other} and {seq} are both delivery {consumer_seq} of the consumer")
+        if self._max_deliver:
+            require(count <= self._max_deliver, f"{seq} came for the {count}. time of {self._max_deliver}")
+            if count == self._max_deliver:
+                self.exhausted.add(seq)
+        waiting = len(self.texts.keys() - self._done - self.exhausted)
+        require(
+            not self._max_ack_pending or waiting <= self._max_ack_pending, f"{waiting} messages wait for their acks"
+        )
+
+    def acking(self, seq: int, *, below: bool = False) -> None:
+        """An ack goes out, also for all `below`: it may count or not."""
+        self._done |= {one for one in self.texts if one <= seq} if below else {seq}
+
+    def confirm(self, seq: int, decided: int = 0, *, below: bool = False) -> None:
+        """The server has said that it has the ack. `decided`: the last delivery of the consumer's that was decided by
+        then, which may still be under way."""
+        for one in [one for one in self.texts if one <= seq] if below else [seq]:
+            self.confirmed.setdefault(one, decided)
+
+    def complete(self, seqs: Iterable[int]) -> None:
+        missing = [seq for seq in seqs if seq not in self.texts]
+        require(not missing, f"never delivered: {missing[:10]}")
+
+
+class Ordered:
+    """What a reader without acks got, which must be the stream: each message once, in order, from the first on."""
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self.last = 0
+
+    def take(self, seq: int, text: str) -> None:
+        require(seq > self.last, f"{seq} was delivered after {self.last}")
+        self.last = seq
+        self.texts[seq] = text
+
+    def complete(self, contents: Mapping[int, str]) -> None:
+        """`contents`: of the stream, with what lies above `last` or without."""
+        below = {seq: text for seq, text in contents.items() if seq <= self.last}
+        missing = sorted(below.keys() - self.texts.keys())
+        require(not missing, f"skipped: {missing[:10]}")
+        for seq, text in self.texts.items():
+            require(contents.get(seq) == text, f"{seq} was delivered as {text}, and is {contents.get(seq)}")
+
+
+class Batches:
+    """Atomic batches: stored whole and together, or not at all."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._acked: dict[str, int] = {}
+
+    def send(self, batch: str, texts: Sequence[str]) -> None:
+        """All texts of a batch before the first is sent."""
+        self._texts[batch] = list(texts)
+
+    def ack(self, batch: str, last: int) -> None:
+        self._acked[batch] = last
+
+    def stored(self, where: str, contents: Mapping[int, str]) -> None:
+        seqs = {text: seq for seq, text in contents.items()}
+        require(len(seqs) == len(contents), f"{where}: a message is stored twice")
+        for batch, texts in self._texts.items():
+            found = [seqs[text] for text in texts if text in seqs]
+            require(len(found) in (0, len(texts)), f"{where}: {len(found)} of {len(texts)} of batch {batch} are stored")
+            if found:
+                first = found[0]
+                together = found == list(range(first, first + len(found)))
+                require(together, f"{where}: batch {batch} is stored at {found}")
+            last = self._acked.get(batch)
+            at = found[-1] if found else None
+            require(last in (None, at), f"{where}: batch {batch} was acknowledged up to {last} and ends at {at}")
+
+
+class Sums:
+    """Counters: each total is the one before and its increment, each acknowledged increment counts once, and none that
+    nobody sent."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, int] = {}
+        self._acked: dict[str, tuple[int, int]] = {}
+
+    def send(self, text: str, increment: int) -> None:
+        self._sent[text] = increment
+
+    def ack(self, text: str, seq: int, total: int) -> None:
+        self._acked[text] = (seq, total)
+
+    def stored(self, where: str, messages: Iterable[tuple[int, str, int]]) -> None:
+        """All (sequence, text, total) of one counter, ascending."""
+        total = 0
+        found: dict[str, tuple[int, int]] = {}
+        for seq, text, value in messages:
+            require(text in self._sent, f"{where}: {text} at {seq} was never sent")
+            require(text not in found, f"{where}: {text} counts twice")
+            found[text] = (seq, value)
+            total += self._sent[text]
+            require(value == total, f"{where}: the total at {seq} is {value}, and is to be {total}")
+        for text, told in self._acked.items():
+            require(found.get(text) == told, f"{where}: {text} is {found.get(text)}, {told} was acknowledged")
+
+
+class Lifetimes:
+    """Messages that go after a time, and those that may not. A look at one is (what, time, is it there); `slack` is
+    what clocks may be apart."""
+
+    def __init__(self, slack: float) -> None:
+        self.slack = slack
+        self._lives: dict[int, tuple[float, float]] = {}
+        """By sequence: earliest and latest time of its end; infinity for one that stays."""
+
+    def ack(self, seq: int, sent: float, acked: float, seconds: float = math.inf) -> None:
+        self._lives[seq] = sent + seconds - self.slack, acked + seconds + self.slack
+
+    def look(self, seq: int, began: float, ended: float, there: bool) -> None:
+        earliest, latest = self._lives[seq]
+        require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
+        require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")

@@ -1,0 +1,99 @@
+"""After the last fault: within a bounded time all is led, current, whole and equal.
+
+Nobody helps but whoever starts a server that has ended, as a supervisor does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+from jetcluster.raft.api import META_GROUP, Role
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
+
+SETTLES = 60.0
+"""Seconds after the last fault."""
+SUPERVISED = 2.0
+"""Seconds until a supervisor starts what has ended."""
+
+
+async def settle(deployment: Deployment) -> None:
+    """Returns once nothing is wanting. Raises Violation after SETTLES, with what is."""
+    end = deployment.scheduler.now + SETTLES
+    while True:
+        wanting = next(_wanting(deployment), "")
+        if not wanting:
+            return
+        if deployment.scheduler.now > end:
+            raise Violation(f"{SETTLES:g} s after the last fault: {wanting}")
+        await asyncio.sleep(0.5)
+
+
+async def supervise(deployment: Deployment) -> None:
+    """Starts what has ended, for ever."""
+    while True:
+        await asyncio.sleep(SUPERVISED)
+        for machine in deployment.machines.values():
+            if not machine.runs:
+                deployment.trace.add("nemesis", f"{machine.name} has ended and is started")
+                machine.start()
+
+
+def _wanting(deployment: Deployment) -> Iterator[str]:
+    for name, machine in deployment.machines.items():
+        if not machine.ready:
+            yield f"{name} does not serve"
+    found = list(replicas(deployment))
+    for cluster in sorted(
+        {server.cluster or server.name for server in deployment.servers.values() if server.jetstream}
+    ):
+        yield from _meta_wanting(deployment, cluster, [one for one in found if one.cluster == cluster])
+
+
+def _meta_wanting(deployment: Deployment, cluster: str, found: list[Replica]) -> Iterator[str]:
+    metas = [one for one in found if one.stream is None]
+    leaders = [one for one in metas if one.group.role is Role.LEADER]
+    if len(leaders) != 1:
+        yield f"{cluster}: its meta group has {len(leaders)} leaders"
+        return
+    yield from _group_wanting(f"{cluster}, the meta group", metas)
+    jetstream = jetstream_of(leaders[0].machine)
+    servers = [s.name for s in deployment.servers.values() if (s.cluster or s.name) == cluster and s.jetstream]
+    voters = leaders[0].group.log.config.voters
+    if len(voters) != len(servers):
+        yield f"{cluster}: {len(voters)} of {len(servers)} servers are in the meta group"
+    for assignment in jetstream.meta.machine.all_assignments():
+        of_stream = [one for one in found if one.gid == assignment.gid and one.gid != META_GROUP]
+        where = f"{cluster}, stream {assignment.name}"
+        yield from _group_wanting(where, of_stream)
+        yield from _placed(where, assignment, of_stream)
+
+
+def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
+    here = sorted(one.group.me for one in found)
+    if here != sorted(assignment.peers):
+        yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
+    for one in found:
+        voters = sorted(one.group.log.config.voters)
+        if one.group.role is Role.LEADER and voters != sorted(assignment.peers):
+            yield f"{where}: its voters are {voters}, and belong on {sorted(assignment.peers)}"
+
+
+def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
+    leaders = [one for one in found if one.group.role is Role.LEADER and one.group.ready]
+    if len(leaders) != 1:
+        yield f"{where}: {len(leaders)} leaders that are ready"
+        return
+    commit = leaders[0].group.commit_index
+    for one in found:
+        group, stream, name = one.group, one.stream, one.machine.name
+        if group.stopped:
+            yield f"{where}: {name} has stopped: {group.stopped}"
+        if group.applied_index < commit:
+            yield f"{where}: {name} has applied {group.applied_index} of {commit}"
+        if group.log.damaged or group.log.joining or group.log.fetching:
+            yield f"{where}: {name} has not recovered its log"
+        if stream is not None and (stream.installing or stream.suspect or stream.doubt):
+            yield f"{where}: {name} is not sure of its state: {stream.suspect or stream.doubt or 'it is installed'}"

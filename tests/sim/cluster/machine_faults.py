@@ -1,0 +1,215 @@
+"""Faults of processes, machines, links and clocks, each with its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from random import Random
+
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.machine import Machine
+from tests.sim.cluster.network import Link
+
+
+def one(deployment: Deployment, rng: Random) -> Machine | None:
+    """A process that runs and does not stand still."""
+    running = [machine for machine in deployment.running if not machine.paused]
+    return rng.choice(running) if running else None
+
+
+def start(machine: Machine) -> None:
+    """Unless it runs."""
+    if not machine.runs:
+        machine.start()
+
+
+async def kill(deployment: Deployment, rng: Random) -> None:
+    """`kill -9`; it is started again soon."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        machine.kill()
+        await asyncio.sleep(rng.uniform(0.1, 5.0))
+        start(machine)
+
+
+async def power(deployment: Deployment, rng: Random) -> None:
+    """A machine loses power, and with it what was not synced."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        machine.lose_power()
+        await asyncio.sleep(rng.uniform(0.5, 8.0))
+        start(machine)
+
+
+async def blackout(deployment: Deployment, rng: Random) -> None:
+    """All machines lose power at once."""
+    for machine in deployment.machines.values():
+        machine.lose_power()
+    await asyncio.sleep(rng.uniform(0.5, 3.0))
+    for machine in deployment.machines.values():
+        start(machine)
+        await asyncio.sleep(rng.uniform(0.0, 1.0))
+
+
+async def restart(machine: Machine, rng: Random, number: int = signal.SIGTERM) -> None:
+    """A signal upon which it ends, and a start. One that has not ended after 20 s is killed."""
+    before = machine.node
+    machine.signal(number)
+    for _ in range(200):
+        await asyncio.sleep(0.1)
+        if machine.node is not before:
+            break
+    else:
+        machine.kill()
+    await asyncio.sleep(rng.uniform(0.0, 1.0))
+    start(machine)
+
+
+async def stop(deployment: Deployment, rng: Random) -> None:
+    """SIGTERM, and a start."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        await restart(machine, rng)
+
+
+async def rolling(deployment: Deployment, rng: Random) -> None:
+    """One after the other is stopped and started, once the one before serves again."""
+    for machine in list(deployment.machines.values()):
+        if not machine.runs or machine.paused:
+            continue
+        await restart(machine, rng)
+        for _ in range(100):
+            if machine.ready:
+                break
+            await asyncio.sleep(0.1)
+
+
+async def lame_duck(deployment: Deployment, rng: Random) -> None:
+    """It sends its clients away, and ends."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        await restart(machine, rng, signal.SIGUSR2)
+
+
+async def reload(deployment: Deployment, rng: Random) -> None:
+    """SIGHUP, with the configuration that it has."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        machine.signal(signal.SIGHUP)
+
+
+async def pause(deployment: Deployment, rng: Random) -> None:
+    """A process stands still, and goes on."""
+    machine = one(deployment, rng)
+    if machine is not None:
+        machine.pause()
+        await asyncio.sleep(rng.uniform(0.2, 6.0))
+        machine.resume()
+
+
+def _cut(deployment: Deployment, here: list[str], there: list[str], *, one_way: bool) -> list[Link]:
+    """Links from machines of one list to those of the other, and back."""
+    network, machines = deployment.network, deployment.machines
+    found = []
+    for a in here:
+        for b in there:
+            source, target = machines[a].host.ip, machines[b].host.ip
+            found.append(network.link(source, target))
+            if not one_way:
+                found.append(network.link(target, source))
+    arrow = "to" if one_way else "and"
+    deployment.trace.add("nemesis", f"cuts {','.join(sorted(here))} {arrow} {','.join(sorted(there))}")
+    for link in found:
+        link.cut()
+    return found
+
+
+async def _heal_later(deployment: Deployment, rng: Random, cut: list[Link]) -> None:
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    deployment.trace.add("nemesis", "heals")
+    for link in cut:
+        link.heal()
+
+
+async def partition(deployment: Deployment, rng: Random) -> None:
+    """Some machines do not reach the others, in both directions or in one."""
+    names = list(deployment.machines)
+    rng.shuffle(names)
+    at = rng.randint(1, max(1, len(names) // 2))
+    cut = _cut(deployment, names[:at], names[at:], one_way=rng.random() < 0.3)
+    await _heal_later(deployment, rng, cut)
+
+
+async def one_link(deployment: Deployment, rng: Random) -> None:
+    """Two machines do not reach each other, and all others reach both."""
+    if len(deployment.machines) > 1:
+        a, b = rng.sample(list(deployment.machines), 2)
+        await _heal_later(deployment, rng, _cut(deployment, [a], [b], one_way=rng.random() < 0.3))
+
+
+async def bridge(deployment: Deployment, rng: Random) -> None:
+    """Two halves that reach each other over one machine only."""
+    names = list(deployment.machines)
+    rng.shuffle(names)
+    middle = 1 + (len(names) - 1) // 2
+    await _heal_later(deployment, rng, _cut(deployment, names[1:middle], names[middle:], one_way=False))
+
+
+async def loss(deployment: Deployment, rng: Random) -> None:
+    """Links lose segments and are slow."""
+    links = [link for (source, target), link in deployment.network.links() if source != target]
+    for link in links:
+        link.loss, link.delay = rng.choice([0.0, 0.02, 0.1]), rng.choice([0.0002, 0.002, 0.02])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for link in links:
+        link.calm()
+
+
+async def narrow(deployment: Deployment, rng: Random) -> None:
+    """All that goes to one machine, or comes from it, has little room."""
+    ip = rng.choice(list(deployment.machines.values())).host.ip
+    links = [link for ends, link in deployment.network.links() if ip in ends and ends[0] != ends[1]]
+    rate = rng.choice([20e3, 100e3, 1e6])
+    for link in links:
+        link.rate = rate
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for link in links:
+        link.calm()
+
+
+async def half_open(deployment: Deployment, rng: Random) -> None:
+    """Connections of one process lead nowhere any more, and neither end is told."""
+    machine = one(deployment, rng)
+    if machine is None:
+        return
+    share = rng.choice([0.3, 1.0])
+    for transport in machine.transports:
+        if rng.random() < share:
+            transport.forget()
+    await asyncio.sleep(rng.uniform(0.5, 5.0))
+
+
+async def busy(deployment: Deployment, rng: Random) -> None:
+    """The processor of one machine is slow."""
+    machine = rng.choice(list(deployment.machines.values()))
+    machine.clock.slowness = rng.choice([5.0, 20.0, 60.0])
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    machine.clock.slowness = machine.usual_slowness
+
+
+async def clock_jump(deployment: Deployment, rng: Random) -> None:
+    """The wall clock of one machine is set, forwards or back; sometimes it is set right later."""
+    clock = rng.choice(list(deployment.machines.values())).clock
+    before = clock.wall_ahead
+    clock.wall_ahead += rng.choice([-3600.0, -30.0, -1.0, -0.05, 0.05, 1.0, 30.0, 3600.0])
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    if rng.random() < 0.7:
+        clock.wall_ahead = before
+
+
+async def clock_drift(deployment: Deployment, rng: Random) -> None:
+    """One machine's time runs fast or slow, by far more than clocks do."""
+    clock = rng.choice(list(deployment.machines.values())).clock
+    clock.set_rate(rng.choice([0.9, 0.98, 1.02, 1.1]))
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    clock.set_rate(1.0)

@@ -1,0 +1,67 @@
+"""The smallest scenario that still fails as a seed does: workloads, faults and troubles that do not matter are gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from tests.sim.cluster.run import run_seed
+from tests.sim.cluster.scenario import Scenario
+
+Run = Callable[[Scenario], str]
+"""How a scenario fails; "" when it does not."""
+
+
+def kind(failure: str) -> str:
+    """What two failures have in common: their text without numbers."""
+    last = failure.strip().splitlines()[-1] if failure.strip() else ""
+    return re.sub(r"\d+(\.\d+)?", "#", last)[:80]
+
+
+def fails(scenario: Scenario) -> str:
+    return run_seed(scenario.seed, scenario=scenario).failure
+
+
+def shrink(scenario: Scenario, run: Run = fails, tell: Callable[[str], None] = lambda line: None) -> Scenario | None:
+    """None where it does not fail at all. Another failure than the first one does not count."""
+    wanted = kind(run(scenario))
+    if not wanted:
+        return None
+    tried = {scenario}
+    while True:
+        for smaller in _smaller(scenario):
+            if smaller in tried:
+                continue
+            tried.add(smaller)
+            if kind(run(smaller)) == wanted:
+                tell(f"still fails: {smaller}")
+                scenario = smaller
+                break
+        else:
+            return scenario
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """With one thing less, the largest steps first."""
+    if scenario.faults:
+        yield replace(scenario, faults=())
+    yield from (replace(scenario, faults=(fault,)) for fault in scenario.faults if len(scenario.faults) > 2)
+    for fault in scenario.faults:
+        yield replace(scenario, faults=tuple(other for other in scenario.faults if other != fault))
+    for workload in scenario.workloads if len(scenario.workloads) > 1 else ():
+        yield replace(scenario, workloads=tuple(other for other in scenario.workloads if other != workload))
+    plain = {
+        "layout": "three",
+        "skew": 0.0,
+        "processor": 1.0,
+        "at_once": 1,
+        "disk": 1 << 30,
+        "levels": scenario.levels[:1],
+    }
+    for name, value in plain.items():
+        if getattr(scenario, name) != value:
+            yield replace(scenario, **{name: value})  # type: ignore[arg-type]
+    for seconds in (2.0, 5.0, 10.0, 20.0):
+        if seconds < scenario.seconds:
+            yield replace(scenario, seconds=seconds)

@@ -1,0 +1,152 @@
+"""Each fault alone is got over, and what looks at the nodes and the seeds finds what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from jetcluster.raft.api import Role
+from tests.sim.cluster import batch, liveness
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.disk_faults import expendable
+from tests.sim.cluster.invariants import Invariants, Replica, replicas
+from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.nemesis import FAULTS
+from tests.sim.cluster.run import run_seed, warm_up
+from tests.sim.cluster.scenario import Scenario
+from tests.sim.cluster.shrink import kind, shrink
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_cluster_gets_over(fault: str) -> None:
+    scenario = replace(
+        Scenario.of(1),
+        layout="three",
+        workloads=("publish",),
+        faults=(fault,),
+        processor=1.0,
+        seconds=6.0,
+        rest=2.0,
+        at_once=1,
+        levels=(0, 3) if fault == "upgrade" else (3,),
+    )
+    assert run_seed(1, scenario=scenario).failure == ""
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    """Three servers that have found each other."""
+    warm_up()
+    deployment = Deployment(5, LAYOUTS["three"])
+    for machine in deployment.machines.values():
+        machine.start()
+    deployment.run(8.0)
+    yield deployment
+    deployment.close()
+
+
+def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:
+    """The leader's part of the meta group, and the others'."""
+    found = list(replicas(deployment))
+    leader = next(one for one in found if one.group.role is Role.LEADER)
+    return leader, [one for one in found if one is not leader]
+
+
+def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:
+    invariants = Invariants(deployment)
+    invariants.look()
+    leader, (other, _) = meta(deployment)
+    other.group.role, other.group.term = Role.LEADER, leader.group.term
+    with pytest.raises(Violation, match=f"leads term {leader.group.term}, as {leader.machine.name} did"):
+        invariants.look()
+
+
+def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment) -> None:
+    invariants = Invariants(deployment)
+    invariants.look()
+    meta(deployment)[0].group.engine.commit -= 1
+    with pytest.raises(Violation, match="its commit index went back"):
+        invariants.look()
+
+
+def test_a_state_of_its_own_is_noticed(deployment: Deployment) -> None:
+    invariants = Invariants(deployment)
+    invariants.look()
+    node = meta(deployment)[1][0].machine.node
+    assert node is not None and node.jetstream is not None and node.jetstream.jetstream is not None
+    node.jetstream.jetstream.meta.machine._digest = bytes(16)
+    with pytest.raises(Violation, match=r"at index [0-9]+ not what"):
+        invariants.look()
+
+
+def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
+    group = meta(deployment)[0].group
+    group._uncommitted = group.config.max_uncommitted * 2
+    with pytest.raises(Violation, match="bytes of proposals"):
+        Invariants(deployment).look()
+
+
+def test_looking_changes_nothing() -> None:
+    digests = []
+    for looks in (False, True):
+        deployment = Deployment(5, LAYOUTS["three"])
+        for machine in deployment.machines.values():
+            machine.start()
+        if looks:
+            Invariants(deployment).begin()
+        deployment.run(8.0)
+        digests.append(deployment.digest())
+        deployment.close()
+    assert digests[0] == digests[1]
+
+
+def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
+    wanting = liveness._wanting
+    assert list(wanting(deployment)) == []
+    deployment.machines["n2"].kill()
+    assert next(wanting(deployment)) == "n2 does not serve"
+    deployment.machines["n2"].start()
+    deployment.run(8.0)
+    assert list(wanting(deployment)) == []
+
+
+def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
+    rng = Random(1)
+    first = expendable(deployment, rng)
+    assert first is not None
+    assert all(expendable(deployment, rng) is first for _ in range(10))
+    next(machine for machine in deployment.machines.values() if machine is not first).pause()
+    assert expendable(deployment, rng) is None
+
+
+def test_what_does_not_matter_is_left_out() -> None:
+    scenario = replace(Scenario.of(3), faults=("kill", "pause", "rot"), skew=30.0, layout="five", at_once=2)
+
+    def run(tried: Scenario) -> str:
+        return f"at {tried.seconds}: lost 7" if "pause" in tried.faults and tried.layout == "five" else ""
+
+    found = shrink(scenario, run)
+    assert found is not None
+    assert (found.faults, found.skew, found.layout, found.at_once) == (("pause",), 0.0, "five", 1)
+    assert found.seconds == 2.0
+    assert shrink(scenario, lambda tried: "") is None
+
+
+def test_another_failure_is_not_taken_for_the_same() -> None:
+    assert kind("x\nat 3.25: lost 7") == kind("at 9: lost 12") != kind("at 9: found 12")
+
+
+def test_totals_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "TOTALS", tmp_path / "totals.toml")
+    (tmp_path / "totals.toml").write_text("seeds = 1\nfailed = 0\nhours = 1.5\ncpu_seconds = 2\n")
+    totals = batch.Totals()
+    totals.add(batch.Outcome(7, "lost", "", 1_800.0, 3.0))
+    batch.record(totals)
+    assert batch.recorded() == batch.Totals(2, 1, 2.0, 5.0)
+    assert "replay: python -m tests.sim.cluster --seed 7" in str(batch.Outcome(7, "lost", "", 1.0, 1.0))

@@ -1,0 +1,264 @@
+"""Each judge of the simulation finds errors planted into a clean history; the table of promises is right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jetcluster.store.api import Msg
+from tests.sim.cluster import judges, promises, replicas
+from tests.sim.cluster.deployment import Violation
+from tests.sim.cluster.workload import found
+
+pytestmark = pytest.mark.sim
+
+ROOT = Path(__file__).parents[3]
+
+
+def log() -> judges.Log:
+    """Three messages, the first one acknowledged right before a loss of power at 10 s."""
+    history = judges.Log([10.0])
+    for seq, text in enumerate(("a", "b", "c"), 1):
+        history.send(text)
+        history.ack(seq, text, 8.0 + seq)
+    return history
+
+
+STORED = {1: "a", 2: "b", 3: "c"}
+
+
+def deliveries(max_deliver: int = 2, max_ack_pending: int = 2) -> judges.Deliveries:
+    """1 is acknowledged, 2 waits."""
+    history = judges.Deliveries(max_deliver, max_ack_pending)
+    history.take(1, "a", 1, 1)
+    history.acking(1)
+    history.confirm(1, 1)
+    history.take(2, "b", 1, 2)
+    return history
+
+
+def registers() -> judges.Registers:
+    history = judges.Registers()
+    history.learn("k", 1, "a")
+    history.learn("k", 4, "b")
+    history.read("k", history.newest("k"), 4, "b")
+    history.read_own("k", 4, 4)
+    return history
+
+
+def batches() -> judges.Batches:
+    history = judges.Batches()
+    history.send("one", ["a", "b"])
+    history.ack("one", 2)
+    history.send("two", ["c", "d"])
+    return history
+
+
+def sums() -> judges.Sums:
+    history = judges.Sums()
+    for seq, (text, increment, total) in enumerate((("a", 5, 5), ("b", -2, 3)), 1):
+        history.send(text, increment)
+        history.ack(text, seq, total)
+    return history
+
+
+def chain() -> judges.Chain:
+    history = judges.Chain()
+    history.send("b", 1)
+    history.send("c", "b")
+    return history
+
+
+def kept() -> judges.Kept:
+    history = judges.Kept(2)
+    for seq in (1, 2, 3):
+        history.ack(seq, "s")
+    history.ack(4, "other")
+    history.ack(5, "other", "sub")
+    return history
+
+
+def ordered() -> judges.Ordered:
+    history = judges.Ordered()
+    history.take(1, "a")
+    history.take(3, "c")
+    return history
+
+
+def lifetimes() -> judges.Lifetimes:
+    """Sent at 10, acknowledged at 11, to live for 5 s."""
+    history = judges.Lifetimes(1.0)
+    history.ack(1, 10.0, 11.0, 5.0)
+    history.ack(2, 10.0, 11.0)
+    return history
+
+
+def message(seq: int, text: str) -> Msg:
+    return Msg(seq, 0, b"s", b"", text.encode())
+
+
+def replica(*texts: str, row: bytes = b"v", digest: bytes = b"h") -> replicas.Contents:
+    return [message(seq, text) for seq, text in enumerate(texts, 1)], [(1, b"k", row)], digest
+
+
+Plant = Callable[[], object]
+
+CLEAN: dict[type, list[Plant]] = {
+    judges.Log: [
+        lambda: log().stored("n1", STORED),
+        lambda: log().read(2, "b"),
+        lambda: log().stored("n1", {1: "a", 3: "c"}, [2]),
+    ],
+    judges.Deliveries: [
+        lambda: deliveries().take(2, "b", 2, 3),
+        lambda: deliveries().take(1, "a", 2, 1),  # it was decided before the ack was confirmed
+        lambda: deliveries().complete([1, 2]),
+    ],
+    judges.Registers: [lambda: registers().stored("n1", "k", {1: "a", 4: "b"})],
+    judges.Batches: [
+        lambda: batches().stored("n1", {1: "a", 2: "b"}),
+        lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
+    ],
+    judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
+    judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
+    judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
+    judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
+    judges.Lifetimes: [
+        lambda: lifetimes().look(1, 13.0, 13.9, True),
+        lambda: lifetimes().look(1, 17.5, 17.6, False),
+        lambda: lifetimes().look(2, 99.0, 99.1, True),
+    ],
+}
+PLANTED: dict[type, dict[str, Plant]] = {
+    judges.Log: {
+        "lost": lambda: log().stored("n1", {1: "a", 2: "b"}),
+        "moved": lambda: log().stored("n1", {1: "a", 2: "b", 4: "c"}),
+        "reordered": lambda: log().stored("n1", {1: "b", 2: "a", 3: "c"}),
+        "duplicate": lambda: log().stored("n1", STORED | {4: "a"}),
+        "phantom": lambda: log().stored("n1", STORED | {4: "x"}),
+        "refused and stored": lambda: (
+            history := log(),
+            history.send("d"),
+            history.refuse("d"),
+            history.stored("n1", STORED | {4: "d"}),
+        ),
+        "deleted and there": lambda: log().stored("n1", STORED, [2]),
+        "two acks of one sequence": lambda: log().ack(2, "x"),
+        "not found": lambda: log().read(2, None),
+        "wrong content": lambda: log().read(2, "a"),
+    },
+    judges.Deliveries: {
+        "again after its ack": lambda: deliveries().take(1, "a", 2, 3),
+        "twice under one count": lambda: deliveries().take(2, "b", 1, 3),
+        "one number for two": lambda: deliveries().take(3, "c", 1, 2),
+        "wrong content": lambda: deliveries().take(2, "x", 2, 3),
+        "too often": lambda: deliveries(max_deliver=1).take(2, "b", 2, 3),
+        "too many wait": lambda: deliveries(max_ack_pending=1).take(3, "c", 1, 3),
+        "skipped": lambda: deliveries().complete([1, 2, 3]),
+    },
+    judges.Registers: {
+        "stale": lambda: registers().read("k", 4, 1, "a"),
+        "nothing where there was something": lambda: registers().read("k", 4, 0, ""),
+        "own write missing": lambda: registers().read_own("k", 4, 1),
+        "two values of one revision": lambda: registers().learn("k", 4, "x"),
+        "one value twice": lambda: registers().learn("k", 9, "b"),
+        "lost": lambda: registers().stored("n1", "k", {1: "a"}),
+    },
+    judges.Batches: {
+        "half": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "c"}),
+        "lost": lambda: batches().stored("n1", {}),
+        "others between": lambda: batches().stored("n1", {1: "a", 2: "b", 5: "c", 7: "d"}),
+        "reordered": lambda: batches().stored("n1", {1: "b", 2: "a"}),
+        "moved": lambda: batches().stored("n1", {2: "a", 3: "b"}),
+        "twice": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "a", 4: "b"}),
+    },
+    judges.Sums: {
+        "lost": lambda: sums().stored("n1", [(1, "a", 5)]),
+        "counted twice": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3), (3, "a", 8)]),
+        "wrong total": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 4)]),
+        "phantom": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3), (3, "x", 3)]),
+    },
+    judges.Chain: {
+        "something between": lambda: chain().stored("n1", [(1, "a"), (2, "x"), (3, "b")]),
+        "behind another text": lambda: chain().stored("n1", [(1, "a"), (2, "c")]),
+    },
+    judges.Kept: {
+        "gone": lambda: kept().stored("n1", {3: "", 5: ""}),
+        "too many": lambda: kept().stored("n1", {1: "", 2: "", 3: "", 5: ""}),
+        "not rolled up": lambda: kept().stored("n1", {2: "", 3: "", 4: "", 5: ""}),
+    },
+    judges.Ordered: {
+        "again": lambda: ordered().take(3, "c"),
+        "backwards": lambda: ordered().take(2, "b"),
+        "skipped": lambda: ordered().complete({1: "a", 2: "b", 3: "c"}),
+        "wrong content": lambda: ordered().complete({1: "a", 3: "x"}),
+    },
+    judges.Lifetimes: {
+        "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),
+        "there too long": lambda: lifetimes().look(1, 18.0, 18.1, True),
+        "gone and without an end": lambda: lifetimes().look(2, 99.0, 99.1, False),
+    },
+}
+
+
+@pytest.mark.parametrize("judge", CLEAN, ids=lambda judge: judge.__name__)
+def test_a_clean_history_is_clean(judge: type) -> None:
+    for look in CLEAN[judge]:
+        look()
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        pytest.param(plant, id=f"{judge.__name__}: {what}")
+        for judge, plants in PLANTED.items()
+        for what, plant in plants.items()
+    ],
+)
+def test_a_planted_error_is_found(plant: Plant) -> None:
+    with pytest.raises(Violation):
+        plant()
+
+
+def test_a_loss_of_power_excuses_what_it_may_take_and_nothing_else() -> None:
+    for window, lost, fine in ((math.inf, 1, True), (1.5, 1, True), (0.5, 1, False), (1.5, 3, True)):
+        history = judges.Log([10.0], window)
+        history.send("a")
+        history.ack(lost, "a", 9.0)
+        assert (lost in history.kept) is not fine
+    late = judges.Log([10.0], math.inf)
+    late.send("a")
+    late.ack(1, "a", 11.5)
+    with pytest.raises(Violation):
+        late.stored("n1", {})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replica("a"),
+        replica("a", "x"),
+        replica("a", "b", "c"),
+        replica("a", "b", row=b"w"),
+        replica("a", "b", digest=b"i"),
+    ],
+)
+def test_replicas_that_differ_are_found(other: replicas.Contents) -> None:
+    replicas.compare("S", 7, [("n1", replica("a", "b")), ("n2", replica("a", "b"))])
+    with pytest.raises(Violation, match="n1 and n3 differ"):
+        replicas.compare("S", 7, [("n1", replica("a", "b")), ("n3", other)])
+
+
+def test_every_workload_promises_something_and_each_of_its_judges_can_fail() -> None:
+    for name, workload in found().items():
+        assert workload.promises, name
+        assert workload.judges, name
+        assert PLANTED.keys() >= set(workload.judges), name
+
+
+def test_the_documentation_shows_the_table_of_promises() -> None:
+    text = (ROOT / "docs" / "testing.md").read_text()
+    assert "\n".join(promises.table()) in text, "run python -m tests.sim.cluster.promises"

@@ -1,0 +1,100 @@
+"""Streams that keep some messages only: so many per subject, what rollups leave, or no more than there is room for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.sim.cluster.judges import Kept, Log
+from tests.sim.cluster.session import ApiError, Msg
+from tests.sim.cluster.workload import PASSING, Workload
+
+STREAM = "KEEP"
+FULL = "FULL"
+WRITERS = 2
+SUBJECTS = 4
+ROOM = 40
+
+
+class Limits(Workload):
+    name = "limits"
+    judges = (Kept, Log)
+    promises = ("max_msgs_per_subject and Nats-Rollup leave exactly the messages that they are to, on every replica",)
+
+    async def prepare(self) -> None:
+        per_subject = self.rng.choice([1, 3, 10])
+        self.kept = Kept(per_subject)
+        self.log = Log()
+        self.rollups = self.rng.random() < 0.6
+        admin = await self.session("admin")
+        await self.create(
+            admin, STREAM, subjects=["keep.*"], max_msgs_per_subject=per_subject, allow_rollup_hdrs=self.rollups
+        )
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self._write(number))
+
+    async def _write(self, number: int) -> None:
+        session = await self.session(f"w{number}")
+        count = 0
+        while not self.stopping:
+            await asyncio.sleep(self.rng.expovariate(8.0))
+            count += 1
+            subject, text = f"keep.{self.rng.randrange(SUBJECTS)}", f"{number}-{count}"
+            rollup = self.rng.choice(["", "", "", "sub", "all"]) if self.rollups else ""
+            self.log.send(text)
+            ack = await self.store(session, subject, text, {"Nats-Rollup": rollup} if rollup else None)
+            self.log.ack(int(ack["seq"]), text, self.now)
+            self.kept.ack(int(ack["seq"]), subject, rollup)
+
+    async def check(self) -> None:
+        await self.everywhere(STREAM, max(self.log.acked, default=0), self._look)
+
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        texts = {seq: msg.payload.decode() for seq, msg in contents.items()}
+        self.kept.stored(where, texts)
+        self.log.stored(where, texts, self.log.acked.keys() - self.kept.left())
+
+
+class DiscardNew(Workload):
+    name = "discard-new"
+    judges = (Log,)
+    promises = ("a full stream with discard new refuses messages, and removes none",)
+
+    async def prepare(self) -> None:
+        self.log = Log()
+        admin = await self.session("admin")
+        await self.create(admin, FULL, subjects=["full"], max_msgs=ROOM, discard="new")
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self._write(number))
+
+    async def _write(self, number: int) -> None:
+        session = await self.session(f"w{number}")
+        count = 0
+        while not self.stopping:
+            await asyncio.sleep(self.rng.expovariate(4.0))
+            count += 1
+            text = f"{number}-{count}"
+            self.log.send(text)
+            try:
+                ack = await session.js_publish("full", text.encode(), seconds=2.0)
+            except ApiError as error:
+                if error.err_code == 10077:
+                    self.count("refused")
+                    self.log.refuse(text)
+            except PASSING:
+                self.count("unknown")
+            else:
+                self.count("stored")
+                self.log.ack(int(ack["seq"]), text, self.now)
+
+    async def check(self) -> None:
+        await self.everywhere(FULL, max(self.log.acked, default=0), self._look)
+
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        self.require(len(contents) <= ROOM, f"{where}: {len(contents)} messages where {ROOM} have room")
+        self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})

@@ -1,0 +1,116 @@
+"""The loads against a small in-process server: every answer is counted once, and errors end the run."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bench import loads
+from bench.client import ClientError
+
+PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
+
+
+class FakeJetStream:
+    """Acks publishes and answers Direct Gets; `fail_at` answers that publish with an error. In odd splits."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.most_outstanding = 0
+        self.fail_at = -1
+        self.silent = False
+        self.url = ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"headers":true}\r\n')
+        buffer = b""
+        try:
+            while data := await reader.read(1 << 20):
+                writer.write(b"PONG\r\n" * data.count(b"PING\r\n"))
+                buffer += data
+                out, buffer, count = self.answer(buffer)
+                self.most_outstanding = max(self.most_outstanding, count)
+                half = len(out) // 2 + 1
+                writer.write(out[:half])
+                await asyncio.sleep(0)
+                writer.write(out[half:])
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    def answer(self, buffer: bytes) -> tuple[bytes, bytes, int]:
+        out, at, count = b"", 0, 0
+        while match := PUB.search(buffer, at):
+            end = match.end() + int(match[3]) + 2
+            if end > len(buffer):
+                break
+            at, count = end, count + 1
+            if self.silent:
+                continue
+            if match[1].startswith(b"$JS.API.DIRECT.GET."):
+                head, body = b"NATS/1.0\r\nNats-Sequence: 1\r\n\r\n", b"payload" + loads.MARK
+                out += b"HMSG %b 1 %d %d\r\n%b%b\r\n" % (match[2], len(head), len(head) + len(body), head, body)
+                continue
+            self.seq += 1
+            ack = b'{"stream":"S","seq":%d}' % self.seq
+            if self.seq == self.fail_at:
+                ack = b'{"error":{"code":503,"err_code":10008,"description":"no leader"},"stream":"S","seq":0}'
+            out += b"MSG %b 1 %d\r\n%b\r\n" % (match[2], len(ack), ack)
+        return out, buffer[at:], count
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeJetStream]:
+    one = FakeJetStream()
+    server = await asyncio.start_server(one.serve, "127.0.0.1", 0)
+    one.url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server:
+        yield one
+
+
+@pytest.mark.parametrize("window", [1, 7, 500])
+async def test_publish_counts_every_ack_and_keeps_the_window(fake: FakeJetStream, window: int) -> None:
+    result = await loads.js_publish(fake.url, "s", window=window, count=2000)
+    assert result.messages == fake.seq == 2000
+    assert fake.most_outstanding <= window
+    assert result.latencies_ms
+    assert min(result.latencies_ms) >= 0
+    assert "client" in result.cpu
+
+
+async def test_publish_for_a_time_waits_for_the_last_acks(fake: FakeJetStream) -> None:
+    result = await loads.js_publish(fake.url, "s", window=50, seconds=0.1)
+    assert result.messages == fake.seq > 50
+    assert 0.1 <= result.seconds < 2
+
+
+async def test_an_error_answer_ends_the_load(fake: FakeJetStream) -> None:
+    fake.fail_at = 30
+    with pytest.raises(ClientError, match="no leader"):
+        await loads.js_publish(fake.url, "s", window=10, count=1000)
+
+
+async def test_silence_ends_the_load(fake: FakeJetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loads, "STALL", 0.05)
+    fake.silent = True
+    with pytest.raises(ClientError, match="no answer"):
+        await loads.js_publish(fake.url, "s", window=10, count=1000)
+
+
+@pytest.mark.parametrize("window", [1, 2, 256])
+async def test_direct_get_spreads_over_the_urls(fake: FakeJetStream, window: int) -> None:
+    result = await loads.direct_get([fake.url] * 3, "S", 1, 100, window=window, seconds=0.05)
+    assert result.messages >= window
+    assert result.summary()["p50_ms"] is not None
+
+
+@pytest.mark.parametrize("size", [8, 128, 4096])
+def test_payloads_have_the_size_and_the_mark(size: int) -> None:
+    body = loads.payload_of(size)
+    assert len(body) == size
+    assert body.endswith(loads.MARK)
+    assert b"\r\n" not in body
