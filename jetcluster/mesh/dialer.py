@@ -56,7 +56,7 @@ class Dialer:
 
     @property
     def targets(self) -> Mapping[tuple[str, int], DialTarget]:
-        """What is dialled, by host and port."""
+        """The addresses that are dialled, by host and port."""
         return self._targets
 
     def start(self, routes: tuple[ConfiguredRoute, ...]) -> None:
