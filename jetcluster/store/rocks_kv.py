@@ -194,7 +194,7 @@ class RocksKv(Commits):
     def _probe(self) -> None:
         for name in ("store.read", "store.write", "store.flush"):
             faults.point(name)
-        probe(self._path)
+        probe(self._path, self._files)
 
     def trouble(self) -> str:
         """Trouble of the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""

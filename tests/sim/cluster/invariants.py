@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.replica.proposals import MAX_WAITING
 from tests.sim.cluster.deployment import Deployment, Violation
@@ -103,7 +104,7 @@ class Invariants:
 
     def _one_leader(self, replica: Replica) -> None:
         group = replica.group
-        if group.role is not Role.LEADER or not replica.lasting:
+        if group.role is not Role.LEADER or not self._lasts(replica):
             return
         me = replica.machine.name
         led = self._leaders.setdefault((replica.cluster, replica.gid, group.term), me)
@@ -124,7 +125,7 @@ class Invariants:
 
     def _same_state(self, replica: Replica) -> None:
         """Those that were somewhere else when the others were here compare with what was seen there."""
-        if not replica.lasting:
+        if not self._lasts(replica):
             return
         for index, digest in self._told(replica):
             known, where = self._hashes.setdefault(
@@ -143,9 +144,14 @@ class Invariants:
 
     def _sound(self, replica: Replica) -> None:
         fault = replica.group.fault
-        self._require(fault is None, f"{replica.where}: apply raised {fault!r}")
-        if replica.stream is not None and replica.lasting:
+        # What the disk says stops a replica; then the server starts again (`cluster/store_care.py`, see liveness).
+        known = fault is None or isinstance(fault, PASSING)
+        self._require(known, f"{replica.where}: apply raised {fault!r}")
+        if replica.stream is not None and self._lasts(replica):
             self._require(not replica.stream.divergences, f"{replica.where}: {DIVERGED}")
+
+    def _lasts(self, replica: Replica) -> bool:
+        return replica.lasting and not (self._deployment.relaxed and self._deployment.power_failures)
 
     # ---- bounds
 
@@ -179,7 +185,7 @@ class Invariants:
         jobs = sum(map(len, context.budget._waiting.values()))
         self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
         early = context.raft._early
-        self._within(machine.name, "early frames", early._bytes, context.raft.config.early_bytes)
+        self._within(machine.name, "early frames", early.bytes, context.raft.config.early_bytes)
 
     def _within(self, where: str, what: str, number: int, most: int) -> None:
         self._require(number <= most, f"{where}: {number} {what}, {most} at most")

@@ -1,5 +1,4 @@
-"""After the last fault: within a bounded time all servers serve, and each meta group is led, current and whole. Streams
-are looked at by `replicas`.
+"""After the last fault: within a bounded time all is led, current, whole and equal.
 
 Nobody helps but whoever starts a server that has ended, as a supervisor does.
 """
@@ -8,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
-from jetcluster.raft.api import Role
+from jetcluster.raft.api import META_GROUP, Role
 from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.invariants import Replica, replicas
+from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
 
 SETTLES = 60.0
 """Seconds after the last fault."""
@@ -23,11 +23,11 @@ async def settle(deployment: Deployment) -> None:
     """Returns once nothing is wanting. Raises Violation after SETTLES, with what is."""
     end = deployment.scheduler.now + SETTLES
     while True:
-        wanting = next(_wanting(deployment), "")
-        if not wanting:
+        first = next(wanting(deployment), "")
+        if not first:
             return
         if deployment.scheduler.now > end:
-            raise Violation(f"{SETTLES:g} s after the last fault: {wanting}")
+            raise Violation(f"{SETTLES:g} s after the last fault: {first}")
         await asyncio.sleep(0.5)
 
 
@@ -41,7 +41,8 @@ async def supervise(deployment: Deployment) -> None:
                 machine.start()
 
 
-def _wanting(deployment: Deployment) -> Iterator[str]:
+def wanting(deployment: Deployment) -> Iterator[str]:
+    """Nothing, where all is well."""
     for name, machine in deployment.machines.items():
         if not machine.ready:
             yield f"{name} does not serve"
@@ -59,10 +60,26 @@ def _meta_wanting(deployment: Deployment, cluster: str, found: list[Replica]) ->
         yield f"{cluster}: its meta group has {len(leaders)} leaders"
         return
     yield from _group_wanting(f"{cluster}, the meta group", metas)
+    jetstream = jetstream_of(leaders[0].machine)
     servers = [s.name for s in deployment.servers.values() if (s.cluster or s.name) == cluster and s.jetstream]
     voters = leaders[0].group.log.config.voters
     if len(voters) != len(servers):
         yield f"{cluster}: {len(voters)} of {len(servers)} servers are in the meta group"
+    for assignment in jetstream.meta.machine.all_assignments():
+        of_stream = [one for one in found if one.gid == assignment.gid and one.gid != META_GROUP]
+        where = f"{cluster}, stream {assignment.name}"
+        yield from _group_wanting(where, of_stream)
+        yield from _placed(where, assignment, of_stream)
+
+
+def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
+    here = sorted(one.group.me for one in found)
+    if here != sorted(assignment.peers):
+        yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
+    for one in found:
+        voters = sorted(one.group.log.config.voters)
+        if one.group.role is Role.LEADER and voters != sorted(assignment.peers):
+            yield f"{where}: its voters are {voters}, and belong on {sorted(assignment.peers)}"
 
 
 def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
@@ -72,10 +89,12 @@ def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
         return
     commit = leaders[0].group.commit_index
     for one in found:
-        group, name = one.group, one.machine.name
+        group, stream, name = one.group, one.stream, one.machine.name
         if group.stopped:
             yield f"{where}: {name} has stopped: {group.stopped}"
         if group.applied_index < commit:
             yield f"{where}: {name} has applied {group.applied_index} of {commit}"
         if group.log.damaged or group.log.joining or group.log.fetching:
             yield f"{where}: {name} has not recovered its log"
+        if stream is not None and (stream.installing or stream.suspect or stream.doubt):
+            yield f"{where}: {name} is not sure of its state: {stream.suspect or stream.doubt or 'it is installed'}"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
-from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.workload import found
 
+USUAL = ("three", "five", "three and a plain one", "three and a leaf", "three and a leaf of three")
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -34,11 +34,15 @@ class Scenario:
     def of(cls, seed: int) -> Scenario:
         rng = Random(f"scenario {seed}")
         names = sorted(found())
+        workloads = tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names))))))
+        layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
+        if alone := [name for name in workloads if found()[name].layout]:
+            workloads, layout = (alone[0],), found()[alone[0]].layout
         return cls(
             seed=seed,
-            layout=rng.choices(list(LAYOUTS), (60, 8, 12, 12, 8))[0],
+            layout=layout,
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
-            workloads=tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names)))))),
+            workloads=workloads,
             rage=Rage(
                 faults=_faults(rng),
                 hands=rng.choice([1, 1, 2, 3]),
