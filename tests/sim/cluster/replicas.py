@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jetcluster.store.api import Msg
 
 TABLES = [table for table in range(1, 32) if table != SIDE_MEMBERS]
-"""Of a stream's side rows. Members are kept with the index at which this replica learnt of them: by a command, or with a
+"""Of a stream's side rows. Members are kept with the index at which a replica learnt of them, by a command or with a
 state that it fetched; `liveness` compares who they are."""
 SETTLE = 60.0
 """Seconds within which all is well and quiet, once it was well (`liveness`)."""
