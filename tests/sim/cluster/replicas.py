@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from jetcluster.stream.ports import SIDE_MEMBERS
 from tests.sim.cluster import invariants, liveness
 from tests.sim.cluster.deployment import Deployment, Violation
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
     from jetcluster.store.api import Msg
 
-TABLES = range(1, 32)
-"""Of a stream's side rows, those not in use are empty."""
+TABLES = [table for table in range(1, 32) if table != SIDE_MEMBERS]
+"""Of a stream's side rows. Members are kept with the index at which a replica learnt of them, by a command or with a
+state that it fetched; `liveness` compares who they are."""
 SETTLE = 60.0
 """Seconds within which all is well and quiet, once it was well (`liveness`)."""
 QUIET = 4.0
