@@ -119,7 +119,7 @@ def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
                 wrong.append(f"{what} has other members than the meta group says")
             if replica.suspect or replica.doubt or replica.installing:
                 wrong.append(f"{what} is not sound: {replica.suspect or replica.doubt or 'installing'}")
-            if replica.machine.applied_index < group.last_index:
+            if group.applied_index < group.last_index:  # the machine's stands at the last command
                 wrong.append(f"{what} has not applied all it has")
             still.append((name, assignment.gid, group.term, group.role.name))
         strangers = jetstream.replicas.keys() - {one.gid for one in wanted}

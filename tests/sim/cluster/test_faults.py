@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from jetcluster.raft.api import Role
+from jetcluster.store.kv import KvError
 from tests.sim.cluster import batch, liveness
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.disk_faults import expendable
@@ -89,6 +90,18 @@ def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
     group = meta(deployment)[0].group
     group._uncommitted = group.config.max_uncommitted * 2
     with pytest.raises(Violation, match="bytes of proposals"):
+        Invariants(deployment).look()
+
+
+def test_a_replica_stops_for_its_disk_and_for_nothing_else(deployment: Deployment) -> None:
+    one = meta(deployment)[1][0]
+    one.group.fault = KvError("EIO")
+    with pytest.raises(Violation, match="apply raised KvError"):
+        Invariants(deployment).look()
+    one.machine.disk.errors += 1
+    Invariants(deployment).look()
+    one.group.fault = AssertionError()
+    with pytest.raises(Violation, match="apply raised AssertionError"):
         Invariants(deployment).look()
 
 
