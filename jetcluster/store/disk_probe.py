@@ -6,17 +6,19 @@ import os
 from pathlib import Path
 from typing import Final
 
+from jetcluster.files import Files
+
 NAME: Final = "probe"
 SIZE: Final = 1 << 16
 
 
-def probe(directory: Path) -> None:
+def probe(directory: Path, files: Files = os) -> None:
     """Makes a file of SIZE bytes durable in `directory`, and removes it. Blocks; raises OSError."""
     path = directory / NAME
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, bytes(SIZE))
-        os.fsync(descriptor)
+        files.pwrite(descriptor, bytes(SIZE), 0)
+        files.fsync(descriptor)
     finally:
-        os.close(descriptor)
-        path.unlink()
+        files.close(descriptor)
+        files.unlink(path)

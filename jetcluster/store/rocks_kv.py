@@ -199,7 +199,7 @@ class RocksKv(Commits):
     def _probe(self) -> None:
         for name in ("store.read", "store.write", "store.flush"):
             faults.point(name)
-        probe(self._path)
+        probe(self._path, self._files)
 
     def trouble(self) -> str:
         return self._progress.trouble()

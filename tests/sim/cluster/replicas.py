@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jetcluster.raft.api import Role
+from jetcluster.raft.membership import decode_members, encode_config
+from jetcluster.stream.ports import SIDE_MEMBERS
 from tests.sim.cluster.deployment import Deployment, Violation
 
 if TYPE_CHECKING:
@@ -55,7 +57,11 @@ def decided(deployment: Deployment, stream: str, consumer: str) -> int:
 def contents(replica: StreamReplica) -> Contents:
     """Messages, side rows (table, key, value) and the rolling hash."""
     store = replica.store
-    rows = [(table, key, value) for table in TABLES for key, value in store.side_scan(table)]
+    rows = [(table, key, value) for table in TABLES if table != SIDE_MEMBERS for key, value in store.side_scan(table)]
+    members = store.side_get(SIDE_MEMBERS, b"")
+    if members is not None:
+        # At which index of its own state a replica learned of them is its own matter: a fetched state has a later one.
+        rows.append((SIDE_MEMBERS, b"", encode_config(decode_members(members).config)))
     return list(store.scan(b">", 1)), rows, replica.machine.hash
 
 
@@ -119,7 +125,7 @@ def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
                 wrong.append(f"{what} has other members than the meta group says")
             if replica.suspect or replica.doubt or replica.installing:
                 wrong.append(f"{what} is not sound: {replica.suspect or replica.doubt or 'installing'}")
-            if group.applied_index < group.last_index:  # the machine's stands at the last command
+            if group.applied_index < group.last_index:
                 wrong.append(f"{what} has not applied all it has")
             still.append((name, assignment.gid, group.term, group.role.name))
         strangers = jetstream.replicas.keys() - {one.gid for one in wanted}
