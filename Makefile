@@ -39,11 +39,12 @@ $(STAMP): pyproject.toml
 tools: ## nats-server and the nats CLI into .tools (needs Go; says so where it is missing)
 	@scripts/tools.sh
 
-lint: install ## format check, lint, types, layers
+lint: install ## format check, lint, types, layers, house rules
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m scripts.check_house
 
 format: install ## format and fix what ruff can fix
 	$(BIN)/ruff format .

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Hashable
 from typing import Any, Final, Generic, TypeVar
 
 from jetcluster.clock import Clock, Timers
+from jetcluster.errors import PassingError
 
 SLICE: Final = 0.005
 """Seconds of a turn of the loop."""
@@ -33,7 +34,7 @@ Work = Generator[float | None, None, T]
 likely to take."""
 
 
-class BusyError(Exception):
+class BusyError(PassingError):
     """Too many jobs wait already, of this key or in all."""
 
 

@@ -1,7 +1,25 @@
-"""Every error that goes over the wire, as one table, and the exceptions that carry one.
+"""Every error that goes over the wire, as one table, and the tree of our exceptions.
 
-Source: nats-server's errors.json. `err_code` is the stable number
-that clients test; `code` is HTTP-like and decides the exception class in nats.py, so both must be right.
+The table's source is nats-server's errors.json. `err_code` is the stable number that clients test; `code` is HTTP-like
+and decides the exception class in nats.py, so both must be right.
+
+Each exception says whom to `blame` and whether the same thing may succeed a moment later (`retriable`). A room's own
+exceptions stand below one of these families, beside ValueError or OSError where callers know it as one of those:
+
+    JetclusterError        blame       retriable
+    ├─ ApiError            caller for codes below 500, else jetcluster; retriable: 429 and 503
+    ├─ CallerError         caller      no         what is asked for cannot be: malformed, forbidden or impossible
+    │   AuthError, BadRequestError, CronError, MalformedRequest, StatusError, TransformError
+    ├─ PeerError           peer        no         bytes of a client, a node, a log or an archive that make no sense
+    │   ArchiveError, BatchError, CertificateError, CommandError, FrameError, HandshakeError, LoginError,
+    │   ProtocolError, Refused, S2Error, WebSocketError
+    ├─ OperatorError       operator    no         a configuration, a key or a file that has to be put right
+    │   ClaimsError, ConfigError, FieldError, IdentityError, RecordError, RefusedImportError, StoreError
+    ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
+    │   AskedError, DamagedError, FastRowError, KvError, StateError, StreamJobError
+    └─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
+        BusyError, LostViewError, MeshError, OutcomeUnknownError, UnderWayError,
+        RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
 """
 
 from __future__ import annotations
@@ -314,6 +332,42 @@ OBJECT_TOO_LARGE_FOR_LIST: Final = 11009
 class JetclusterError(Exception):
     """Base of the exceptions that this project raises on purpose."""
 
+    blame = "jetcluster"
+    """Who can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until shown)."""
+    retriable = False
+    """The same may succeed a moment later."""
+
+
+class CallerError(JetclusterError):
+    """The request, or the value, is one that cannot be."""
+
+    blame = "caller"
+
+
+class PeerError(JetclusterError):
+    """The other end, or whoever wrote these bytes, broke the protocol."""
+
+    blame = "peer"
+
+
+class OperatorError(JetclusterError):
+    """A configuration, a key or a file is not as it must be."""
+
+    blame = "operator"
+
+
+class DiskError(JetclusterError):
+    """The store below failed, or holds what makes no sense."""
+
+    blame = "disk"
+
+
+class PassingError(JetclusterError):
+    """It cannot be now, and may be a moment later."""
+
+    blame = "nobody"
+    retriable = True
+
 
 class ApiError(JetclusterError):
     """An error as a client sees it: `code` (HTTP-like), `err_code` (five digits), `description`."""
@@ -323,6 +377,8 @@ class ApiError(JetclusterError):
         self.code = code
         self.err_code = err_code
         self.description = description
+        self.blame = "caller" if code < 500 else "jetcluster"
+        self.retriable = code in (429, 503)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON `error` object. Exactly these three keys: nats.py passes them as keyword arguments to its

@@ -48,7 +48,7 @@ _LOOK = 0.01
 """Seconds between two looks of what hangs."""
 
 active: dict[str, Action] = {}
-"""What is armed. A path that many messages take looks here first, and calls `point` where there is anything."""
+"""The armed points. A path that many messages take looks here first, and calls `point` where there is anything."""
 
 
 def point(name: str) -> None:

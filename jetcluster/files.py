@@ -1,4 +1,4 @@
-"""What a node asks the operating system for on its files, as a parameter: `Files`, and what is made of it.
+"""`Files`: the calls to the operating system about files, as a parameter, and what is made of them.
 
 The names and signatures are those of `os`, which is the default everywhere; the simulation passes its disk instead
 (tests/twins/storage). Paths are only names here: nothing is asked of a `Path` itself.
@@ -146,7 +146,7 @@ def remove_tree(path: Path, files: Files = os) -> None:
 
 
 def free_bytes(path: Path, files: Files = os) -> int:
-    """Of the file system, for a user who is not root. Raises OSError."""
+    """Free bytes of the file system, for a user who is not root. Raises OSError."""
     found = files.statvfs(path)
     return found.f_bavail * found.f_frsize
 

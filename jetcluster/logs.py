@@ -34,6 +34,15 @@ _TAGS = {"debug": "DBG", "info": "INF", "warning": "WRN", "error": "ERR", "criti
 _MISSING = object()
 
 
+class Log(Protocol):
+    """The part of a structlog logger that we use: an event and key=value pairs."""
+
+    def debug(self, event: str, **values: Any) -> Any: ...
+    def info(self, event: str, **values: Any) -> Any: ...
+    def warning(self, event: str, **values: Any) -> Any: ...
+    def error(self, event: str, **values: Any) -> Any: ...
+
+
 class LogOptions(Protocol):
     """The part of `config.options.Options` that logging reads."""
 

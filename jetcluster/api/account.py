@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster import API_LEVEL
-from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
 _NONE: Final = AccountLimits(0, 0, 0, 0, 0, 0, 0)
-"""Of a tier that has streams although the account has no such limits any more."""
+"""Limits shown for a tier that has streams although the account has no such limits any more."""
 
 
-async def info(context: ApiContext, request: Request, counters: Counters) -> dict[str, Any]:
+async def info(context: ApiContext, request: Request, counters: RequestCounters) -> dict[str, Any]:
     own = context.own_limits(request.account)
     usage, (memory, storage, consumers) = await asyncio.gather(
         context.cluster.meta_request("usage", {"account": request.account}), context.cluster.used(request.account)

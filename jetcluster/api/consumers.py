@@ -147,7 +147,7 @@ def _letters(random: bytes) -> str:
 
 
 def _max_consumers(stream: Assignment, limits: AccountLimits) -> int:
-    """How many consumers the stream may have, 0: any number. The account's limit is per stream, as upstream."""
+    """Most consumers that the stream may have, 0: any number. The account's limit is per stream, as upstream."""
     bounds = [limit for limit in (stream.config["max_consumers"], limits.max_consumers) if limit > 0]
     return min(bounds, default=max(limits.default_max_consumers, 0))
 

@@ -1,29 +1,24 @@
-"""What the handlers of one server share."""
+"""`ApiContext`: the services, settings and counters that the handlers of one server share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from jetcluster.api.cluster import Cluster
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
 from jetcluster.config.compat_options import CompatOptions
+from jetcluster.logs import Log
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 
-
-class Log(Protocol):
-    """The part of a structlog logger that we use."""
-
-    def debug(self, event: str, **values: Any) -> Any: ...
-    def warning(self, event: str, **values: Any) -> Any: ...
-    def error(self, event: str, **values: Any) -> Any: ...
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
 
 
 @dataclass(slots=True)
-class Counters:
+class RequestCounters:
     """Requests answered on this node for one account: `api` in `$JS.API.INFO`."""
 
     total: int = 0
@@ -41,7 +36,7 @@ class RestoreRoom:
 
 @dataclass(slots=True)
 class ApiContext:
-    cluster: Cluster
+    cluster: JetStream
     clock: Clock
     rng: Rng
     log: Log
@@ -50,13 +45,13 @@ class ApiContext:
     """For what may take longer than a request may keep the loop; by account."""
     domain: str = ""
     limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
-    """What an account may use, by name: its own limits and what the servers hold."""
+    """Limits of an account, by name: its own limits and what the servers hold."""
     own_limits: Callable[[str], AccountLimits] = field(default=lambda account: UNLIMITED)
-    """What the configuration says of the account alone; `$JS.API.INFO` shows it."""
+    """Limits that the configuration gives the account alone; `$JS.API.INFO` shows it."""
     strict: bool = False
     """`jetstream { strict: true }`: keys that a request does not have are refused with 10025."""
     compat: CompatOptions = field(default_factory=CompatOptions)
-    """Of what this node decides for requests that it takes; a reload puts another one here."""
+    """Settings of what this node decides for requests that it takes; a reload puts another one here."""
     restore_room: RestoreRoom = field(default_factory=RestoreRoom)
 
     def advisories(self) -> Advisories:

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
-from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api import request as api_request
+from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
-from jetcluster.api.request import Request, check_api_level, check_size
-from jetcluster.api.seed_codes import renumbered
+from jetcluster.api.request import Request, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
@@ -35,9 +35,6 @@ MAX_RUNNING = 256
 REQUEST_COST = 0.0004
 BYTE_COST = 2e-8
 """Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
-REQUEST_SECONDS = 3.9
-"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
-was begun may still be carried out then, as after any 503."""
 MAX_SESSIONS = 64
 """Snapshots and restores under way for one account on this node."""
 
@@ -84,7 +81,7 @@ class JetStreamApi:
         """False: the account has no JetStream, and every request is told so."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
-        self.counters = Counters()
+        self.counters = RequestCounters()
         self.dropped = 0
         """Requests thrown away because the queue was full."""
         self._dropped_told = 0
@@ -240,7 +237,7 @@ class JetStreamApi:
             check_api_level(request.headers)
             check_size(request.payload)
             self._check_sessions(endpoint)
-            async with asyncio.timeout(endpoint.seconds or REQUEST_SECONDS):
+            async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
-from jetcluster.api.context import ApiContext, Counters
+from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
@@ -27,14 +27,14 @@ class Endpoint:
     name: str
     """Tokens after `$JS.API.`."""
     args: tuple[int, int]
-    """How many tokens follow: least and most."""
+    """Number of tokens that follow: least and most."""
     type: str
-    """Of the reply, behind its prefix; "" for replies without a type."""
-    handler: Callable[[ApiContext, Request, Counters], Awaitable[Reply]]
+    """Type of the reply, behind its prefix; "" for replies without a type."""
+    handler: Callable[[ApiContext, Request, RequestCounters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
     seconds: float | None = None
-    """The longest that an answer may take, where it is not that of all others (`dispatch.REQUEST_SECONDS`)."""
+    """The longest that an answer may take, where it is not that of all others (`request.REQUEST_SECONDS`)."""
 
 
 PURGE_SECONDS: Final = 3600.0
@@ -44,7 +44,7 @@ _Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
 
 
 def _endpoint(name: str, args: int | tuple[int, int], type: str, handler: _Plain, **in_error: Any) -> Endpoint:
-    async def run(context: ApiContext, request: Request, counters: Counters) -> Reply:
+    async def run(context: ApiContext, request: Request, counters: RequestCounters) -> Reply:
         return await handler(context, request)
 
     return Endpoint(name, args if isinstance(args, tuple) else (args, args), type, run, in_error)

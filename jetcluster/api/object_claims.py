@@ -1,5 +1,5 @@
-"""What clients of this node publish to `$OBJ.<b>.info.>` and its like does not go to subscribers but to the object
-service: they see what the service makes of it, finished objects only.
+"""`ObjectClaims`: hands what clients of this node publish to `$OBJ.<b>.info.>` and its like to the object service
+instead of subscribers, who see what the service makes of it, finished objects only.
 
 One exclusive subscription per subject and account. Whether the bucket exists is looked up for each message; one of no
 bucket goes on to everybody else.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jetcluster.objects.layout import STREAM_PREFIX, layout_of
 
 if TYPE_CHECKING:
-    from jetcluster.api.cluster import Cluster
+    from jetcluster.cluster.jetstream import JetStream
     from jetcluster.protocol.bus import Bus, Origin, Subscription
 
 SUBJECTS = (b"$OBJ.*.info.>", b"$OBJ.*.upload.>", b"$OBJ.*.delete.>")
@@ -23,7 +23,7 @@ NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
 
 class ObjectClaims:
-    def __init__(self, cluster: Cluster, bus: Bus) -> None:
+    def __init__(self, cluster: JetStream, bus: Bus) -> None:
         self._cluster = cluster
         self._bus = bus
         self._subscriptions: list[Subscription] = []

@@ -22,7 +22,8 @@ from typing import Any, Final
 from jetcluster.api.request import MAX_BODY
 from jetcluster.clock import Rng
 from jetcluster.errors import ApiError, by_code
-from jetcluster.mesh.api import Mesh, NodeInfo
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
 from jetcluster.protocol.bus import Bus, Origin, Subscription
 
@@ -78,7 +79,7 @@ def is_ordinary(account: str, subject: bytes, *, domain: str, system_account: st
 
 
 def serve_relayed(
-    mesh: Mesh,
+    mesh: MeshCore,
     bus_of: Callable[[str], Bus | None],
     is_member: Callable[[str], bool],
     *,
@@ -133,7 +134,7 @@ class ApiRelay:
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: MeshCore,
         bus_of: BusOf,
         rng: Rng,
         *,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from jetcluster import API_LEVEL, errors
-from jetcluster.errors import by_code
+from jetcluster.errors import SEED_STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.model.advisory import (
     ConsumerAction,
     Event,
@@ -20,6 +20,18 @@ from jetcluster.protocol.bus import Bus, Origin
 
 MAX_BODY = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
+REQUEST_SECONDS = 3.9
+"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
+was begun may still be carried out then, as after any 503."""
+SEED_CODES: Final = {
+    10059: SEED_STREAM_NOT_FOUND,  # stream not found
+    10065: 10059,  # subjects overlap with an existing stream
+    10013: 10071,  # a consumer of that name exists: in use,
+    10105: 10071,  # active,
+    10148: 10071,  # with another configuration
+}
+"""Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
+clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -38,9 +50,9 @@ class Request:
     strict: bool = False
     """Unknown keys of the body are refused."""
     events: list[Event] = field(default_factory=list)
-    """What happened to streams and consumers: becomes advisories once the reply is out."""
+    """Events of streams and consumers, which become advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None
-    """What goes on after the reply, for as long as it takes (snapshot, restore)."""
+    """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
 
     @property
     def stream(self) -> str:
@@ -68,7 +80,7 @@ class Request:
         self.events.append(consumer_pause(stream, consumer, state))
 
     def client(self) -> dict[str, Any]:
-        """Who asks, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
+        """The asker, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
         describe = getattr(self.origin, "client_info", None)
         return {"acc": self.account, **(describe() if callable(describe) else {})}
 
@@ -88,3 +100,9 @@ def check_size(payload: bytes) -> None:
     """ApiError 400/10025 for a body that is too large to be worth decoding."""
     if len(payload) > MAX_BODY:
         raise by_code(errors.INVALID_JSON, err=f"request exceeds {MAX_BODY} bytes")
+
+
+def renumbered(error: ApiError) -> ApiError:
+    """The same error with the specification's number."""
+    number = SEED_CODES.get(error.err_code)
+    return error if number is None else ApiError(error.code, number, error.description)

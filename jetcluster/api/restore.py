@@ -45,10 +45,11 @@ IDLE_SECONDS: Final = 5.0
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 CHUNK_OVERHEAD: Final = 512
-"""What a chunk that waits takes beside its bytes: there may be any number of empty ones."""
+"""Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Of messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is applied."""
+"""Bounds of the messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is
+applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
 MAX_RESTORES: Final = 32
@@ -60,12 +61,12 @@ ALLOWANCE: Final = 64 << 20
 request says that the stream has, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
-"""Of one consumer."""
+"""Bytes of one consumer."""
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
-"""Of all consumers in an archive: they are created when the messages are there."""
+"""Bytes of all consumers in an archive: they are created when the messages are there."""
 _BAD_REQUEST: Final = 10003
 _NAME_TAKEN: Final = 10130
 _FAILED: Final = 10062
@@ -87,12 +88,12 @@ async def restore(context: ApiContext, request: Request) -> Fields:
     return {"deliver_subject": receiver.subject.decode(), "success": True}
 
 
-async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> Receiver:
+async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
         raise by_code(_NAME_TAKEN)
     assignment = await _assign(context, request, config)
-    receiver = Receiver(context, request, assignment, declared)
+    receiver = RestoreReceiver(context, request, assignment, declared)
     receiver.listen()
     return receiver
 
@@ -152,7 +153,7 @@ class _Chunk:
     data: bytes
 
 
-class Receiver:
+class RestoreReceiver:
     """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
@@ -173,11 +174,11 @@ class Receiver:
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
-        self._reader = archive.Reader()
+        self._reader = archive.ArchiveReader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
-        """Of the messages, at least."""
+        """Runs that the messages make, at least."""
         self._last = (0, 0)
         """Sequence and time of the newest message."""
         self._state: Fields = {}
@@ -314,7 +315,7 @@ class Receiver:
         if self._decompressed > RATIO * self._received + ALLOWANCE + 2 * self._declared:
             raise archive.ArchiveError("the archive is larger than what was received can hold")
 
-    def _note(self, entry: archive.Entry) -> None:
+    def _note(self, entry: archive.ArchiveEntry) -> None:
         if not entry.seq:
             self._note_other(entry)
             return
@@ -327,8 +328,8 @@ class Receiver:
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
-    def _note_other(self, entry: archive.Entry) -> None:
-        """What is no message."""
+    def _note_other(self, entry: archive.ArchiveEntry) -> None:
+        """Takes an entry of the archive that is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
         if entry.name == archive.STATE_NAME and not self._state:
             if size > MAX_STATE_BYTES:

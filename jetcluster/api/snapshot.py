@@ -11,7 +11,7 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import on_leader
 from jetcluster.budget import BusyError, Steps
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import ApiError, CallerError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import subjects
 from jetcluster.model.advisory import Transfer, transfer_subjects
@@ -28,15 +28,15 @@ DEFAULT_WINDOW: Final = 8 * 1024 * 1024
 MAX_WINDOW: Final = 32 * 1024 * 1024
 INTEREST_SECONDS: Final = 2.0
 WILDCARD_SECONDS: Final = 0.5
-"""How long interest by wildcard alone does not count: clients take all their replies with one, and subscribe to the
-deliver subject once they have read ours."""
+"""Time in which interest by wildcard alone does not count: clients take all their replies with one, and subscribe to
+the deliver subject once they have read ours."""
 ACK_SECONDS: Final = 5.0
 _BAD_REQUEST: Final = 10003
 _BAD_SUBJECT: Final = 10015
 _DONE: Final = b"NATS/1.0 204\r\n\r\n"
 
 
-class StatusError(Exception):
+class StatusError(CallerError):
     """The transfer ends with this status instead of the end message."""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
-from jetcluster.api import dispatch
+from jetcluster.api import request as api_request
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.errors import ApiError, by_code, invalid_config
@@ -37,7 +37,7 @@ Fields = dict[str, Any]
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
 LIST_SECONDS = 3.0
-"""How long a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
+"""Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 LIST_AT_ONCE = 64
 
 
@@ -176,7 +176,7 @@ async def purge(context: ApiContext, request: Request) -> Fields:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
     body = {"filter": wanted.filter, "seq": wanted.seq, "keep": wanted.keep}
-    async with asyncio.timeout(dispatch.REQUEST_SECONDS) as limit:
+    async with asyncio.timeout(api_request.REQUEST_SECONDS) as limit:
         # One that is under way is waited for: how long, its leader's progress decides.
         _, answer = await on_leader(context, request, "purge", body, under_way=lambda: limit.reschedule(None))
     return {"success": True, "purged": answer["purged"]}
@@ -284,8 +284,8 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
 
 
 def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, int]]:
-    """What the meta state machine decides by; it goes into the command, since apply reads no configuration. Raises
-    ApiError 10120."""
+    """Limits that the meta state machine decides by; they go into the command, since apply reads no configuration.
+    Raises ApiError 10120."""
     found = {"limits": _bounds(limits)}
     if limits.tiers is not None:
         tier = limits.tier(config["num_replicas"])
@@ -365,7 +365,7 @@ async def on_leader(
     under_way: Callable[[], None] | None = None,
 ) -> tuple[Assignment, Fields]:
     """Asks the stream's leader; once more if the stream turns out to have been deleted and created again. `under_way`
-    is called when it takes longer (`api.cluster`)."""
+    is called when it takes longer (`JetStream.stream_request`)."""
     found = await find(context, request)
     body = {**body, "revision": found.revision}
     try:

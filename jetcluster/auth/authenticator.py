@@ -10,6 +10,7 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options, PermissionOptions, UserOptions
+from jetcluster.errors import CallerError
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
@@ -19,7 +20,7 @@ SYSTEM_ACCOUNT = "$SYS"
 STANDARD = "STANDARD"
 
 
-class AuthError(Exception):
+class AuthError(CallerError):
     """The connection is refused. `text` is the -ERR text; the reason for the log is the exception's own text."""
 
     text = "Authorization Violation"

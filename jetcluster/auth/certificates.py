@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from jetcluster.errors import PeerError
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -47,7 +49,7 @@ Rdn = frozenset[tuple[str, str]]
 """Attributes of one part of a distinguished name: (type in upper case, value)."""
 
 
-class CertificateError(Exception):
+class CertificateError(PeerError):
     """The other end's certificate is not one that may come in."""
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 from jetcluster.config.claims.token import decorated
 from jetcluster.config.nkeys import decode_user_seed, encode_user_key
+from jetcluster.errors import PeerError
 
 _MAX_BYTES = 64 * 1024
 
 
-class LoginError(Exception):
+class LoginError(PeerError):
     """There is nothing to log in with. The text has no secret in it."""
 
 

@@ -1,4 +1,5 @@
-"""What the meta leader does about whole servers: hands its leadership over, empties a server, removes one for good.
+"""Administration of whole servers by the meta leader: it hands its leadership over, empties a server, removes one for
+good.
 
 Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
 one was removed (`MetaMachine.removed`). `tend` works towards that again and again, whoever leads by then, so a request
@@ -42,8 +43,8 @@ NAMED: Final = 3
 """Streams that a refusal names; the others are counted."""
 
 
-class Held(NamedTuple):
-    """What a server still has."""
+class HeldByServer(NamedTuple):
+    """Counts of what a server still has."""
 
     replicas: int
     leaders: int
@@ -265,17 +266,17 @@ class Administration:
 
     # ---- what servers hold
 
-    async def _held(self, peer: str) -> Held | None:
+    async def _held(self, peer: str) -> HeldByServer | None:
         """None when it does not say."""
         try:
             answer = await self._context.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
-            return Held(**json.loads(answer))
+            return HeldByServer(**json.loads(answer))
         except (MeshError, ValueError, TypeError):
             return None
 
     async def _serve_held(self, peer: str, payload: bytes) -> bytes:
         replicas = self._replicas.values()
-        held = Held(
+        held = HeldByServer(
             len(replicas), sum(1 for r in replicas if r.leading), sum(r.consumers.owns for r in replicas if r.sound)
         )
         return json.dumps(held._asdict()).encode()
@@ -318,7 +319,7 @@ class Administration:
 
 
 class Majority(NamedTuple):
-    """Of the meta group without a server."""
+    """Votes of the meta group without a server."""
 
     voters: int
     current: int

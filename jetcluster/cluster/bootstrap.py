@@ -1,4 +1,4 @@
-"""How a set of empty nodes becomes one cluster: agreement on the meta group's first peers.
+"""Bootstrap of one cluster from a set of empty nodes: agreement on the meta group's first peers.
 
 The first configuration of the meta group is the one decision that no Raft log can make. Two nodes that start it with
 disjoint peer sets would be two clusters with one name, so a node starts only on a set that **every** member of that set
@@ -33,7 +33,8 @@ MAX_PEERS = 1024
 MAX_ID = 64
 
 STABLE_SECONDS = 0.15
-"""How long all announcements must agree: covers gossip that is still on its way when the last link comes up."""
+"""Seconds for which all announcements must agree: covers gossip that is still on its way when the last link comes
+up."""
 
 PARTIAL_SECONDS = 5.0
 """After this long a majority of the routes' nodes may start without the rest, which then joins."""
@@ -51,7 +52,7 @@ class Verdict(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class Announcement:
-    """What a node says about itself to every peer, whenever it changes."""
+    """Word of a node about itself to every peer, whenever it changes."""
 
     known: tuple[str, ...]
     """Sorted peer ids the node is connected to, itself included."""
@@ -115,7 +116,7 @@ class Decision(NamedTuple):
     peers: tuple[str, ...] = ()
     """First peers of the group to create, or the present ones of the group to join."""
     cluster_id: str = ""
-    """Of the cluster to join."""
+    """Id of the cluster to join."""
 
 
 @dataclass(slots=True)
@@ -139,7 +140,7 @@ class Bootstrap:
     _agreed_on: tuple[str, ...] = ()
 
     def decide(self, mine: Announcement, now: float) -> Decision:
-        """What to do now, and with which peers. Call it whenever something changed and on a short timer."""
+        """The step to take now, and with which peers. Call it whenever something changed and on a short timer."""
         running = [a for a in self.announcements.values() if a.meta_peers]
         if running:
             self._agreed_since = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from jetcluster.mesh.core import MeshCore
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 Save = Callable[[str, bool], None]
 """(cluster id, member) -> durable. Raises OSError."""

@@ -26,7 +26,7 @@ class ConsumerExpiry:
         self._running: set[int] = set()
 
     def watch(self, replica: StreamReplica) -> None:
-        """What its owners ask for is done at once: a threshold may be shorter than the time between ticks."""
+        """Does at once what owners ask for at once: a threshold may be shorter than the time between ticks."""
         gid = replica.assignment.gid
         replica.consumers.tell_unused = lambda: self.look(gid, replica)
 

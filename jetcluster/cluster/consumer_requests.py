@@ -1,4 +1,4 @@
-"""Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`api.cluster`).
+"""Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`StreamRequests`).
 
 The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
 created can be pulled from, through every connected node, when the reply is there.
@@ -40,7 +40,7 @@ Live = dict[int, tuple[int, int]]
 PROPOSE_SECONDS = 4.0
 STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
-"""What INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
+"""Seconds that INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
 TOLD_AT_ONCE = 16
 MOVE_TRIES = 4
 _COUNTS = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
@@ -213,7 +213,7 @@ class ConsumerRequests:
             await self._prepare(replica, state.rules.filters, state.delivered_sseq + 1)
 
     async def _prepare(self, replica: StreamReplica, filters: Sequence[bytes], seq: int) -> None:
-        """What is long in counting the messages that match, from `seq` on, is done before, in turns with others."""
+        """Prepares, in turns with others, what is long in counting the messages that match from `seq` on."""
         if filters != (b">",):
             await self._context.budget.run(replica.assignment.account, replica.store.preparing(filters, seq))
 

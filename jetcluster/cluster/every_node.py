@@ -42,7 +42,7 @@ class EveryNode:
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def used(self, account: str) -> Used:
-        """Of the account's streams on all reachable nodes."""
+        """Usage of the account's streams on all reachable nodes."""
         found = [_USED.unpack(answer) for answer in await self._ask(USED_METHOD, account)]
         memory, file, consumers = (sum(column) for column in zip((0, 0, 0), *found, strict=True))
         return memory, file, consumers

@@ -91,13 +91,13 @@ class Flusher:
             context.erased |= erased
 
     async def _journal_synced(self) -> None:
-        """What is flushed must not be ahead of the journal that it came from."""
+        """Syncs the journal first: what is flushed must not be ahead of the journal that it came from."""
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._context.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
         await synced
 
     def _marks(self) -> list[tuple[RaftGroup, int]]:
-        """What the journal may forget once everything of this moment is durable."""
+        """Log positions that the journal may forget once everything of this moment is durable."""
         marks = [(replica.group, replica.machine.applied_index) for replica in self._replicas.values() if replica.sound]
         if self._meta.group is not None:
             marks.append((self._meta.group, self._meta.machine.applied_index))

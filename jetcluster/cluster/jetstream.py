@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from jetcluster.cluster.administration import Administration
@@ -21,6 +20,7 @@ from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
+from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -49,16 +49,15 @@ from jetcluster.meta.state import (
     StreamUpdated,
 )
 from jetcluster.model.limits import AccountLimits
-from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftError
+from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.background import Background
-from jetcluster.replica.catchup import SnapshotOwner
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
-from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.read_confirm import COMMIT_METHOD
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
+from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
 
@@ -71,7 +70,11 @@ _U64 = struct.Struct("<Q")
 
 
 class JetStream:
-    """`api.cluster.Cluster` for the API handlers; owns every replica of this node."""
+    """The meta group, the streams and the requests of one node, for the API handlers; owns every replica of this node.
+
+    Called from the event loop. The two requests retry on their own while leaders change, for 3.5 s (one that is under
+    way for as long as it gets on), and then raise ApiError 503/10008; nothing but ApiError comes out of them.
+    """
 
     def __init__(
         self,
@@ -164,10 +167,15 @@ class JetStream:
         self._ticker: Any = None
         self._unassigned_told = False
         self._stopped = False
-        context.mesh.serve(COMMIT_METHOD, self._serve_commit)
-        context.mesh.serve(LAST_METHOD, self._serve_last)
+        LeaderReads(context.mesh, self.meta, self.replicas)
         self._every_node = EveryNode(context, self.meta, self.replicas)
-        context.account_quota.begin(context, self.replicas)
+        context.account_quota.begin(
+            context.mesh,
+            context.clock,
+            context.log,
+            context.nodes,
+            lambda: [r.holding() for r in self.replicas.values()],
+        )
         context.mesh.on_peers(self._peer_up, self._peer_down)
 
     # ---- lifecycle
@@ -184,7 +192,7 @@ class JetStream:
         self._tick()
 
     async def settle_alone(self, seconds: float) -> None:
-        """Of a server that stands alone: returns when it leads its streams, as far as they can be led, or after
+        """Waits, on a server that stands alone: returns when it leads its streams, as far as they can be led, or after
         `seconds`. Whoever was connected before a restart publishes as soon as it is let in again."""
 
         def settled() -> bool:
@@ -208,8 +216,8 @@ class JetStream:
         self.context.turn_commit.stop()
 
     def end_deliveries(self) -> None:
-        """Who waits for messages of a stream with one replica is told that this server goes, which takes a connection;
-        the others are told by the consumer's next owner."""
+        """Tells those who wait for messages of a stream with one replica that this server goes, which takes a
+        connection; the others are told by the consumer's next owner."""
         for replica in self.replicas.values():
             if len(replica.group.peers) == 1:
                 replica.consumers.stop()
@@ -231,36 +239,30 @@ class JetStream:
                 group.transfer()
             await asyncio.sleep(0.05)
 
-    # ---- api.cluster.Cluster
-
-    @property
-    def server_name(self) -> str:
-        return self.context.name
-
-    @property
-    def domain(self) -> str:
-        return self.context.domain
+    # ---- for the API handlers
 
     def limits(self, account: str) -> AccountLimits:
         return self._limits(account)
 
     @property
     def level(self) -> int:
-        """See `api.cluster.Cluster`."""
+        """Which commands all nodes understand (`stream.levels`)."""
         return self.meta.level
 
     def assignment(self, account: str, name: str) -> Assignment | None:
+        """By this node's meta replica; it may lag, so None is not yet "no such stream"."""
         return self.meta.machine.assignment(account, name)
 
     def assignments(self, account: str) -> list[Assignment]:
         return self.meta.machine.assignments(account)
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
+        """Names of the account's streams that mirror its stream `name`, sorted."""
         links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))
         return [stream for stream, mirror in links if mirror and mirror["name"] == name and not mirror.get("external")]
 
     async def meta_request(self, kind: str, body: Body) -> Body:
-        """Runs `MetaService.handle` on the meta leader. Raises ApiError."""
+        """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
     async def stream_request(
@@ -274,21 +276,24 @@ class JetStream:
         return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
-        """See `api.cluster.Cluster`."""
+        """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
+        server's first; an error is everybody's answer as it is."""
         if isinstance(wanted, ApiError):
             return self.meta_rescue.refuse(wanted)
         return await self.meta_rescue.rescue(wanted, by)
 
     async def settle(self, revision: int) -> None:
-        """See `api.cluster.Cluster`."""
+        """Waits until every connected node has applied index `revision` of the meta log, at most about 2 s: after a
+        delete no node takes publishes for the stream any more."""
         await self._every_node.settle(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        """See `api.cluster.Cluster`."""
+        """Bytes of the account's memory and file streams on all reachable nodes, every replica counted, and how many
+        consumers its streams have."""
         return await self._every_node.used(account)
 
     async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
-        """See `api.cluster.Cluster`."""
+        """`used` by the streams' number of replicas."""
         return await self._every_node.used_by_tier(account)
 
     # ---- meta group
@@ -495,30 +500,6 @@ class JetStream:
             return None
         return int(commit)
 
-    async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
-        """The commit index of a group that this node leads, proven to be current."""
-        (gid,) = _U32.unpack(payload)
-        if gid == META_GROUP:
-            try:
-                await self.meta.barrier()
-            except (RaftError, OutcomeUnknownError) as error:
-                raise MeshError(str(error)) from error
-            assert self.meta.group is not None
-            return _U64.pack(self.meta.group.commit_index)
-        return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
-
-    async def _serve_last(self, peer: str, payload: bytes) -> bytes:
-        """The last sequence of a stream that this node leads: nothing above it has been acknowledged."""
-        (gid,) = _U32.unpack(payload)
-        return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
-
-    async def _confirmed_leader(self, gid: int) -> StreamReplica:
-        """The replica, once it is proven to lead and has applied all that was committed before. Raises MeshError."""
-        replica = self.replicas.get(gid)
-        if replica is None or not await replica.confirm_leadership():
-            raise MeshError(f"not the leader of group {gid}")
-        return replica
-
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""
         replica = self.replicas.get(gid)
@@ -535,13 +516,15 @@ class JetStream:
         self.rescues.tick()
         if self._watch.changed():
             self.context.rounds.wake_all()
-        stirred = self.context.rounds.due(self.context.clock.monotonic())
-        for gid, replica in stirred:
-            self._tick_of(gid, replica)
+        stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]
+        for replica in stirred:
+            self._tick_of(replica.assignment.gid, replica)
         self._guarded(self._tend_assignments, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
-        self._guarded(partial(self.context.account_quota.tick, [replica for _, replica in stirred]), "account limits")
+        self._guarded(
+            lambda: self.context.account_quota.tick([replica.holding() for replica in stirred]), "account limits"
+        )
         self.context.catchup.tick()
         self._guarded(self._report_unassigned, "data of streams that are not placed here")
         self.flusher.tick()

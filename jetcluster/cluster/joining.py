@@ -1,4 +1,5 @@
-"""How a node finds its cluster: it founds the meta group with others, joins a running one, or goes on where it was."""
+"""Joining of a node to its cluster: it founds the meta group with others, joins a running one, or goes on where it
+was."""
 
 from __future__ import annotations
 

@@ -22,13 +22,14 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
-from jetcluster.replica.catchup import Cut
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
+from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, Kv, KvDamagedError
-from jetcluster.store.mem_kv import MemKv, MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError
+from jetcluster.store.mem_records import MemRecords, MemSnapshot
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 
 STATE_KEY, MEMBERS_KEY = b"\x00meta", b"\x00members"
@@ -42,7 +43,7 @@ _PIECES = 0
 """The state travels as records of a stream with this id, which nobody has."""
 
 
-def read_state(kv: Kv, machine: MetaMachine) -> int:
+def read_state(kv: RocksKv, machine: MetaMachine) -> int:
     """Has `machine` take over what is stored; the term of its newest command, 0 where nothing is. Raises ValueError and
     KvError."""
     stored = kv.get(STATE_KEY)
@@ -56,7 +57,7 @@ def read_state(kv: Kv, machine: MetaMachine) -> int:
 
 
 class MetaReplica:
-    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of the meta group."""
+    """`raft.api.StateMachine` and `SnapshotOwner` of the meta group."""
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class MetaReplica:
         self._on_effects = on_effects
         self._on_leading = on_leading
         self._proposals = Proposals()
-        self._import = MemKv()
+        self._import = MemRecords()
         self._state_lost = False
         """It is fetched before anything is applied."""
         self.applied_term = self._read_state()
@@ -207,7 +208,7 @@ class MetaReplica:
             return
         self.context.catchup.pull(META_GROUP, leader, index)
 
-    # ---- catchup.SnapshotOwner
+    # ---- SnapshotOwner
 
     @property
     def state_index(self) -> int:
@@ -237,18 +238,18 @@ class MetaReplica:
             self.group.fetches(peer, index)
 
     def snapshot_begin(self) -> Taker:
-        self._import = MemKv()
+        self._import = MemRecords()
         return Taker(self._import, _PIECES)
 
     async def snapshot_room(self, size: int) -> None:
         """It comes into memory."""
 
     async def snapshot_abandon(self) -> None:
-        self._import = MemKv()
+        self._import = MemRecords()
 
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         assert self.group is not None
-        data, self._import = b"".join(value for _, value in self._import.scan(b"", b"\xff")), MemKv()
+        data, self._import = b"".join(value for _, value in self._import.snapshot().scan(b"", b"\xff")), MemRecords()
         if index < self.state_index:
             raise MeshError("the meta log was faster")
         self.group.suspend()

@@ -42,7 +42,7 @@ LEADERLESS: Final = 5.0
 """Seconds without a leader, on every survivor: an election that is merely under way is none of this."""
 
 
-class View(NamedTuple):
+class SurvivorView(NamedTuple):
     """The answer of one connected server."""
 
     name: str
@@ -54,7 +54,7 @@ class View(NamedTuple):
     """Seconds since it last knew of a leader."""
 
 
-class Plan(NamedTuple):
+class RescuePlan(NamedTuple):
     winner: str
     term: int
     before: tuple[str, ...]
@@ -86,7 +86,7 @@ class MetaRescue:
         context.mesh.serve(METHOD, self._serve)
 
     def start(self) -> None:
-        """What the meta state on disk says of earlier rescues holds from the first link on."""
+        """Has what the meta state on disk says of earlier rescues hold from the first link on."""
         self._fence()
 
     def tick(self) -> None:
@@ -116,7 +116,7 @@ class MetaRescue:
     async def rescue(self, quorum: int, by: str) -> list[Body]:
         """`quorum` servers are left, says `by`. One answer of each server with JetStream that is connected: `server`,
         `server_id`, and `prev_quorum` and `new_quorum`, or `error`. Never raises."""
-        views: dict[str, View] = {}
+        views: dict[str, SurvivorView] = {}
         try:
             views, silent = await self._look_around()
             plan = plan_of(views, silent, quorum)
@@ -138,7 +138,7 @@ class MetaRescue:
         return self._answers({}, error=error)
 
     def _answers(
-        self, views: Mapping[str, View], error: ApiError | None = None, plan: Plan | None = None
+        self, views: Mapping[str, SurvivorView], error: ApiError | None = None, plan: RescuePlan | None = None
     ) -> list[Body]:
         mesh = self._context.mesh
         answers = []
@@ -156,16 +156,16 @@ class MetaRescue:
             answers.append(answer)
         return answers
 
-    async def _look_around(self) -> tuple[dict[str, View], set[str]]:
+    async def _look_around(self) -> tuple[dict[str, SurvivorView], set[str]]:
         """By peer id what the connected servers say, and who of them says nothing."""
         mesh = self._context.mesh
         peers = [info.peer_id for info in (mesh.me, *mesh.peers.values()) if info.jetstream]
 
-        async def ask(peer: str) -> View | None:
+        async def ask(peer: str) -> SurvivorView | None:
             try:
                 data = await self._call(peer, {"step": "look"}, LOOK_SECONDS)
                 found = data["standing"]
-                return View(
+                return SurvivorView(
                     str(data["name"]), str(data["server_id"]), Standing.from_dict(found) if found else None,
                     frozenset(data["links"]), float(data["leaderless"]),
                 )  # fmt: skip
@@ -175,7 +175,7 @@ class MetaRescue:
         views = dict(zip(peers, await asyncio.gather(*map(ask, peers)), strict=True))
         return {p: v for p, v in views.items() if v is not None}, {p for p, v in views.items() if v is None}
 
-    async def _carry_out(self, plan: Plan, views: Mapping[str, View], by: str) -> None:
+    async def _carry_out(self, plan: RescuePlan, views: Mapping[str, SurvivorView], by: str) -> None:
         promise = {"step": "promise", "term": plan.term, "candidate": plan.winner}
         await asyncio.gather(*(self._call(peer, promise, STEP_SECONDS) for peer in plan.survivors))
         lost = [peer for peer in plan.before if peer not in plan.survivors]
@@ -279,7 +279,7 @@ class MetaRescue:
         return group
 
 
-def plan_of(views: Mapping[str, View], silent: set[str], quorum: int) -> Plan:
+def plan_of(views: Mapping[str, SurvivorView], silent: set[str], quorum: int) -> RescuePlan:
     """Raises RescueError where the group is not stuck, or not as the operator believes it is."""
     standings = {peer: view.standing for peer, view in views.items() if view.standing is not None}
     voting = {peer: s for peer, s in standings.items() if peer in s.voters}
@@ -308,11 +308,11 @@ def plan_of(views: Mapping[str, View], silent: set[str], quorum: int) -> Plan:
             f"ask for {len(survivors)}"
         )
     term = max(s.term for s in voting.values()) + raft.TERM_STEP
-    return Plan(winner, term, best.voters, voters, learners, survivors, best.place)
+    return RescuePlan(winner, term, best.voters, voters, learners, survivors, best.place)
 
 
 def _check_stuck(
-    views: Mapping[str, View], voting: Mapping[str, Standing], silent: set[str], survivors: tuple[str, ...],
+    views: Mapping[str, SurvivorView], voting: Mapping[str, Standing], silent: set[str], survivors: tuple[str, ...],
     best: Standing,
 ) -> None:  # fmt: skip
     """Raises RescueError unless the voters that anybody here is connected with are no majority, and stand still."""

@@ -1,4 +1,4 @@
-"""What the meta leader does with a request: fill in what needs its view (placement, time), propose, tell the verdict.
+"""Requests to the meta leader: it fills in what needs its view (placement, time), proposes, tells the verdict.
 
 The node that a client is connected to parses and validates; it sends the request here, to whichever node leads the meta
 group. Everything is safe to send twice: a request carries its id, and the state machine remembers verdicts.
@@ -333,7 +333,7 @@ class MetaService:
             raise by_code(errors.REPLICAS_NOT_SUPPORTED)
 
     def _check_effort(self, account: str, config: Mapping[str, Any]) -> None:
-        """What apply has to compare is bounded here, as it cannot stop in between."""
+        """Bounds what apply has to compare, as it cannot stop in between."""
         if self._machine.overlap_effort(account, config.get("subjects", ())) > MAX_EFFORT:
             raise invalid_config("too many subjects for an account whose wildcards are at so many places")
 

@@ -26,7 +26,7 @@ MAX_LISTS = 16
 class ObjectRequests:
     def __init__(self) -> None:
         self._lists: dict[int, int] = {}
-        """How many are under way, by the id of the stream."""
+        """Number of requests under way, by the id of the stream."""
 
     async def handle(self, replica: StreamReplica, body: Body) -> Body:
         """`{"answer": JSON text}`; that of a get is "": the leader has answered itself, before the chunks. Raises

@@ -23,11 +23,12 @@ from typing import TYPE_CHECKING
 from jetcluster.raft.api import META_GROUP
 from jetcluster.store import keys
 from jetcluster.store.block_store import ALL_KINDS
-from jetcluster.store.kv import Kv, KvDamagedError
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_kv import RocksKv
 
 if TYPE_CHECKING:
+    from jetcluster.logs import Log
     from jetcluster.raft.node import RaftNode
-    from jetcluster.replica.context import Log
 
 _TOMBSTONE = struct.Struct(">5sI")
 _REVISION = struct.Struct(">Q")
@@ -37,7 +38,7 @@ _PREFIX = b"\x00gone"
 
 
 class Orphans:
-    def __init__(self, kv: Kv, raft: RaftNode, log: Log) -> None:
+    def __init__(self, kv: RocksKv, raft: RaftNode, log: Log) -> None:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5

@@ -40,7 +40,7 @@ class NodeRegistry:
         self._registering = asyncio.Lock()
 
     async def keep(self, term: int) -> None:
-        """What a meta leader does all the time. Ends with its term."""
+        """Keeps the list up to date while this node leads the meta group. Ends with its term."""
         while self._meta.group is not None and self._meta.leading and self._meta.group.term == term:
             try:
                 await self.register_missing()

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
-from jetcluster.errors import STREAM_GENERAL, ApiError, by_code
-from jetcluster.mesh.api import Mesh, MeshError
+from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.model.json_steps import WHOLE, decoding
 from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
@@ -24,7 +25,7 @@ from jetcluster.replica.leaders import Hint, LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 Body = dict[str, Any]
 Handler = Callable[[int, str, Body], Awaitable[Body]]
@@ -36,7 +37,7 @@ REPEATED = "repeated"
 ONCE = "once"
 """Key of a body: the request's number, the same in all attempts (`cluster.once`)."""
 DEADLINE = 3.5
-"""Seconds for one question; a request may ask two (`api.dispatch.REQUEST_SECONDS` bounds it as a whole)."""
+"""Seconds for one question; a request may ask two (`api.request.REQUEST_SECONDS` bounds it as a whole)."""
 NO_PROGRESS = 30.0
 """Seconds after which a request that is under way is given up when it does not get on."""
 MAX_LONG = 64
@@ -44,12 +45,12 @@ MAX_LONG = 64
 PAUSE = 0.03
 WAIT_FOR_LEADER = 0.25
 LAST_WORDS = 0.25
-"""How long the answer of a leader is waited for when another one leads already: it may be under way."""
+"""Time that the answer of a leader is waited for when another one leads already: it may be under way."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
 
 
-class UnderWayError(Exception):
+class UnderWayError(PassingError):
     """The request is being carried out, and to be asked again for its outcome. `progress` changes as it goes on."""
 
     def __init__(self, progress: int) -> None:
@@ -74,7 +75,7 @@ class LeaderRequests:
     def __init__(
         self,
         method: str,
-        mesh: Mesh,
+        mesh: MeshCore,
         leaders: LeaderTable,
         clock: Clock,
         handler: Handler,

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.errors import OperatorError
 from jetcluster.files import Files, write_durably
 from jetcluster.files import read as read_file
 from jetcluster.model.times import rfc3339
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 FILE: Final = "rescues.json"
 """In the JetStream folder."""
@@ -27,7 +28,7 @@ KEPT: Final = 256
 _FORMAT: Final = 1
 
 
-class RecordError(Exception):
+class RecordError(OperatorError):
     """The file is not one of ours, or is damaged."""
 
 

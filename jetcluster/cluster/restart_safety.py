@@ -41,7 +41,7 @@ class Risk(NamedTuple):
     voters: int
     """Without this node; 0 when its leader did not say."""
     current: int
-    """Of those, connected and caught up."""
+    """Number of those that are connected and caught up."""
 
     @property
     def text(self) -> str:
@@ -108,7 +108,7 @@ class RestartSafety:
         return (replica.assignment.account, replica.assignment.name) if replica is not None else ("", "meta")
 
     async def _ask(self, peer: str, gids: list[int]) -> dict[int, tuple[int, int]]:
-        """What did not answer is left out."""
+        """Voters, and those of them that are current, by group; a group without an answer is left out."""
         payload = b"".join(map(_GID.pack, gids))
         try:
             answer = await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS)
@@ -135,5 +135,6 @@ class RestartSafety:
 
 
 def _needed(voters: int) -> int:
-    """Of that many others: the group's majority is counted with the node that is stopped, since it comes back."""
+    """Votes needed of so many other voters: the majority is counted with the node that is stopped, since it comes
+    back."""
     return (voters + 1) // 2 + 1

@@ -1,4 +1,4 @@
-"""Who belongs to the cluster, where this node's own log of the meta group does not say it, and by which keys.
+"""Membership of the cluster where this node's own log of the meta group does not say it, and by which keys.
 
 A node that was away may find a leader that joined meanwhile. Its log comes from that leader alone, so somebody else has
 to say that this one may be heard: any member that this node does know names the meta group's members, and their keys,

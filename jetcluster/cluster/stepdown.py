@@ -1,4 +1,4 @@
-"""Who leads a group after a LEADER.STEPDOWN with a `placement` (checked against 2.15.2)."""
+"""Choice of who leads a group after a LEADER.STEPDOWN with a `placement` (checked against 2.15.2)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Requests that only a stream's leader can answer: INFO, PURGE, MSG.GET, MSG.DELETE, stepdown, and "is it ready".
 
 Each runs on the node that leads the stream, wherever the client is connected (`cluster.requests`); bodies and results
-are described in `api.cluster`.
+are described at `StreamRequests`.
 """
 
 from __future__ import annotations
@@ -31,16 +31,47 @@ from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
 GONE = (10043, 10057)
-"""What deleting a message that is not there is refused with."""
+"""Codes with which deleting a message that is not there is refused."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
 CAUGHT_UP_SECONDS = 0.5
 TURNS = 3
-"""Of the loop, that an ack needs from the client to the log."""
+"""Turns of the loop that an ack needs from the client to the log."""
 _LOOKS = frozenset(("info", "consumer_info", "consumer_list"))
 
 
 class StreamRequests:
+    """The leader's answers. Every body also holds `revision`, that of the asker's assignment, and `asker`.
+
+    | kind | body | result |
+    |---|---|---|
+    | ready | | as `info`, once the configuration of `revision` is in force and the stream can be
+      published to from every connected node |
+    | info | subjects_filter, deleted_details, offset | state, cluster, page [total, offset, limit], links
+      (`mirror` or `sources` as STREAM.INFO shows them, or {}), and
+      `assignment` (to_dict) when the leader's is newer than `revision` |
+    | purge | filter, seq, keep (0 or "": not given) | purged |
+    | msg_get | payload, headers (bytes as latin-1) | response (the whole JSON reply); linearizable |
+    | msg_delete | seq, no_erase | deleted |
+    | members | | voters, learners: by the group's newest committed configuration |
+    | stepdown | placement (cluster, tags, preferred; {}: any) | {} |
+    | object | action, name, deliver, offset, limit, reply (`objects.request`) | answer (JSON text, "" when the
+      leader has answered to `reply` itself) |
+    | consumer_create | name, config (with defaults), action, request, max_consumers (0: any number)
+      | info, created |
+    | consumer_info | name | the info object |
+    | consumer_list | offset, limit | total, consumers [info objects] |
+    | consumer_names | offset, limit | total, names (sorted) |
+    | consumer_delete | name | {} |
+    | consumer_pause | name, pause_until (Unix ns, 0: go on) | {} |
+    | consumer_reset | name, seq (0: to the ack floor) | info, reset_seq |
+    | consumer_unpin | name, group | {} |
+    | consumer_stepdown | name, preferred (server name or "") | {} |
+
+    A consumer's info object is that of CONSUMER.INFO without `type`; its `config` is
+    the replicated one as it is: `model.consumer_rules.shown` makes of it what clients see.
+    """
+
     def __init__(
         self, context: NodeContext, replicas: Mapping[int, StreamReplica], consumers: ConsumerRequests
     ) -> None:
@@ -148,7 +179,7 @@ class StreamRequests:
         return answer
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
-        """Who belongs to the group by its newest committed configuration."""
+        """Members of the group by its newest committed configuration."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         config = replica.group.members_at(replica.group.commit_index)

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, ImportOptions
+from jetcluster.errors import OperatorError
 from jetcluster.model import subjects
 from jetcluster.model.import_transforms import is_wild, numbered, reverse, starred, strict_transform
 from jetcluster.model.transforms import SubjectTransform, TransformError
@@ -23,7 +24,7 @@ MAX_SEARCH = 512
 not nest any deeper."""
 
 
-class RefusedImportError(Exception):
+class RefusedImportError(OperatorError):
     """Why an export or import cannot stand."""
 
 

@@ -13,6 +13,8 @@ import re
 from bisect import bisect_left
 from datetime import UTC, datetime
 
+from jetcluster.errors import OperatorError
+
 Scalar = str | int | float | bool | datetime
 
 _SPACES = re.compile(r"\s*")
@@ -35,7 +37,7 @@ _INT64 = 1 << 63
 _MOST_DIGITS = 20
 
 
-class ConfigError(Exception):
+class ConfigError(OperatorError):
     """A configuration that cannot be used; `str()` is the text shown after `nats-server: `."""
 
 

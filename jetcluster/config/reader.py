@@ -14,6 +14,7 @@ from typing import Any
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.parser import Node
 from jetcluster.config.units import parse_duration, parse_storage_size
+from jetcluster.errors import OperatorError
 
 _GO_TYPES = {
     bool: "bool",
@@ -29,7 +30,7 @@ _SAYS_NOTHING = ("off", "default")
 """Values with which an inert field changes nothing on the real server either."""
 
 
-class FieldError(Exception):
+class FieldError(OperatorError):
     """A value that its field does not accept; the text goes behind `F:line:col: `."""
 
     def __init__(self, text: str, node: Node | None = None) -> None:

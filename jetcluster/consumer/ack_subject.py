@@ -18,7 +18,7 @@ _NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 
 def prefix(stream: bytes, consumer: bytes) -> bytes:
-    """What v1 subjects begin with, the dot included."""
+    """Beginning of v1 subjects, the dot included."""
     return b"$JS.ACK.%b.%b." % (stream, consumer)
 
 

@@ -10,19 +10,17 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Settled
+from jetcluster.consumer.results import SettledMessages
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
 from jetcluster.model import durations
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
 
@@ -37,7 +35,7 @@ _DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
 
 
 class Words:
-    """What was said with one word in one turn: the token of its op."""
+    """All that was said with one word in one turn: the token of its op."""
 
     __slots__ = ("kind", "replies", "said", "value")
 
@@ -53,10 +51,18 @@ class Words:
 
 
 class Acks:
-    __slots__ = ("_owner", "_replies", "_state", "acked", "early", "in_flight", "words")
+    __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "early", "in_flight", "words")
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(
+        self,
+        owner: DeliveryContext,
+        request: Callable[[bytes, bytes], None],
+        again: Callable[[Sequence[int]], None],
+    ) -> None:
+        """`request` takes the request for messages that came with an ack, `again` delivers messages again at once."""
         self._owner = owner
+        self._request = request
+        self._again = again
         self._state = owner.state
         self.in_flight: deque[Words] = deque()
         self.acked: list[int] = []
@@ -104,7 +110,7 @@ class Acks:
         self._owner.run_soon()
 
     def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
-        """What is not a plain ack. `at`: token of `subject` with the number of deliveries."""
+        """Takes any word but a plain ack. `at`: token of `subject` with the number of deliveries."""
         if seq > self._state.delivered_sseq:
             if seq <= self._owner.sent_sseq and len(self.early) < MAX_AT_ONCE:
                 self.early.append((seq, subject, at, reply, payload))
@@ -127,7 +133,7 @@ class Acks:
         numbers = subject.split(b".", at)[at]
         if payload.startswith(_NEXT):
             self.acked.append(seq)
-            self._owner.request(reply, payload[4:])
+            self._request(reply, payload[4:])
             return
         if payload in _PROGRESS:
             self._add(PROGRESS, seq, reply, b"", b"")
@@ -195,7 +201,7 @@ class Acks:
         self._submit(words)
 
     def _submit(self, words: Words) -> None:
-        """What changes nothing needs no op, but its answers must not overtake what is in flight."""
+        """Answers for what changes nothing: that needs no op, but its answers must not overtake what is in flight."""
         if words.value or (words.replies and self.in_flight):
             self.in_flight.append(words)
             self._owner.submit(words.kind, words.value, words)
@@ -207,11 +213,11 @@ class Acks:
         assert isinstance(token, Words), kind
         assert self.in_flight.popleft() is token
         self._answer(token)
-        if not isinstance(outcome, Settled) or not outcome.seqs:
+        if not isinstance(outcome, SettledMessages) or not outcome.seqs:
             return
         if kind == NAK:
             now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]
-            self._owner.again([seq for seq in outcome.seqs if seq in now])
+            self._again([seq for seq in outcome.seqs if seq in now])
             self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)
         elif kind == PROGRESS:
             self._owner.selection.redelivery.changed(outcome.seqs)
@@ -236,7 +242,7 @@ class Acks:
             self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
 
     def reset(self, *, again: bool) -> None:
-        """What was in flight goes in again; not `again` when the consumer began anew, and it was about deliveries that
+        """Puts what was in flight in again; not `again` when the consumer began anew, and it was about deliveries that
         do not count any more."""
         self.early = []
         lost, self.in_flight = self.in_flight, deque()

@@ -61,8 +61,8 @@ class Advance:
         self.flush(now, least=least)
 
     def reset(self) -> None:
-        """What was in flight is lost. Messages once sent stay sent: they are put into the log again, unless the
-        consumer begins anew or the log knows of more."""
+        """Told when what was in flight is lost. Messages once sent stay sent: they are put into the log again, unless
+        the consumer begins anew or the log knows of more."""
         state = self._state
         if state.epoch != self._epoch or state.delivered_sseq >= self.sseq or state.delivered_cseq > self.cseq:
             self.restart()

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import CommandError
 
 MAX_PENDING: Final = 50_000
@@ -44,7 +44,7 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """What the log is to hold of an entry's `state`. Raises ValueError, whatever was found."""
+    """Form in the log of an entry's `state`. Raises ValueError, whatever was found."""
     try:
         delivered, floor = (
             [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]
@@ -63,17 +63,17 @@ def decode(found: Mapping[str, Any]) -> Fields:
     return {"delivered": delivered, "floor": floor, "pending": pending}
 
 
-def restore(state: ConsumerState, found: Mapping[str, Any], store: TableStore) -> None:
+def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
     """Takes a new consumer to where it was (in apply). Raises CommandError."""
     try:
         delivered_cseq, delivered_sseq = map(_number, found["delivered"])
         floor_cseq, floor_sseq = map(_number, found["floor"])
         state.delivered_cseq, state.delivered_sseq = delivered_cseq, min(delivered_sseq, store.last_seq)
-        state.floor_cseq, state.floor_sseq = floor_cseq, min(floor_sseq, store.last_seq)
+        state.floor_cseq, state.floor_sseq = min(floor_cseq, delivered_cseq), min(floor_sseq, state.delivered_sseq)
         for one in found["pending"]:
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
-            if seq <= state.delivered_sseq and store.contains(seq):
+            if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
                 state.unacked.add([seq], cseq, due)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from jetcluster import errors
-from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import ApiError
 from jetcluster.model.patterns import Patterns
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
@@ -33,7 +33,7 @@ _FIXED: Final = (
     ("idle_heartbeat", "heart beats"),
     ("flow_control", "flow control"),
 )
-"""What an update must not change, in the order in which it is told."""
+"""Fields that an update must not change, in the order in which it is told."""
 
 _PAUSE: Final = frozenset(("pause_until", "pause_until_ns"))
 
@@ -143,7 +143,7 @@ def with_pause(config: Config, of: Config) -> dict[str, Any]:
     return kept | {key: value for key, value in of.items() if key in _PAUSE}
 
 
-def start(rules: ConsumerRules, stream: StreamRules, store: TableStore) -> tuple[int, int]:
+def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple[int, int]:
     """(first sequence that may be delivered, `ConsumerState.last_per_subject_upto`)."""
     first, last = store.first_seq, store.last_seq
     policy = rules.deliver_policy
@@ -164,7 +164,7 @@ def start(rules: ConsumerRules, stream: StreamRules, store: TableStore) -> tuple
     return max(min(seq, last + 1), first), upto
 
 
-def check_reset(rules: ConsumerRules, seq: int, store: TableStore) -> ApiError | None:
+def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError | None:
     """A reset to the ack floor is always allowed; to a given sequence only where deliveries could have begun."""
     policy = rules.deliver_policy
     if policy == "by_start_sequence":

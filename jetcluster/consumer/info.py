@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
-from jetcluster.consumer.retention import TableStore
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.model import times
+from jetcluster.store.block_store import BlockStore
 
 
-def num_pending(state: ConsumerState, store: TableStore) -> int:
+def num_pending(state: ConsumerState, store: BlockStore) -> int:
     """Messages stored that the consumer has yet to get, exactly. Raises DamagedError."""
     rules = state.rules
     above = max(state.delivered_sseq + 1, store.first_seq)
@@ -23,9 +23,10 @@ def num_pending(state: ConsumerState, store: TableStore) -> int:
     return found + store.count_any(rules.filters, above)
 
 
-def _last_ones(state: ConsumerState, store: TableStore, above: int, upto: int) -> int:
-    """Of deliver policy last_per_subject: what it has yet to get of the messages there were at its creation. Looking
-    takes as long as there are subjects, so it is remembered until the consumer goes on or something is removed."""
+def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -> int:
+    """Messages that a consumer with deliver policy last_per_subject has yet to get of the messages there were at its
+    creation. Looking takes as long as there are subjects, so it is remembered until the consumer goes on or something
+    is removed."""
     rules, at = state.rules, (above, upto, store.removals)
     if state.counted is not None:
         of, then, found = state.counted
@@ -40,7 +41,7 @@ def _last_ones(state: ConsumerState, store: TableStore, above: int, upto: int) -
 def consumer_info(
     stream: str,
     state: ConsumerState,
-    store: TableStore,
+    store: BlockStore,
     now: int,
     *,
     num_waiting: int = 0,

@@ -112,10 +112,10 @@ class ConsumerOperationLog:
         self.submitted = 0
         """Ops taken so far."""
         self.told = 0
-        """Of those, how many came back or were lost: what was submitted by a moment is settled when this has come to
+        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to
         the `submitted` of then."""
         self.lost = 0
-        """How often a session was given up (monitoring)."""
+        """Number of sessions given up (monitoring)."""
 
     @property
     def may_run(self) -> bool:
@@ -322,3 +322,20 @@ def _size(value: Value) -> int:
     if isinstance(value, bytes):
         return len(value)
     return 32 + 16 * len(value)
+
+
+class OwnerTurns:
+    """The ops of one owner on their way into the log of its stream."""
+
+    __slots__ = ("_turns", "owner")
+
+    def __init__(self, turns: ConsumerOperationLog) -> None:
+        self._turns = turns
+        self.owner: Submitter | None = None
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        """Adds an op. When it was applied here, `owner.applied(kind, value, outcome, token)` is called, in order of
+        submission; when turns were lost, `owner.reset()` once instead, and none of the ops submitted before will ever
+        be applied."""
+        if self.owner is not None:
+            self._turns.submit(self.owner, kind, value, token)

@@ -1,4 +1,4 @@
-"""What the ops of a turn do to the state of a consumer.
+"""Effects of the ops of a turn on the state of a consumer.
 
 Every function takes (state, value of the op, time of the command, last sequence of the stream) and gives the op's
 outcome (`results`). An op that does not fit its consumer is void, whatever it holds: it changes nothing.
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Outcome, Sent, Settled
+from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.state import ConsumerState
 
@@ -30,7 +30,7 @@ def deliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Ou
     state.delivered_cseq += len(seqs)
     state.delivered_sseq = seqs[-1]
     state.delivered_at = ts
-    return Sent(cseq, seqs, None)
+    return SentMessages(cseq, seqs, None)
 
 
 def redeliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
@@ -48,7 +48,7 @@ def redeliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> 
     if taken:
         state.delivered_cseq += len(taken)
         state.delivered_at = ts
-    return Sent(cseq, taken, deliveries)
+    return SentMessages(cseq, taken, deliveries)
 
 
 def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
@@ -63,7 +63,7 @@ def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcom
 
 
 def nak(state: ConsumerState, pairs: list[tuple[int, int]], ts: int, last_seq: int) -> Outcome:
-    changed = Settled([], [])
+    changed = SettledMessages([], [])
     for seq, delay in pairs:
         entry = state.unacked.entries.get(seq)
         if entry is not None:
@@ -73,7 +73,7 @@ def nak(state: ConsumerState, pairs: list[tuple[int, int]], ts: int, last_seq: i
 
 
 def progress(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
-    changed = Settled([], [])
+    changed = SettledMessages([], [])
     for seq in seqs:
         entry = state.unacked.entries.get(seq)
         if entry is not None:
@@ -112,7 +112,7 @@ def exhausted(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> 
     """Only those that were delivered as often as is permitted: an update may have raised max_deliver meanwhile."""
     most, entries = state.rules.max_deliver, state.unacked.entries
     if not most:
-        return Settled([], [])
+        return SettledMessages([], [])
     return _take(state, [seq for seq in seqs if seq in entries and entries[seq].deliveries >= most])
 
 
@@ -146,18 +146,18 @@ OPS: Final[dict[int, Callable[[ConsumerState, Any, int, int], Outcome]]] = {
 }
 
 
-def _take(state: ConsumerState, seqs: list[int]) -> Settled:
-    settled = Settled(*state.unacked.take(seqs))
+def _take(state: ConsumerState, seqs: list[int]) -> SettledMessages:
+    settled = SettledMessages(*state.unacked.take(seqs))
     if settled.seqs:
         state.settle_floor()
     return settled
 
 
-def _ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> Settled:
+def _ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessages:
     highest = max((seq for seq in seqs if seq <= state.delivered_sseq), default=0)
     if highest <= state.floor_sseq:
-        return Settled([], [])
-    settled = Settled(*state.unacked.take_up_to(highest))
+        return SettledMessages([], [])
+    settled = SettledMessages(*state.unacked.take_up_to(highest))
     if settled.seqs:
         state.acked_at = ts
         lowest = state.unacked.lowest()

@@ -8,100 +8,43 @@ a loop turn, `tick` when a time it asked for has come, `applied` for each of its
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from jetcluster.clock import Clock, Rng
 from jetcluster.consumer import ack_subject, acks, statuses
-from jetcluster.consumer.advise import Advise
 from jetcluster.consumer.delivery import Delivery
+from jetcluster.consumer.delivery_context import DeliveryContext, OwnerDependencies
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.ports import DeliveryBus, Messages, Turns, Wakes
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.push import PushDelivery
-from jetcluster.consumer.results import Sent, Settled
+from jetcluster.consumer.results import SentMessages, SettledMessages
 from jetcluster.consumer.rules import FLOW_CONTROL
-from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, Value
-from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 
 SKIP_DELAY: Final = 10_000_000_000
-"""How long a consumer at the end of its messages waits before the log learns what it skipped, ns. Nothing depends on
-it but what INFO shows, and INFO asks (`flush`)."""
+"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing
+depends on it but what INFO shows, and INFO asks (`flush`)."""
 EXHAUSTED_AT_ONCE: Final = 4096
 """Messages given up with one op."""
 
 
-class Surroundings(NamedTuple):
-    """What an owner lives in."""
+class ConsumerOwner(DeliveryContext):
+    __slots__ = ("_ahead", "_epoch", "_skip_at", "_subscriptions", "acks", "delivery")
 
-    bus: DeliveryBus
-    messages: Messages
-    turns: Turns
-    wakes: Wakes
-    clock: Clock
-    rng: Rng
-    render: Callable[[Event], bytes]
-    """Payload of an advisory."""
-    unused: Callable[[], None]
-    """The consumer was not used for its inactive_threshold: to be deleted. Asked again if nothing comes of it."""
-    stream: str
-    domain: str = ""
-    replicated: bool = True
-    """The stream has more than one replica."""
-
-
-class ConsumerOwner:
-    __slots__ = (
-        "_ahead",
-        "_around",
-        "_epoch",
-        "_skip_at",
-        "_subscriptions",
-        "acks",
-        "advise",
-        "bus",
-        "clock",
-        "delivery",
-        "renderer",
-        "replicated",
-        "rng",
-        "run_soon",
-        "selection",
-        "sent_sseq",
-        "state",
-        "used_at",
-        "wake_at",
-    )
-
-    def __init__(self, state: ConsumerState, around: Surroundings) -> None:
+    def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
-        self._around = around
-        self.state = state
-        self.bus = around.bus
-        self.clock = around.clock
-        self.rng = around.rng
-        self.replicated = around.replicated
-        self.run_soon = around.wakes.soon
-        self.wake_at = around.wakes.at
-        stream, name = around.stream.encode(), state.name.encode()
-        self.advise = Advise(around.bus, around.render, around.stream, state.name)
-        self.renderer = ack_subject.Renderer(stream, name, headers_only=state.rules.headers_only)
-        self.selection = Selection(state, around.messages, around.clock)
-        self.acks = acks.Acks(self)
-        self.delivery: Delivery = PushDelivery(self) if state.rules.push else PullDelivery(self)
+        super().__init__(state, around)
+        self.acks = acks.Acks(self, self.request, self.again)
+        push = state.rules.push
+        self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
         self._subscriptions: list[Subscription] = []
-        self.used_at = around.clock.time_ns()
-        """When somebody last used the consumer."""
         self._skip_at = 0
         self._epoch = state.epoch
-        self.sent_sseq = 0
-        """Messages up to here may be with the client though the log does not know of their delivery yet."""
         self._ahead = 0
-        """How far the clock here is ahead of the log's, ns, the time to commit included: ack_wait is counted from when
-        a message is sent, whatever the clocks."""
+        """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
+        from when a message is sent, whatever the clocks."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -233,7 +176,7 @@ class ConsumerOwner:
         elif kind == DELIVER:
             assert isinstance(value, list), kind
             self.selection.in_flight -= len(value)
-            if isinstance(outcome, Sent) and outcome.seqs:
+            if isinstance(outcome, SentMessages) and outcome.seqs:
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.delivered(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
@@ -241,7 +184,7 @@ class ConsumerOwner:
                 self.acks.delivered()
             self._wake_due()
         elif kind == REDELIVER:
-            if isinstance(outcome, Sent):
+            if isinstance(outcome, SentMessages):
                 self._compare_clocks(outcome.seqs)
                 self.selection.redelivery.changed(outcome.seqs)
             self.delivery.applied(kind, value, outcome, token)
@@ -303,7 +246,7 @@ class ConsumerOwner:
             self.submit(EXHAUSTED, list(seqs[at : at + EXHAUSTED_AT_ONCE]))
 
     def _gave_up(self, value: Value, outcome: object) -> None:
-        if not isinstance(outcome, Settled):
+        if not isinstance(outcome, SettledMessages):
             return
         for seq, entry in zip(outcome.seqs, outcome.entries, strict=True):
             self.advise.exhausted(seq, entry.deliveries)

@@ -16,7 +16,7 @@ from jetcluster.consumer.state import ConsumerState
 from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
 
 LEAVING_SECONDS = 10.0
-"""How long a node that wants to own nothing is believed; it says so again while it lasts."""
+"""Seconds that a node which wants to own nothing is believed; it says so again while it lasts."""
 MAX_MOVES = 4096
 """In one command; the rest follows with the next."""
 
@@ -25,7 +25,7 @@ Move = tuple[int, int, str]
 
 
 class ConsumerOwners:
-    """Of one stream; kept on every replica, used by the leader."""
+    """Owners of one stream's consumers; kept on every replica, used by the leader."""
 
     def __init__(self, me: str, clock: Clock) -> None:
         self._me = me
@@ -101,7 +101,7 @@ class ConsumerOwners:
         return any(peer not in present or self.is_leaving(peer) for peer in self._owned)
 
     def moves(self, states: Iterable[ConsumerState], present: Collection[str], able: Collection[str]) -> list[Move]:
-        """Who takes over what; empty when nothing has to move or nobody could take it."""
+        """Moves to new owners; empty when nothing has to move or nobody could take it."""
         found: list[Move] = []
         heirs = [peer for peer in able if not self.is_leaving(peer)]
         planned: Counter[str] = Counter()

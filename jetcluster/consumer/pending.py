@@ -43,15 +43,15 @@ _new: Final[Callable[[tuple[int, int, int]], Pending]] = partial(tuple.__new__, 
 
 
 class PendingSet:
-    __slots__ = ("_dirty", "_order", "_pages", "entries", "redelivered")
+    __slots__ = ("_dirty", "_pages", "entries", "order", "redelivered")
 
     def __init__(self) -> None:
         self.entries: dict[int, Pending] = {}
         """By stream sequence, in order of first delivery, which is ascending."""
         self.redelivered = 0
-        """How many of them were delivered more than once."""
-        self._order: deque[int] = deque()
-        """The keys of `entries`, and some that were in it."""
+        """Number of them that were delivered more than once."""
+        self.order: deque[int] = deque()
+        """The keys of `entries`, ascending, and some that were in it."""
         self._pages: dict[int, list[int]] = {}
         """Page -> its sequences, and some that are gone."""
         self._dirty: set[int] = set()
@@ -61,7 +61,7 @@ class PendingSet:
 
     def lowest(self) -> int:
         """Lowest sequence, 0 when nothing is pending; amortised O(1)."""
-        order, entries = self._order, self.entries
+        order, entries = self.order, self.entries
         while order and order[0] not in entries:
             order.popleft()
         return order[0] if order else 0
@@ -70,9 +70,9 @@ class PendingSet:
         """First deliveries of the ascending `seqs`, above all there were before, numbered from `cseq` on."""
         count = len(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
-        self._order.extend(seqs)
-        if len(self._order) > 2 * len(self.entries) + _SLACK:
-            self._order = deque(self.entries)
+        self.order.extend(seqs)
+        if len(self.order) > 2 * len(self.entries) + _SLACK:
+            self.order = deque(self.entries)
         at = 0
         while at < count:
             page = (cseq + at) >> PAGE_BITS
@@ -82,7 +82,7 @@ class PendingSet:
             at = end
 
     def change(self, seq: int, due: int, deliveries: int) -> Pending:
-        """Of an entry that is there."""
+        """Replaces an entry that is there."""
         old = self.entries[seq]
         if deliveries > 1 and old.deliveries == 1:
             self.redelivered += 1
@@ -105,7 +105,7 @@ class PendingSet:
 
     def take_up_to(self, seq: int) -> tuple[list[int], list[Pending]]:
         """Removes everything at or below `seq`, ascending."""
-        order, entries = self._order, self.entries
+        order, entries = self.order, self.entries
         doomed: list[int] = []
         while order and order[0] <= seq:
             first = order.popleft()
@@ -117,7 +117,7 @@ class PendingSet:
         """Forgets everything; `entries` becomes another object, so that who reads the old one sees it whole."""
         self.entries = {}
         self.redelivered = 0
-        self._order.clear()
+        self.order.clear()
         self._dirty.update(self._pages)
         self._pages.clear()
 
@@ -151,7 +151,7 @@ class PendingSet:
         page = cid_and_page(key)[1]
         seqs, cseqs, dues, deliveries = _decode(value)
         self.entries.update(zip(seqs, map(_new, zip(cseqs, dues, deliveries))))  # noqa: B905
-        self._order.extend(seqs)
+        self.order.extend(seqs)
         self._pages[page] = seqs
         self.redelivered += sum(1 for count in deliveries if count > 1)
 

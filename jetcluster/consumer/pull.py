@@ -7,9 +7,10 @@ them: WAIT and UNWAIT, per reply subject, only for the difference that a turn ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.consumer import delivery, statuses
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pull_dispatch import PullDispatch
 from jetcluster.consumer.pull_request import BadRequestError, PullRequest
 from jetcluster.consumer.shipment import Shipment
@@ -17,18 +18,15 @@ from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, W
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
-
 REAP: Final = 5_000_000_000
-"""How often waiting requests are asked whether their clients still listen."""
+"""Time between two looks whether their clients still listen."""
 _SECOND: Final = 1_000_000_000
 
 
 class PullDelivery:
     push_bound = False
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
         self._dispatch = PullDispatch(owner)
         self.queue = self._dispatch.queue
@@ -42,7 +40,7 @@ class PullDelivery:
 
     @property
     def num_waiting(self) -> int:
-        """Of clients that still listen."""
+        """Requests of clients that still listen."""
         self._reap()
         return len(self.queue)
 
@@ -56,7 +54,7 @@ class PullDelivery:
         return len(self.queue) > 0
 
     def start(self) -> None:
-        """Whoever waits by the log waited at the former owner."""
+        """Tells those who wait by the log: they waited at the former owner."""
         now = self._owner.clock.time_ns()
         self.priority.reset(now)
         self._wake(self.priority.next_deadline)

@@ -9,25 +9,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.ack_subject import sized
 from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import PullRequest
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import NONE
 from jetcluster.consumer.selection import head
 from jetcluster.consumer.shipment import Part, Shipment
 from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 TURN_MESSAGES: Final = 4096
 TURN_BYTES: Final = 4 << 20
@@ -40,7 +38,7 @@ HOLD: Final = 5_000_000
 
 
 class PullDispatch:
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
         self.queue = PullQueue()
         self.priority = Priority(owner.state, owner.rng)
@@ -51,7 +49,7 @@ class PullDispatch:
         self._flight_messages = 0
         self._run = 0
         self._held_until = 0
-        """What could not go out for the time being is looked at again then; 0: there is nothing."""
+        """Time when what could not go out is looked at again; 0: there is nothing."""
         self._replay = Replay() if owner.state.rules.replay_original else None
 
     def reset(self) -> None:
@@ -173,7 +171,7 @@ class PullDispatch:
         return len(sizes), [(request, indices, request.pin) for request, indices in handed.items()], sizes
 
     def _size(self, columns: Columns, i: int, left: int) -> int:
-        """What a message takes of a request's max_bytes (4.7); the numbers in its ack subject as far as they are known
+        """Bytes that a message takes of a request's max_bytes; the numbers in its ack subject as far as they are known
         yet."""
         owner = self._owner
         block, payload = columns.headers[i], columns.payloads[i]
@@ -208,7 +206,7 @@ class PullDispatch:
         return None
 
     def _ready(self, request: PullRequest) -> int:
-        """Whether its client listens and reads; looked at once per run."""
+        """True when its client listens and reads; looked at once per run."""
         if request.checked != self._run:
             unread = self._owner.bus.backlog(request.reply)
             if unread < 0:
@@ -269,7 +267,7 @@ class PullDispatch:
         assert self._shipments.popleft() is shipment
         self._flight_bytes -= shipment.size
         self._flight_messages -= len(shipment.columns.seqs)
-        if not isinstance(outcome, Sent):  # void: another owner has it by now
+        if not isinstance(outcome, SentMessages):  # void: another owner has it by now
             self._restore([shipment])
             return
         now = owner.clock.time_ns()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 from typing import Any, Final, NoReturn
 
+from jetcluster.errors import CallerError
 from jetcluster.model import codec
 
 _I64_MAX: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
 
 
-class BadRequestError(ValueError):
+class BadRequestError(CallerError, ValueError):
     """The text goes to the client as `400 Bad Request - <text>`."""
 
 
@@ -71,11 +72,11 @@ class PullRequest:
         self.delivered = 0
         """Messages selected for it so far."""
         self.flight = 0
-        """Of those, not yet sent."""
+        """Number of those that are not yet sent."""
         self.cut = 0
         """Messages taken off the batch because max_bytes was used up."""
         self.status = b""
-        """What it is told once all in flight are sent (a text of `statuses`)."""
+        """Status that it is told once all in flight are sent (a text of `statuses`)."""
         self.open = False
         """It stands in the queue."""
         self.checked = 0

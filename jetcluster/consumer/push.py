@@ -9,22 +9,20 @@ while nobody listens.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.flow_control import REQUEST, FlowControl, acknowledged
 from jetcluster.consumer.rate_limit import RateLimit
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.selection import pick
 from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
-
-if TYPE_CHECKING:
-    from jetcluster.consumer.owner import ConsumerOwner
 
 SLICE_BYTES: Final = 256 << 10
 SLICE_MESSAGES: Final = 1024
@@ -55,8 +53,10 @@ class _SentAhead(NamedTuple):
 class PushDelivery:
     num_waiting = 0
 
-    def __init__(self, owner: ConsumerOwner) -> None:
+    def __init__(self, owner: DeliveryContext, settle: Callable[[int], None]) -> None:
+        """`settle` acknowledges all messages up to a sequence, as the client does by flow control."""
         self._owner = owner
+        self._settle = settle
         self._advance = Advance(owner.state, owner.submit)
         self._rules: ConsumerRules = owner.state.rules
         self._flow: FlowControl | None = None
@@ -221,7 +221,7 @@ class PushDelivery:
         return not self._held_until and (len(selection.redelivery.order) > 0 or not selection.at_end)
 
     def _permitted(self, columns: Columns, replay: Replay | None, now: int) -> int:
-        """How many of the messages may go now; if not all of them, `_held_until` says when the next may."""
+        """Number of the messages that may go now; if not all of them, `_held_until` says when the next may."""
         count = self._fitting(columns)
         if count and replay is not None:
             count = min(count, replay.due(columns.times, now))
@@ -237,7 +237,7 @@ class PushDelivery:
         return count
 
     def _fitting(self, columns: Columns) -> int:
-        """How many of the messages a slice holds, and the window; the last of them may stick out."""
+        """Number of the messages that a slice holds, and the window; the last of them may stick out."""
         room = SLICE_BYTES if self._flow is None else min(SLICE_BYTES, self._flow.left - self._flight_bytes)
         if sum(map(len, columns.payloads)) + sum(map(len, columns.headers)) <= room:
             return len(columns.seqs)
@@ -291,12 +291,12 @@ class PushDelivery:
         elif isinstance(token, _Slice):
             self._flight_bytes -= token.size
             self._slices -= 1
-            if isinstance(outcome, Sent) and outcome.seqs:
+            if isinstance(outcome, SentMessages) and outcome.seqs:
                 messages = self._rendered(token, outcome)
                 self._send(messages, token.size, outcome.cseq + len(messages) - 1, owner.state.delivered_sseq, now)
         owner.run_soon()
 
-    def _rendered(self, slice: _Slice, sent: Sent) -> list[Outgoing]:
+    def _rendered(self, slice: _Slice, sent: SentMessages) -> list[Outgoing]:
         columns, left = slice.columns, slice.left
         cseqs = range(sent.cseq, sent.cseq + len(sent.seqs))
         if sent.deliveries is None:
@@ -330,7 +330,7 @@ class PushDelivery:
         if self._flow.answered(subject):
             seq = acknowledged(headers) if self._flow_acks else 0
             if seq:
-                self._owner.acks.settle(seq)
+                self._settle(seq)
             self._owner.run_soon()
 
     # -- time -------------------------------------------------------------------------------------------------------
@@ -361,4 +361,4 @@ class PushDelivery:
 
 
 def _nothing() -> None:
-    """Of a watch that has not begun."""
+    """End of a watch that has not begun."""

@@ -20,7 +20,7 @@ class RateLimit:
         """When everything sent so far would have gone out at the permitted rate, Unix ns: nothing is sent before."""
 
     def fitting(self, sizes: list[int], now: int) -> int:
-        """How many of messages of these sizes may go at `now`; they count as sent."""
+        """Number of messages of these sizes that may go at `now`; they count as sent."""
         free_at = max(self.wait_until, now - _BURST)
         count = 0
         for size in sizes:

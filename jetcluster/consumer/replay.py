@@ -19,7 +19,7 @@ class Replay:
         """When it was due, 0 before the first."""
 
     def due(self, times: list[int], now: int) -> int:
-        """How many of messages with these ascending times may go at `now`."""
+        """Number of messages with these ascending times that may go at `now`."""
         return bisect_right(times, now - self._shift(times, now))
 
     def sent(self, times: list[int], count: int, now: int) -> int:

@@ -1,12 +1,12 @@
-"""What applying consumer commands gives, and who is told: the seam between the replicated table and the owners.
+"""Outcomes of consumer commands, and who is told: the seam between the replicated table and the owners.
 
 A CONSUMER_TURN gives a `TurnResult`. Its `outcomes` has one element per op of the turn, in their order:
 
 | op | outcome |
 |---|---|
-| DELIVER, REDELIVER | `Sent` |
-| ACK, TERM, EXHAUSTED, GONE | `Settled`, the entries as they were |
-| NAK, PROGRESS | `Settled`, the entries as they are now |
+| DELIVER, REDELIVER | `SentMessages` |
+| ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
+| NAK, PROGRESS | `SettledMessages`, the entries as they are now |
 | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
 | any, void | None: the consumer is gone, has another epoch, or the op does not fit it |
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jetcluster.consumer.turn import Turn
 
 
-class Sent(NamedTuple):
+class SentMessages(NamedTuple):
     """Deliveries that count from now on: the k-th of `seqs` is number `cseq + k` of the consumer."""
 
     cseq: int
@@ -30,10 +30,10 @@ class Sent(NamedTuple):
     seqs: list[int]
     """Stream sequences really taken, in the op's order."""
     deliveries: list[int] | None
-    """How often each was delivered by now, this time counted in; None: all for the first time."""
+    """Deliveries of each by now, this time counted in; None: all for the first time."""
 
 
-class Settled(NamedTuple):
+class SettledMessages(NamedTuple):
     """Messages that were pending, of those the op names (with policy `all`: everything up to the highest)."""
 
     seqs: list[int]
@@ -41,13 +41,13 @@ class Settled(NamedTuple):
     """Parallel to `seqs`."""
 
 
-Outcome = Sent | Settled | int | None
+Outcome = SentMessages | SettledMessages | int | None
 
 
 class TurnResult:
-    """What became of a turn. `accepted` is False when all of it was void: it belongs to no current session of its
-    owner, or others of its session are missing before it. The owner then begins a new session, with a higher number
-    than `ConsumerTable.session_of` tells, and goes on from the replicated state."""
+    """Outcome of a turn. `accepted` is False when all of it was void: it belongs to no current session of its owner, or
+    others of its session are missing before it. The owner then begins a new session, with a higher number than
+    `ConsumerTable.session_of` tells, and goes on from the replicated state."""
 
     __slots__ = ("accepted", "marks", "outcomes")
 

@@ -1,4 +1,4 @@
-"""`Retention`: which messages go because of what consumers did (work queue and interest retention, 4.9 and 4.11).
+"""`ConsumerRetention`: which messages go because of what consumers did (work queue and interest).
 
 - `workqueue`: a message goes when it is acked or termed; filters of a work queue's consumers never overlap, so nobody
   else can want it.
@@ -12,14 +12,14 @@ machine's work.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.model.patterns import Patterns
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.store.api import Columns
-from jetcluster.stream.ports import MachineStore, Sift
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
 
 CHUNK: Final = 4096
@@ -32,37 +32,10 @@ FEW: Final = 16
 """With so many consumers all are asked first: mostly nobody else wants the message, and its subject is not needed."""
 
 
-class TableStore(MachineStore, Protocol):
-    """`MachineStore` with what is read for consumers."""
-
-    @property
-    def removals(self) -> int:
-        """Counts up with every message removed, and when everything was loaded anew."""
-        ...
-
-    def next_seqs(self, filters: Sequence[bytes], seq: int, want: int) -> list[int]:
-        """The first `want` sequences at or above `seq` whose subject matches one of `filters`, ascending."""
-        ...
-
-    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
-        """How many messages at or above `seq` match one of `filters`, which do not overlap."""
-        ...
-
-    def last_of_any(self, filters: Sequence[bytes]) -> int:
-        """Highest sequence that matches one of `filters`, 0 when none does."""
-        ...
-
-    def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
-        """The last sequence (at or below `up_to`) of every subject that matches one of `filters`, ascending."""
-        ...
-
-    def read_columns(self, seqs: Sequence[int]) -> Columns: ...
-
-
-class Retention:
+class ConsumerRetention:
     """`consumers` are the table's, by id. All methods may raise DamagedError."""
 
-    def __init__(self, store: TableStore, consumers: Mapping[int, ConsumerState]) -> None:
+    def __init__(self, store: BlockStore, consumers: Mapping[int, ConsumerState]) -> None:
         self.policy = LIMITS
         self._store = store
         self._consumers = consumers

@@ -101,8 +101,8 @@ class ConsumerRules:
         self.priority_timeout = int(config.get("priority_timeout") or 0)
 
     def wait_after(self, deliveries: int) -> int:
-        """How long, nanoseconds, a message that was delivered so often waits for its ack (4.9: the last backoff
-        repeats; backoff replaces ack_wait)."""
+        """Nanoseconds that a message which was delivered so often waits for its ack (the last backoff repeats; backoff
+        replaces ack_wait)."""
         if self.backoff:
             return self.backoff[min(deliveries, len(self.backoff)) - 1]
         return self.ack_wait

@@ -25,7 +25,7 @@ class Woken(Protocol):
 
 
 class OwnerWakes:
-    """`consumer.ports.Wakes` of one owner."""
+    """The wakes of one owner: a run at the end of the loop turn, and a tick at a time."""
 
     __slots__ = ("_wakes", "due", "owner")
 
@@ -37,12 +37,15 @@ class OwnerWakes:
         """Set right after it was made, and None again when it was let go."""
 
     def soon(self) -> None:
+        """`run` is called at the end of this loop turn (once, however often asked)."""
         wakes = self._wakes
         wakes.ready[self] = None
         if not wakes.scheduled:
             wakes.schedule()
 
     def at(self, ns: int) -> None:
+        """`tick(now)` is called when the wall clock reaches `ns`; only the earliest time asked for since the last tick
+        counts."""
         if not self.due or ns < self.due:
             replaced = self.due > 0
             self.due = max(ns, 1)

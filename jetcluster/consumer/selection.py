@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.clock import Clock
-from jetcluster.consumer.ports import Messages
 from jetcluster.consumer.redelivery import Redelivery
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.store.api import Columns
+from jetcluster.store.block_store import BlockStore
 
 MAX_MESSAGES: Final = 1024
 TARGET_BYTES: Final = 1 << 20
@@ -50,7 +50,7 @@ class Selection:
         "vanished",
     )
 
-    def __init__(self, state: ConsumerState, messages: Messages, clock: Clock) -> None:
+    def __init__(self, state: ConsumerState, messages: BlockStore, clock: Clock) -> None:
         self._state = state
         self._messages = messages
         self._clock = clock
@@ -100,7 +100,7 @@ class Selection:
 
     @property
     def room(self) -> int:
-        """How many new messages max_ack_pending permits."""
+        """Number of new messages that max_ack_pending permits."""
         rules = self._state.rules
         if not rules.acks or not rules.max_ack_pending:
             return NO_LIMIT

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from jetcluster.consumer.ack_subject import Renderer
 from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.selection import pick
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
@@ -34,7 +34,7 @@ class Shipment:
         count = len(self.columns.seqs)
         return renderer.first(self.columns, range(cseq, cseq + count), self.left)
 
-    def again(self, renderer: Renderer, sent: Sent) -> list[Outgoing | None]:
+    def again(self, renderer: Renderer, sent: SentMessages) -> list[Outgoing | None]:
         """One per index; None for those that are no longer pending."""
         assert sent.deliveries is not None
         count = len(sent.seqs)

@@ -74,8 +74,8 @@ class ConsumerState:
         self.floor_cseq = 0
         self.floor_sseq = start_sseq - 1
         self.purged_sseq = 0
-        """What a purge took up to here is shown as delivered and acked. Deliveries do not start from it: some that were
-        decided before the purge may be in flight."""
+        """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
+        that were decided before the purge may be in flight."""
         self.acked_at = 0
         """Time of the last ack, 0 before the first."""
         self.unacked = PendingSet()
@@ -93,7 +93,7 @@ class ConsumerState:
         self.counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
         """By `info`, for whom and at what; not replicated."""
         self._text = b""
-        """What of the row is not numbers; b"" when it has to be made anew."""
+        """The part of the row that is not numbers; b"" when it has to be made anew."""
 
     @property
     def name(self) -> str:
@@ -108,6 +108,16 @@ class ConsumerState:
     def waiting(self) -> dict[bytes, None]:
         """Reply subjects of the pulls that wait at the owner."""
         return self.waits.keys
+
+    def check(self) -> None:
+        """Asserts what holds between two ops."""
+        assert 0 <= self.floor_cseq <= self.delivered_cseq, (self.name, self.floor_cseq, self.delivered_cseq)
+        assert 0 <= self.floor_sseq <= self.delivered_sseq, (self.name, self.floor_sseq, self.delivered_sseq)
+        unacked, order = self.unacked, self.unacked.order
+        assert 0 <= unacked.redelivered <= len(unacked.entries) <= len(order), (self.name, unacked.redelivered)
+        if order:  # the first may be gone already
+            assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
+            assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
 
     # -- changes (table and ops only) -----------------------------------------------------------------------------
 

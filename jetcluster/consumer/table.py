@@ -14,13 +14,14 @@ from jetcluster import errors
 from jetcluster.consumer import archived, creation, pending, turn
 from jetcluster.consumer.ops import OPS
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Outcome, Sent, Settled, TableObserver, TurnResult
-from jetcluster.consumer.retention import Retention, TableStore
+from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages, TableObserver, TurnResult
+from jetcluster.consumer.retention import ConsumerRetention
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.sessions import Sessions
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Op
 from jetcluster.errors import ApiError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.log_json import load_object
@@ -48,7 +49,7 @@ class ConsumerTable:
     """`stream.ports.Extension`. Nothing is written before the store's next commit asks for it (`flush`), so a thousand
     idle consumers cost nothing and a busy one costs a few rows per commit, however many turns that holds."""
 
-    def __init__(self, store: TableStore, observer: TableObserver | None = None) -> None:
+    def __init__(self, store: BlockStore, observer: TableObserver | None = None) -> None:
         """Empty until the machine calls `reload`."""
         self.observer = observer
         self.by_name: dict[str, ConsumerState] = {}
@@ -60,7 +61,7 @@ class ConsumerTable:
         self._lowest = 0
         """Nothing is pending below it, for any consumer; may be too low."""
         self._sessions = Sessions()
-        self._retention = Retention(store, self.by_cid)
+        self._retention = ConsumerRetention(store, self.by_cid)
         self._rules: StreamRules | None = None
 
     # -- what others read -----------------------------------------------------------------------------------------
@@ -194,6 +195,7 @@ class ConsumerTable:
         put_reply, delete_reply = self._writers(SIDE_WAITING)
         put_seq, delete_seq = self._writers(SIDE_EXHAUSTED)
         for cid, state in self._dirty.items():
+            state.check()
             prefix = _CID.pack(cid)
             put_row(prefix, state.row())
             state.unacked.write(cid, put_page, delete_page)
@@ -215,7 +217,13 @@ class ConsumerTable:
                     continue
                 outcome = self._op(state, op, ts)
                 outcomes.append(outcome)
-                marks += (_weight(outcome), state.delivered_cseq, state.floor_sseq, len(state.unacked))
+                touched = len(outcome.seqs) if isinstance(outcome, SentMessages | SettledMessages) else outcome
+                marks += (
+                    0 if touched is None else touched + 1,
+                    state.delivered_cseq,
+                    state.floor_sseq,
+                    len(state.unacked),
+                )
         if self.observer is not None:
             self.observer.turn_applied(command, result)
         return result
@@ -225,7 +233,7 @@ class ConsumerTable:
         self._dirty[state.cid] = state
         before = state.delivered_sseq
         outcome = OPS[op.kind](state, op.value, ts, store.last_seq)
-        if op.kind == turn.DELIVER and isinstance(outcome, Sent):
+        if op.kind == turn.DELIVER and isinstance(outcome, SentMessages):
             self._lowest = min(self._lowest, outcome.seqs[0])
             state.trim(store.first_seq)  # some may have been removed since they were selected
         if self._retention.policy != LIMITS:
@@ -233,9 +241,9 @@ class ConsumerTable:
         return outcome
 
     def _retain(self, state: ConsumerState, kind: int, outcome: Outcome, before: int) -> None:
-        if kind in (turn.ACK, turn.TERM) and isinstance(outcome, Settled):
+        if kind in (turn.ACK, turn.TERM) and isinstance(outcome, SettledMessages):
             self._retention.settled(state, outcome.seqs)
-        elif kind == turn.EXHAUSTED and isinstance(outcome, Settled):
+        elif kind == turn.EXHAUSTED and isinstance(outcome, SettledMessages):
             self._retention.exhausted(state, outcome.seqs)
         elif state.delivered_sseq != before and (kind != turn.DELIVER or before < state.last_per_subject_upto):
             self._retention.passed(state, before, state.delivered_sseq)
@@ -342,6 +350,7 @@ class ConsumerTable:
         acked = state.unacked.take_up_to(start - 1)[0] if done else []
         wanted = state.lowest_wanted()
         state.restart(start)
+        state.check()
         self._dirty[state.cid] = state
         self._retention.settled(state, acked)
         self._retention.released(state.rules.filters, wanted, sift)
@@ -361,6 +370,7 @@ class ConsumerTable:
         return 1
 
     def _freed(self, state: ConsumerState) -> None:
+        state.check()
         self._dirty[state.cid] = state
         if self.observer is not None:
             self.observer.freed(state)
@@ -385,12 +395,3 @@ def _number(value: object) -> int:
     if not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is no number of this kind")
     return value
-
-
-def _weight(outcome: Outcome) -> int:
-    """What a replica must agree on: 0 for void, else how many messages were touched, or changed (0 or 1), plus 1."""
-    if outcome is None:
-        return 0
-    if isinstance(outcome, Sent | Settled):
-        return len(outcome.seqs) + 1
-    return outcome + 1

@@ -100,8 +100,8 @@ def decode(body: bytes) -> Turn:
 
 
 def is_sound(body: bytes) -> bool:
-    """Whether `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes that
-    nobody can apply stop every replica. Looks at heads and lengths only."""
+    """True when `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes
+    that nobody can apply stop every replica. Looks at heads and lengths only."""
     size, at = len(body), _TURN.size
     if size < at or body[at - 1] > 1:
         return False
@@ -140,7 +140,7 @@ def _ops(body: bytes) -> list[Op]:
 
 
 def _body(kind: int, value: Value) -> bytes:
-    """Of what is not a list of sequences."""
+    """Bytes of a value that is not a list of sequences."""
     if kind == NAK:
         return b"".join(_PAIR.pack(*pair) for pair in value)  # type: ignore[misc,union-attr]
     if kind == ADVANCE:
@@ -156,7 +156,7 @@ def _body(kind: int, value: Value) -> bytes:
 
 
 def _value(kind: int, raw: bytes) -> Value:
-    """Of what is not a list of sequences."""
+    """A value that is not a list of sequences, from its bytes."""
     if kind == NAK:
         return list(_PAIR.iter_unpack(raw))
     if kind == ADVANCE:

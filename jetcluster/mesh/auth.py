@@ -21,6 +21,7 @@ import struct
 from enum import IntEnum
 from functools import lru_cache
 
+from jetcluster.errors import PeerError
 from jetcluster.mesh.frames import VERSION, FrameError, Kind, frame
 from jetcluster.mesh.identity import PEER_ID_LENGTH, is_peer_id
 from jetcluster.records import dataclass
@@ -32,7 +33,7 @@ _MAGIC = b"jcmesh"
 _FIXED = struct.Struct(f"!6sBB{PEER_ID_LENGTH}s{PEER_ID_LENGTH}s{NONCE_BYTES}sHH")
 _ROUNDS = 10_000
 _TEXT_BYTES = 256
-"""Of the text of a refusal."""
+"""Bytes of the text of a refusal."""
 
 
 class Reason(IntEnum):
@@ -50,7 +51,7 @@ class Reason(IntEnum):
     """The cluster goes on without this node, whose store is of before; the text begins with how many seconds ago."""
 
 
-class Refused(Exception):
+class Refused(PeerError):
     """The connection must not become a link."""
 
     def __init__(self, reason: Reason, text: str, *, by_peer: bool = False, signature: bytes = b"") -> None:
@@ -59,11 +60,11 @@ class Refused(Exception):
         self.by_peer = by_peer
         """True when the other side said so in a REFUSED frame."""
         self.signature = signature
-        """Of the other side, over `Handshake.last_word`; b"" when it has not signed."""
+        """Signature of the other side, over `Handshake.last_word`; b"" when it has not signed."""
 
 
 @dataclass(slots=True, frozen=True)
-class Credentials:
+class RouteCredentials:
     user: str
     password: str
 
@@ -72,7 +73,7 @@ class Credentials:
 
 
 @lru_cache(maxsize=64)
-def derive_key(cluster: str, credentials: Credentials) -> bytes:
+def derive_key(cluster: str, credentials: RouteCredentials) -> bytes:
     """32 bytes; some milliseconds of work on purpose, once per process and set of credentials."""
     salt = b"jetcluster mesh\0" + cluster.encode() + b"\0" + credentials.user.encode()
     return hashlib.pbkdf2_hmac("sha256", credentials.password.encode(), salt, _ROUNDS)
@@ -162,13 +163,13 @@ class Handshake:
         return frame(Kind.CHALLENGE, challenge)
 
     def statement(self, *, dialer: bool) -> bytes:
-        """What the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        """Bytes that the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
         assert self.done
         return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
     def last_word(self, text: str, *, dialer: bool) -> bytes:
-        """What the dialer, or the acceptor, signs when it tells the other side of this very connection that it was left
-        out: that ends a node for good, and the password alone must not do it."""
+        """Bytes that the dialer, or the acceptor, signs when it tells the other side of this very connection that it
+        was left out: that ends a node for good, and the password alone must not do it."""
         assert self.done
         side = b"dialer\0" if dialer else b"acceptor\0"
         return b"jcmesh left out\0" + side + self._transcript + text.encode()

@@ -186,7 +186,7 @@ class PeerLink:
 
 
 class MeshCore:
-    """Implements `mesh_api.Mesh` over the links that the subclass brings up."""
+    """Peers, Raft frames, requests and notices over the links that the subclass brings up."""
 
     def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
         self.me = me
@@ -242,7 +242,7 @@ class MeshCore:
 
     @property
     def peers(self) -> dict[str, NodeInfo]:
-        """A copy-on-change snapshot: safe to keep and iterate."""
+        """Connected peers by peer id, without this node: a copy-on-change snapshot, safe to keep and iterate."""
         return self._peers
 
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
@@ -256,11 +256,14 @@ class MeshCore:
         return link.send_urgent(encode_raft(gid, frame))
 
     def serve(self, method: str, handler: Handler, *, strangers: bool = False) -> None:
+        """Answers `call(method)` from members of the cluster, and with `strangers` from all that are linked:
+        handler(peer_id, payload) -> reply payload. Raising answers an error."""
         self._rpc.serve(method, handler)
         if strangers:
             self._open.add(method)
 
     async def call(self, peer: str, method: str, payload: bytes, timeout: float = 5.0) -> bytes:  # noqa: ASYNC109
+        """Asks a peer; a call to this node's own id runs the local handler. Raises MeshError."""
         if peer == self.me.peer_id:
             return await self._rpc.call_self(method, payload, timeout)
         link = self.links.get(peer)
@@ -269,6 +272,7 @@ class MeshCore:
         return await self._rpc.call(link, method, payload, timeout)
 
     def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
+        """Fire and forget, in order with all else on the link; `None` tells every connected peer."""
         frame = encode_notice(kind.encode("ascii"), payload)
         if len(frame) - 4 > self.max_frame:
             raise ValueError(f"notice {kind!r} of {len(payload)} bytes is too large")
@@ -279,6 +283,7 @@ class MeshCore:
             self.links[peer].send(frame)
 
     def on_notice(self, kind: str, handler: NoticeHandler, *, strangers: bool = False) -> None:
+        """As with `serve`. A handler that raises `frames.FrameError` has the link closed."""
         if kind in self._notices:
             raise ValueError(f"notice {kind!r} has a handler already")
         self._notices[kind] = handler
@@ -286,6 +291,7 @@ class MeshCore:
             self._open.add(kind)
 
     def on_peers(self, up: UpListener, down: UpListener) -> None:
+        """Registers a listener for links coming up (called at once for those already up) and going down."""
         self._listeners.append((up, down))
         for info in self._peers.values():
             self._guarded(up, info)

@@ -6,45 +6,34 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import field
-from typing import TYPE_CHECKING
 
-from jetcluster.mesh.auth import Credentials, Handshake, Reason, Refused, derive_key
+from jetcluster.mesh.auth import Handshake, Reason, Refused, derive_key
 from jetcluster.mesh.info import join_url, split_url
-from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.link import LinkOwner, TcpLink
+from jetcluster.mesh.options import ConfiguredRoute
 from jetcluster.records import dataclass
-
-if TYPE_CHECKING:
-    from jetcluster.mesh.mesh import NodeMesh
 
 RETRY_MIN = 0.1
 RETRY_MAX = 2.0
 """Seconds between attempts: doubles from the first to the second, +-20%."""
 DIAL_TIMEOUT = 2.0
 POLITE_DELAY = 0.5
-"""Of two nodes that learn of each other, the one with the higher id leaves the dialling to the other for so long."""
+"""Seconds for which, of two nodes that learn of each other, the one with the higher id leaves the dialling to the
+other."""
 MAX_TARGETS = 512
 MAX_HEARSAY = 64
-"""Of them, those that strangers have told: what members tell has its place."""
+"""Most of them that strangers may have told: what members tell has its place."""
 LEARNED_TTL = 3600.0
 """Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
 LOG_EVERY = 60.0
 
 
-@dataclass(slots=True, frozen=True)
-class Route:
-    """One entry of --routes."""
-
-    host: str
-    port: int
-    credentials: Credentials | None = None
-
-
 @dataclass(slots=True, eq=False)
-class Target:
-    route: Route
+class DialTarget:
+    route: ConfiguredRoute
     configured: bool
     peer_id: str | None = None
-    """Who answered there last, or who is said to be there."""
+    """Peer that answered there last, or is said to be there."""
     is_self: bool = False
     hearsay: bool = False
     """Known from strangers alone."""
@@ -60,14 +49,14 @@ class Target:
 
 
 class Dialer:
-    def __init__(self, mesh: NodeMesh) -> None:
+    def __init__(self, mesh: LinkOwner) -> None:
         self._mesh = mesh
-        self._targets: dict[tuple[str, int], Target] = {}
+        self._targets: dict[tuple[str, int], DialTarget] = {}
 
-    def start(self, routes: tuple[Route, ...]) -> None:
+    def start(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         self.set_routes(routes)
 
-    def set_routes(self, routes: tuple[Route, ...]) -> None:
+    def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """Dials new routes; an address that is a configured route no longer counts as learned."""
         wanted = {(route.host, route.port): route for route in routes}
         for key, target in self._targets.items():
@@ -75,7 +64,7 @@ class Dialer:
             if target.configured:
                 target.route = wanted.pop(key)
         for route in wanted.values():
-            self._add(Target(route, configured=True))
+            self._add(DialTarget(route, configured=True))
 
     async def first_dials(self, seconds: float) -> None:
         waiting = [
@@ -122,7 +111,7 @@ class Dialer:
             if not known.configured and known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
                 known.peer_id, known.hearsay = peer_id, hearsay
         elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
-            self._add(Target(Route(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
+            self._add(DialTarget(ConfiguredRoute(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
 
     def _hearsay(self) -> int:
         return sum(target.hearsay for target in self._targets.values())
@@ -132,13 +121,13 @@ class Dialer:
             if target.peer_id == peer_id:
                 target.wake.set()
 
-    def _add(self, target: Target) -> None:
+    def _add(self, target: DialTarget) -> None:
         key = (target.route.host, target.route.port)
         if key not in self._targets:
             self._targets[key] = target
             target.task = self._mesh.loop.create_task(self._run(target), name=f"dial {target}")
 
-    async def _run(self, target: Target) -> None:
+    async def _run(self, target: DialTarget) -> None:
         retry = RETRY_MIN
         while not self._expired(target):
             if target.peer_id is not None:
@@ -167,7 +156,7 @@ class Dialer:
         self._mesh.log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
         del self._targets[target.route.host, target.route.port]
 
-    async def _until_lost(self, target: Target) -> None:
+    async def _until_lost(self, target: DialTarget) -> None:
         while target.peer_id is not None and self._connected(target.peer_id):
             target.wake.clear()
             await target.wake.wait()
@@ -178,11 +167,11 @@ class Dialer:
     def _connected(self, peer_id: str) -> bool:
         return peer_id in self._mesh.links
 
-    def _expired(self, target: Target) -> bool:
+    def _expired(self, target: DialTarget) -> bool:
         since = target.failing_since
         return not target.configured and since is not None and self._mesh.clock.monotonic() - since > LEARNED_TTL
 
-    async def _attempt(self, target: Target) -> Refused | None:
+    async def _attempt(self, target: DialTarget) -> Refused | None:
         """None when the connection became a link."""
         mesh, route = self._mesh, target.route
         credentials = route.credentials or mesh.options.authorization
@@ -199,7 +188,7 @@ class Dialer:
             target.peer_id = link.handshake.remote.peer_id
         return refusal
 
-    async def _connect(self, link: TcpLink, route: Route) -> None:
+    async def _connect(self, link: TcpLink, route: ConfiguredRoute) -> None:
         tls, loop = self._mesh.options.tls, self._mesh.loop
         if tls is None:
             async with asyncio.timeout(DIAL_TIMEOUT):
@@ -219,7 +208,7 @@ class Dialer:
         except ssl.SSLError as error:
             raise ConnectionError(f"TLS handshake error: {handshake_failure(error)}") from error
 
-    def _failed(self, target: Target, refusal: Refused) -> None:
+    def _failed(self, target: DialTarget, refusal: Refused) -> None:
         now = self._mesh.clock.monotonic()
         if target.failing_since is None:
             target.failing_since = now

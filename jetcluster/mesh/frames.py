@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 from itertools import accumulate, chain, pairwise
 
+from jetcluster.errors import PeerError
 from jetcluster.protocol.bus import Outgoing
 
 VERSION = 2
-"""Of the handshake and of every frame layout below; nodes of different versions refuse each other."""
+"""Version of the handshake and of every frame layout below; nodes of different versions refuse each other."""
 
 MAX_FRAME = 16 * 1024 * 1024
 """Default upper bound of `length`, bytes. A message with subject, headers and payload must fit."""
@@ -56,7 +57,7 @@ _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
 
-class FrameError(Exception):
+class FrameError(PeerError):
     """Malformed bytes from a peer; the text says what, and is safe to log."""
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
+from jetcluster.errors import OperatorError
 from jetcluster.files import Files, make_folder, names_in, read, read_text, write_durably
 from jetcluster.records import dataclass
 
@@ -29,7 +30,7 @@ BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _FORMAT = 1
 
 
-class IdentityError(Exception):
+class IdentityError(OperatorError):
     """The store's identity is unreadable, or a part of the store is missing or of another store. Making a new id would
     silently disown the data; keeping the old one would break promises that it stands for."""
 
@@ -108,7 +109,7 @@ def read_identity(directory: Path) -> NodeIdentity:
 
 
 def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
-    """What to tell an operator whose store has lost a part."""
+    """Text for an operator whose store has lost a part."""
     return IdentityError(
         f"{what}. This store may have promised what it no longer holds, so this node must not come back as the one it "
         f"was. Put back what is missing, or move {directory} away: the node then starts empty, as a new member that "

@@ -1,4 +1,4 @@
-"""What nodes tell each other in JSON, once per link and when it changes: INFO (about itself) and GOSSIP (about others).
+"""JSON that nodes send each other, once per link and when it changes: INFO (about itself) and GOSSIP (about others).
 
 Both are validated field by field: they come from another process, and steer where this node connects to.
 """
@@ -23,9 +23,9 @@ MAX_GOSSIP_BYTES = 256 * 1024
 
 SIGNATURE_BYTES = 64
 SIGNATURE_ROOM = 2048
-"""Of an INFO, for what is signed."""
+"""Bytes of an INFO, for what is signed."""
 MAX_ADDRESSES = 4
-"""Of one node."""
+"""Bytes of one node."""
 
 WILDCARDS = frozenset(("", "0.0.0.0", "::", "[::]"))  # noqa: S104 - recognised, not bound
 
@@ -60,7 +60,7 @@ def reachable_url(url: str, remote_ip: str) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Proof:
-    """What else the first INFO of a link holds; see `mesh.proof`."""
+    """Further fields of the first INFO of a link; see `mesh.proof`."""
 
     signature: bytes = b""
     dialled: str = ""
@@ -103,7 +103,7 @@ def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, objec
 
 
 def decode_proof(body: bytes) -> Proof:
-    """Of an INFO that `decode_info` has taken. Raises FrameError."""
+    """Proof in an INFO that `decode_info` has taken. Raises FrameError."""
     data = _load(body, "INFO")
     at = data.get("at", [])
     if not isinstance(at, list) or len(at) > MAX_ADDRESSES:

@@ -16,14 +16,17 @@ or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused
-from jetcluster.mesh.core import PeerLink
+from jetcluster.clock import Clock, Rng
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.auth import Greeting, Handshake, Reason, Refused, encode_refused
+from jetcluster.mesh.core import MeshCore, PeerLink
 from jetcluster.mesh.frames import (
     MAX_HANDSHAKE_FRAME,
     FrameError,
@@ -32,10 +35,8 @@ from jetcluster.mesh.frames import (
     Span,
     encode_ping,
 )
+from jetcluster.mesh.options import MeshOptions
 from jetcluster.mesh.proof import own_addresses
-
-if TYPE_CHECKING:
-    from jetcluster.mesh.mesh import NodeMesh
 
 HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
@@ -62,10 +63,51 @@ CLOSE_LINGER = 1.0
 """Seconds a closed connection may take to flush its last bytes."""
 
 
+class LinkOwner(MeshCore):
+    """The mesh as its connections and its dialer see it: what they need, and what they tell (`mesh.mesh.NodeMesh`)."""
+
+    loop: asyncio.AbstractEventLoop
+
+    def __init__(self, me: NodeInfo, options: MeshOptions, clock: Clock, rng: Rng, log: logging.Logger) -> None:
+        super().__init__(me, clock, options.max_frame, log)
+        self.options = options
+        self.clock = clock
+        self.rng = rng
+        self.log = log
+
+    def greeting(self) -> Greeting:
+        """The first words of a connection."""
+        raise NotImplementedError
+
+    def connection_opened(self, link: TcpLink) -> bool:
+        """False when the connection was closed at once."""
+        raise NotImplementedError
+
+    def authenticated(self, link: TcpLink) -> None:
+        """Both sides have proven themselves. Raises Refused."""
+        raise NotImplementedError
+
+    def info_received(self, link: TcpLink, body: bytes) -> None:
+        """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
+        raise NotImplementedError
+
+    def connection_refused(self, link: TcpLink, refusal: Refused) -> None:
+        """It is closed with this; either side may have said so."""
+        raise NotImplementedError
+
+    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
+        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+        raise NotImplementedError
+
+    def connection_finished(self, link: TcpLink) -> None:
+        """Nothing comes from it any more."""
+        raise NotImplementedError
+
+
 class TcpLink(PeerLink, asyncio.Protocol):
     """A connection from its first byte on. It is a *link* (`up`) once both sides are authenticated and agreed on it."""
 
-    def __init__(self, mesh: NodeMesh, handshake: Handshake) -> None:
+    def __init__(self, mesh: LinkOwner, handshake: Handshake) -> None:
         super().__init__(mesh)
         self.mesh = mesh
         self.handshake = handshake
@@ -89,7 +131,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._ordered: deque[bytes] = deque()
         self._greeting: Iterator[bytes] | None = None
-        """What goes out behind `_ordered` and before `_later`, made as the connection takes it."""
+        """Frames that go out behind `_ordered` and before `_later`, made as the connection takes it."""
         self._later: deque[bytes] = deque()
         self._urgent: list[bytes] = []
         self._ordered_bytes = 0
@@ -186,7 +228,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._breathe()
 
     def _take_portion(self) -> None:
-        """Of a long list of what the other end wants."""
+        """Takes a part of a long list of what the other end wants."""
         spans, self._left = self._left[:PORTION], self._left[PORTION:]
         self.core._process(self, self._left_in, spans)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,17 +19,17 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import (
     NONCE_BYTES,
-    Credentials,
     Greeting,
     Handshake,
     Reason,
     Refused,
+    RouteCredentials,
     derive_key,
     shortened,
 )
-from jetcluster.mesh.core import MeshCore, PeerLink
-from jetcluster.mesh.dialer import Dialer, Route
-from jetcluster.mesh.frames import MAX_FRAME, FrameError
+from jetcluster.mesh.core import PeerLink
+from jetcluster.mesh.dialer import Dialer
+from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
     MAX_GOSSIP,
     decode_info,
@@ -39,18 +38,13 @@ from jetcluster.mesh.info import (
     join_url,
     split_url,
 )
-from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.link import LinkOwner, TcpLink
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from jetcluster.mesh.proof import check, first_info
 from jetcluster.ordered import OrderedSet
-from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
-    import ssl
-
-    from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.net.tls_listener import TlsListener
-
-__all__ = ["Credentials", "MeshOptions", "MeshTls", "NodeMesh", "Route"]
 
 TICK = 0.25
 REPLACE_AFTER = 2.0
@@ -67,56 +61,7 @@ REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
 
 
-CertificateCheck = Callable[["PeerCertificate | None", bool], None]
-
-
-@dataclass(slots=True, frozen=True)
-class MeshTls:
-    accepting: ssl.SSLContext
-    connecting: ssl.SSLContext
-    timeout: float = 2.0
-    """Seconds for a handshake."""
-    check: CertificateCheck | None = None
-    """Asked once a handshake is done, with the other end's certificate and whether this end accepts. Raises
-    `auth.certificates.CertificateError`."""
-
-
-@dataclass(slots=True, frozen=True)
-class MeshOptions:
-    """Times in seconds, sizes in bytes."""
-
-    cluster_name: str
-    host: str = "127.0.0.1"
-    port: int = 0
-    """0 or -1: a free port, shown in `NodeMesh.me.cluster_url`."""
-    advertise: str = ""
-    """host[:port] where others reach this node; default: the listener's. A wildcard host is replaced by each peer with
-    the address it sees."""
-    authorization: Credentials | None = None
-    """cluster { authorization }: the secret peers must prove to know, and the default of routes without credentials."""
-    routes: tuple[Route, ...] = ()
-    handshake_timeout: float = 2.0
-    silent_after: float = 0.8
-    """Without a word of a node that has JetStream, which says ten times a second that it lives, no publisher waits for
-    it: as soon as Raft suspects it (`RaftConfig.suspect_after`) others take its place."""
-    stale_after: float = 3.5
-    max_pending: int = 256 * 1024 * 1024
-    """Per link."""
-    socket_buffer: int = 256 * 1024
-    """SO_SNDBUF and SO_RCVBUF of each link (Linux doubles them); 0 leaves it to the system. Bytes in there cannot be
-    overtaken by a heartbeat: with the system's 10 MB a flood of messages delays Raft by half a second. The price is a
-    bound of about this much per round-trip time on a link's throughput."""
-    tls: MeshTls | None = None
-    """Every connection begins with a handshake in which both ends show certificates."""
-    sign: Callable[[bytes], bytes] | None = None
-    """Signs with the key whose public part is `NodeInfo.key` (`node_key`)."""
-    trusted_network: bool = False
-    """Strangers from other machines may be linked although nothing is asked of them."""
-    max_frame: int = MAX_FRAME
-    """Must be the same on all nodes and exceed max_payload by 128 KiB (subject, headers)."""
-
-
-class NodeMesh(MeshCore):
+class NodeMesh(LinkOwner):
     """Create, register handlers and listeners, then `await start()`. Everything runs on that event loop."""
 
     def __init__(
@@ -130,13 +75,9 @@ class NodeMesh(MeshCore):
         descriptors: DescriptorWatch | None = None,
     ) -> None:
         """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
-        self.clock = clock or SystemClock()
-        self.rng = rng or SystemRng()
-        self.log = log or logging.getLogger("jetcluster.mesh")
-        super().__init__(me, self.clock, options.max_frame, self.log)
+        log = log or logging.getLogger("jetcluster.mesh")
+        super().__init__(me, options, clock or SystemClock(), rng or SystemRng(), log)
         encode_info(me)
-        self.options = options
-        self.loop: asyncio.AbstractEventLoop
         self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
         self._server: asyncio.Server | TlsListener | None = None
         self._secure: TlsListener | None = None
@@ -151,7 +92,7 @@ class NodeMesh(MeshCore):
         self._stopping = False
         self.descriptors = descriptors or DescriptorWatch()
 
-    def set_routes(self, routes: tuple[Route, ...]) -> None:
+    def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
         self._dialer.set_routes(routes)
@@ -161,7 +102,7 @@ class NodeMesh(MeshCore):
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
-    def set_authorization(self, authorization: Credentials | None, *, trusted: bool = False) -> None:
+    def set_authorization(self, authorization: RouteCredentials | None, *, trusted: bool = False) -> None:
         """After a reload, for handshakes to come: links that stand stay."""
         self.options = replace(self.options, authorization=authorization, trusted_network=trusted)
         self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""
@@ -248,7 +189,7 @@ class NodeMesh(MeshCore):
         if link is not None:
             link.close("cut on request", abort=True)
 
-    # -- called by connections -----------------------------------------------------------------------------------
+    # -- LinkOwner -----------------------------------------------------------------------------------------------
 
     def greeting(self) -> Greeting:
         return Greeting(
@@ -261,7 +202,6 @@ class NodeMesh(MeshCore):
         )
 
     def connection_opened(self, link: TcpLink) -> bool:
-        """False when the connection was closed at once."""
         link.stats.rid = self._next_rid
         self._next_rid += 1
         self._connections.add(link)
@@ -283,7 +223,6 @@ class NodeMesh(MeshCore):
             raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
 
     def authenticated(self, link: TcpLink) -> None:
-        """Both sides have proven themselves. Raises Refused."""
         remote = link.handshake.remote
         assert remote is not None
         if text := self.left_out(remote.peer_id):
@@ -311,7 +250,6 @@ class NodeMesh(MeshCore):
         return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
 
     def info_received(self, link: TcpLink, body: bytes) -> None:
-        """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
         remote = link.handshake.remote
         assert remote is not None
         info = decode_info(body, link.stats.ip)
@@ -357,7 +295,6 @@ class NodeMesh(MeshCore):
             self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
 
     def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
-        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
         sign, handshake = self.options.sign, link.handshake
         if refusal.reason != Reason.LEFT_OUT or sign is None or not handshake.done:
             return b""

@@ -1,4 +1,4 @@
-"""What the first INFO of a link proves: who speaks, and that the two speak to each other.
+"""Proof in the first INFO of a link: who speaks, and that the two speak to each other.
 
 A signature of both greetings says who takes part in a connection, and not who stands between the two: a stranger could
 name its own port as the address of a member, hand on what either side says until both take each other for linked, and

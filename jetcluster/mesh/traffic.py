@@ -1,4 +1,4 @@
-"""What links to other nodes carry, by account: /accstatz tells it apart from what clients send and get."""
+"""Traffic of links to other nodes, by account: /accstatz tells it apart from what clients send and get."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Traffic:
 
 
 class RouteTraffic:
-    """Of all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not counted."""
+    """Traffic of all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not
+    counted."""
 
     __slots__ = ("by_account",)
 

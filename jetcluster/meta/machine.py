@@ -41,10 +41,10 @@ from jetcluster.meta.state import (
     ClusterNamed,
     ClusterRescued,
     Effect,
+    MoveOrigin,
     Node,
     NodeChanged,
     NodeRemoved,
-    Origin,
     Rescue,
     StreamAssigned,
     StreamRemoved,
@@ -59,7 +59,7 @@ from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024
-"""How many verdicts are kept for retries; a retry comes within seconds."""
+"""Number of verdicts that are kept for retries; a retry comes within seconds."""
 REMEMBERED_REMOVALS = 1024
 REMEMBERED_RESCUES = 64
 
@@ -130,7 +130,7 @@ class MetaMachine:
         return self._replicated[peer]
 
     def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
-        """How many look-ups it takes to compare them with the subjects of the account's streams."""
+        """Number of look-ups that it takes to compare them with the subjects of the account's streams."""
         book = self._subjects.get(account)
         return book.effort(subjects) if book is not None else 0
 
@@ -155,7 +155,7 @@ class MetaMachine:
         return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
-        """What `apply` would say of a create now: the equal stream that exists already, or None, or ApiError. A leader
+        """Verdict of `apply` about a create now: the equal stream that exists already, or None, or ApiError. A leader
         asks before it looks for places; the verdict is still apply's."""
         existing = self.assignment(account, config["name"])
         if existing is not None:
@@ -279,7 +279,7 @@ class MetaMachine:
 
     def _where(
         self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
-    ) -> tuple[tuple[str, ...], Origin | None]:
+    ) -> tuple[tuple[str, ...], MoveOrigin | None]:
         """The peers after an update, and what a cancelled move goes back to. Whoever proposes a change of replicas or
         of the placement says where the stream goes; what changed since it looked makes that void."""
         scaled = config["num_replicas"] != old.config["num_replicas"]
@@ -295,7 +295,7 @@ class MetaMachine:
         if scaled and not set(peers) & set(old.peers):
             raise ValueError("peers")
         moves = not scaled and set(peers) != set(old.peers)
-        return peers, Origin(old.peers, placement, int(command.get("at", 0))) if moves else None
+        return peers, MoveOrigin(old.peers, placement, int(command.get("at", 0))) if moves else None
 
     def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
         """Back to the peers and the placement of before the last move. `revision` is that of the assignment which the

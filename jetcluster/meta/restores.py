@@ -15,7 +15,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.stream.rules import RESTORING
 
 ALIVE_SECONDS: Final = 3.0
-"""How often the receiving node says that it goes on."""
+"""Seconds between two words of the receiving node that it goes on."""
 SILENT_SECONDS: Final = 15.0
 """After so long without a word the stream is deleted."""
 

@@ -1,4 +1,4 @@
-"""What the meta group knows, as values: assignments and nodes, and the effects of a change."""
+"""Values of the meta group: assignments and nodes, and the effects of a change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jetcluster.records import dataclass
 MAX_FENCED = 64
 
 
-class Origin(NamedTuple):
+class MoveOrigin(NamedTuple):
     """Where a stream that is being moved came from: what a cancelled move goes back to."""
 
     peers: tuple[str, ...]
@@ -21,7 +21,7 @@ class Origin(NamedTuple):
     """When the move was asked for."""
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Origin:
+    def from_dict(cls, data: Mapping[str, Any]) -> MoveOrigin:
         return cls(tuple(map(str, data["peers"])), data["placement"], int(data["since_ns"]))
 
 
@@ -45,11 +45,11 @@ class Assignment:
     """Those of the peers that have been members since the group began: only they may take an empty log for the group's
     and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
 
-    origin: Origin | None = None
-    """Of the last move; the move may be done by now, which only the stream's leader can tell."""
+    origin: MoveOrigin | None = None
+    """Origin of the last move; the move may be done by now, which only the stream's leader can tell."""
     rescue: int = 0
-    """How often the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of before the
-    newest one are no part of the stream any more."""
+    """Number of times that the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of
+    before the newest one are no part of the stream any more."""
     kept: str = ""
     """The node whose replica was made the stream then; it need not have one any more."""
     fenced: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Assignment:
         *,
         config: Mapping[str, Any] | None = None,
         peers: tuple[str, ...] | None = None,
-        origin: Origin | None = None,
+        origin: MoveOrigin | None = None,
     ) -> Assignment:
         peers = peers or self.peers
         hint = self.leader_hint if self.leader_hint in peers else peers[0]
@@ -141,7 +141,7 @@ class Assignment:
             str(data["leader_hint"]),
             int(data["revision"]),
             tuple(map(str, data.get("founders", data["peers"]))),
-            Origin.from_dict(data["origin"]) if data.get("origin") else None,
+            MoveOrigin.from_dict(data["origin"]) if data.get("origin") else None,
             int(data.get("rescue", 0)),
             str(data.get("kept", "")),
             tuple(map(str, data.get("fenced", ()))),

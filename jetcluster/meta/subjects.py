@@ -30,7 +30,7 @@ class SubjectBook:
             self._patterns.remove(subject)
 
     def effort(self, subjects: Sequence[str]) -> int:
-        """How many look-ups `overlaps` takes at most."""
+        """Most look-ups that `overlaps` takes."""
         return len(subjects) * self._patterns.shapes
 
     def overlaps(self, subjects: Sequence[str], but: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from jetcluster.errors import ApiError
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import commands, counter_sources, sourced
@@ -28,7 +28,12 @@ class Inflow:
     """`failed(error)` is called when a command was refused: nothing more is put into the log then."""
 
     def __init__(
-        self, around: Surroundings, upstream: Upstream, identity: bytes, after: int, failed: Callable[[ApiError], None]
+        self,
+        around: LinkDependencies,
+        upstream: Upstream,
+        identity: bytes,
+        after: int,
+        failed: Callable[[ApiError], None],
     ) -> None:
         self._around = around
         self._upstream = upstream
@@ -79,7 +84,7 @@ class Inflow:
         return begun
 
     def tell(self, pending: int, upto: int = 0) -> bool:
-        """How much the upstream has left, without a message."""
+        """Takes the word of how much the upstream has left, without a message."""
         return self._propose(sourced.encode_body(self._upstream.key, self._identity, pending, self._after, upto), 0)
 
     def take(self, seq: int, ts: int, subject: bytes, headers: bytes, payload: bytes, pending: int) -> None:

@@ -1,4 +1,4 @@
-"""`Link`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
+"""`UpstreamLink`: one mirror's or source's way to its upstream, on the leader of the stream that is fed.
 
 It asks what the upstream is (STREAM.INFO), creates a push consumer there that begins behind what is stored here, and
 puts what comes into the log (`inflow`). An upstream whose messages go when its consumers are done with them (retention
@@ -20,7 +20,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.link_log import LinkLog
 from jetcluster.mirror.pace import Pace
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.start import start_of
 from jetcluster.mirror.upstream import Start, Upstream
 from jetcluster.model import times
@@ -51,11 +51,11 @@ _TOKENS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 Message = tuple[bytes, bytes, bytes, bytes]
 
 
-class Link:
-    def __init__(self, around: Surroundings, upstream: Upstream, log: LinkLog) -> None:
+class UpstreamLink:
+    def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None
-        """Of the last attempt; None once one succeeded."""
+        """Error of the last attempt; None once one succeeded."""
         self.lag = 0
         self.seq = 0
         """The upstream's, of the last message."""
@@ -163,7 +163,7 @@ class Link:
 
     @property
     def lag_seconds(self) -> float:
-        """How old the newest message here is, while the upstream has more."""
+        """Age of the newest message here, while the upstream has more."""
         if not self.lag or not self.last_ts:
             return 0.0
         return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)

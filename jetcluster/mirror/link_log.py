@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from jetcluster.clock import Timers
-from jetcluster.mirror.ports import Log
+from jetcluster.logs import Log
 
 EVERY: Final = 10.0
 """Seconds that one line with a number stands for."""

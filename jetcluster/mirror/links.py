@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from jetcluster.mirror.link import Link
+from jetcluster.mirror.link import UpstreamLink
 from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
@@ -18,12 +18,12 @@ APART_SECONDS: Final = 0.04
 class Links:
     """Idle until `begin`."""
 
-    def __init__(self, around: Surroundings, stream: str) -> None:
+    def __init__(self, around: LinkDependencies, stream: str) -> None:
         self._around = around
         self._stream = stream
         self._leading = False
         self._log = LinkLog(around.log, around.timers, stream)
-        self.by_key: dict[bytes, Link] = {}
+        self.by_key: dict[bytes, UpstreamLink] = {}
 
     def begin(self) -> None:
         """This replica leads from now on."""
@@ -46,18 +46,18 @@ class Links:
         self._end([self.by_key.pop(key) for key in list(self.by_key) if key not in wanted], forever=True)
         known = self.by_key
         self.by_key = {
-            key: known.get(key) or Link(self._around, upstream, self._log) for key, upstream in wanted.items()
+            key: known.get(key) or UpstreamLink(self._around, upstream, self._log) for key, upstream in wanted.items()
         }
         for number, key in enumerate([key for key in wanted if key not in known]):
             self.by_key[key].begin(number // AT_ONCE * APART_SECONDS)
 
-    def _end(self, links: list[Link], *, forever: bool) -> None:
+    def _end(self, links: list[UpstreamLink], *, forever: bool) -> None:
         """All stop now; what they have subscribed to is given back in steps."""
         for link in links:
             link.stop(forever=forever)
         self._end_some(deque(links))
 
-    def _end_some(self, links: deque[Link]) -> None:
+    def _end_some(self, links: deque[UpstreamLink]) -> None:
         for _ in range(min(AT_ONCE, len(links))):
             links.popleft().end()
         if links:

@@ -21,7 +21,7 @@ class Pace:
     stream in their order."""
 
     def __init__(self, per_stream: int, per_node: int) -> None:
-        """How many turns a window has."""
+        """Number of turns that a window has."""
         self._per_stream = per_stream
         self._per_node = per_node
         self._waiting: OrderedDict[object, deque[Callable[[], None]]] = OrderedDict()
@@ -66,7 +66,7 @@ class Pace:
 
 
 class Paces(NamedTuple):
-    """Of a node."""
+    """The paces of a node."""
 
     retries: Pace
     """After an attempt that failed: 50 per second of a stream, 100 of the node."""

@@ -1,48 +1,27 @@
-"""What a link asks of the rooms around it: types only, each with a twin in tests."""
+"""`LinkDependencies` and `LinkTarget`: the services of a node, and the stream, that a link works for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.logs import Log
 from jetcluster.mirror.pace import Paces
 from jetcluster.protocol.bus import Bus
-from jetcluster.store.api import DamagedError, Msg
+from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.sourced import Cursor
 
 
-class Log(Protocol):
-    def info(self, event: str, **values: Any) -> Any: ...
-    def warning(self, event: str, **values: Any) -> Any: ...
-
-
-class LinkStore(Protocol):
-    """The store of the stream that is fed. May raise DamagedError."""
-
-    @property
-    def messages(self) -> int: ...
-    @property
-    def first_seq(self) -> int: ...
-    @property
-    def last_seq(self) -> int: ...
-    @property
-    def last_ts(self) -> int: ...
-
-    def read(self, seqs: Sequence[int]) -> list[Msg]:
-        """The messages at the ascending `seqs`; those that are not stored are left out."""
-        ...
-
-
-class Target(Protocol):
+class LinkTarget(Protocol):
     """The stream that is fed, on its leader."""
 
     @property
     def rules(self) -> StreamRules: ...
 
     @property
-    def store(self) -> LinkStore: ...
+    def store(self) -> BlockStore: ...
 
     def cursor(self, key: bytes) -> Cursor | None: ...
 
@@ -56,7 +35,7 @@ class Target(Protocol):
 
     @property
     def origin(self) -> bytes:
-        """What tells this stream from all others that may read the same upstream, wherever they are."""
+        """Name that tells this stream from all others that may read the same upstream, wherever they are."""
         ...
 
     def knows(self, name: str) -> bool:
@@ -64,11 +43,11 @@ class Target(Protocol):
         ...
 
 
-class Surroundings(NamedTuple):
+class LinkDependencies(NamedTuple):
     bus: Bus
     clock: Clock
     timers: Timers
     rng: Rng
     log: Log
-    target: Target
+    target: LinkTarget
     paces: Paces

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.mirror.ports import LinkStore, Target
+from jetcluster.mirror.ports import LinkTarget
 from jetcluster.mirror.upstream import Start, Upstream
 from jetcluster.model import times
+from jetcluster.store.block_store import BlockStore
 
 CHUNK: Final = 512
 SEARCHED: Final = 65_536
 """Messages looked through for one of a source that nothing else is known of."""
 
 
-def start_of(upstream: Upstream, target: Target, identity: bytes) -> Start:
+def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
     """`identity` is the upstream's of now. Raises DamagedError."""
     store = target.store
     cursor = target.cursor(upstream.key)
@@ -32,9 +33,9 @@ def start_of(upstream: Upstream, target: Target, identity: bytes) -> Start:
     return Start(0, configured=True)
 
 
-def newest_of(upstream: Upstream, store: LinkStore) -> tuple[int, bytes] | None:
-    """What the newest stored message of the source says: after a restore from an archive, or when a source comes back
-    that was taken out, that is all there is. (sequence, identity) or None."""
+def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
+    """Place that the newest stored message of the source names: after a restore from an archive, or when a source comes
+    back that was taken out, that is all there is. (sequence, identity) or None."""
     high = store.last_seq
     low = max(store.first_seq, high - SEARCHED)
     while high >= low:

@@ -21,7 +21,7 @@ ACK_WAIT: Final = 22 * 3600 * 10**9
 HEARTBEAT: Final = 10**9
 INACTIVE: Final = 10 * 10**9
 MAX_ACK_PENDING: Final = 4096
-"""Of an upstream that waits for acknowledgements; nats-server asks for 1000."""
+"""Most unacknowledged messages of an upstream that waits for acknowledgements; nats-server asks for 1000."""
 _SOURCE: Final = b"Nats-Stream-Source"
 _DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
 
@@ -113,7 +113,8 @@ class Upstream:
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
 
     def durable_request(self, consumer: str, deliver: bytes, account: str) -> bytes:
-        """Of an upstream whose messages go when they are acknowledged. The same in every attempt but for `deliver`."""
+        """Request for the consumer of an upstream whose messages go when they are acknowledged. The same in every
+        attempt but for `deliver`."""
         begin = self._begin(Start(0, configured=True))
         own = {"durable_name": consumer, "ack_policy": "flow_control", "max_ack_pending": MAX_ACK_PENDING}
         return self._request(consumer, deliver, {**begin, **own}, account)
@@ -165,7 +166,8 @@ class Upstream:
         return appended(block, _SOURCE, value + b" " + identity if identity else value)
 
     def seq_of(self, message: Msg) -> tuple[int, bytes] | None:
-        """What a stored message says of this link: the upstream's sequence and identity. None: it is not from it."""
+        """Place that a stored message names of this link: the upstream's sequence and identity. None: it is not from
+        it."""
         value = nats_fields(message.headers).get(_SOURCE)
         parts = value.split(b" ") if value else []
         if len(parts) < 2 or parts[0] != self._index or not parts[1].isdigit():

@@ -29,7 +29,7 @@ _Steps = Generator[None, None, tuple[Any, int]]
 
 
 def decoding(text: str) -> Generator[None, None, Any]:
-    """What `json.loads` returns. Raises ValueError; and RecursionError beyond a thousand levels or so."""
+    """The value that `json.loads` returns. Raises ValueError; and RecursionError beyond a thousand levels or so."""
     if len(text) <= WHOLE:
         return json.loads(text)
     value, end = yield from _value(text, _next(text, 0))

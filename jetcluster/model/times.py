@@ -28,12 +28,12 @@ _SECONDS_KEPT: Final = 256
 
 def rfc3339(ns: int) -> str:
     """Unix nanoseconds as `2026-11-20T09:36:25.625879404Z`; 0 is the zero time."""
-    return rfc3339_bytes(ns).decode()
+    return rfc3339_bytes(ns).decode() if ns > 0 else ZERO_TIME
 
 
 def rfc3339_bytes(ns: int) -> bytes:
-    """The same for the data path, where many messages have a second in common."""
-    if ns <= 0:
+    """The same for the data path, where many messages have a second in common; also for times before 1970."""
+    if not ns:
         return _ZERO
     second, fraction = divmod(ns, SECOND)
     text = _seconds.get(second)

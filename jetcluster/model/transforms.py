@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from jetcluster.errors import CallerError
+
 MAX_INT32: Final = 2**31 - 1
 MAX_MAPPED: Final = 65_535
 """Bytes of a mapped subject: no longer one can be stored."""
@@ -46,7 +48,7 @@ class Piece(NamedTuple):
     """It looks at every byte of them, and what it makes may be short all the same."""
 
 
-class TransformError(Exception):
+class TransformError(CallerError):
     """A source and destination that make no transform; the text is nats-server's."""
 
 

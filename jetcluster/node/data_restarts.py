@@ -11,7 +11,7 @@ from jetcluster.files import Files, exists, read_text, write
 from jetcluster.node import data_renewal
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+    from jetcluster.logs import Log
 
 AGAIN: Final = "started-again"
 """A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""

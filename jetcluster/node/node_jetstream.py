@@ -24,7 +24,8 @@ from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import MeshOptions
 from jetcluster.model.limits import AccountLimits
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
@@ -343,9 +344,10 @@ class NodeJetStream:
         from jetcluster.node.data_restarts import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
-        from jetcluster.replica.catchup import CatchUp, SnapshotOwner
+        from jetcluster.replica.catchup import CatchUp
         from jetcluster.replica.context import NodeContext
         from jetcluster.replica.leaders import LeaderTable
+        from jetcluster.replica.snapshot_owner import SnapshotOwner
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota

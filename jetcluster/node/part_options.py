@@ -10,7 +10,8 @@ from urllib.parse import unquote, urlsplit
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
 from jetcluster.files import Files, total_bytes
-from jetcluster.mesh.mesh import Credentials, MeshTls, Route
+from jetcluster.mesh.auth import RouteCredentials
+from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 
 if TYPE_CHECKING:
     import ssl
@@ -46,10 +47,10 @@ def journal_options(directory: Path, sync_interval: float | None, files: Files =
     )
 
 
-def credentials(authorization: AuthorizationOptions) -> Credentials | None:
+def credentials(authorization: AuthorizationOptions) -> RouteCredentials | None:
     if not authorization.user:
         return None
-    return Credentials(authorization.user, authorization.password)
+    return RouteCredentials(authorization.user, authorization.password)
 
 
 def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
@@ -65,13 +66,13 @@ def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
     return MeshTls(server_context(tls, mutual=True), client_context(tls), tls.timeout, check)
 
 
-def route(url: str) -> Route:
+def route(url: str) -> ConfiguredRoute:
     """`nats://[user:password@]host:port`."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     credentials = None
     if parts.username:
-        credentials = Credentials(unquote(parts.username), unquote(parts.password or ""))
-    return Route(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
+        credentials = RouteCredentials(unquote(parts.username), unquote(parts.password or ""))
+    return ConfiguredRoute(parts.hostname or "127.0.0.1", parts.port or 6222, credentials)
 
 
 def object_limits(options: JetStreamOptions) -> ObjectLimits:

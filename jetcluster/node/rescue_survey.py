@@ -327,7 +327,7 @@ def _judge_log(view: ReplicaView) -> None:
 
 
 class _Offline:
-    """`stream.applier.Host` of a machine that nobody looks at but this process."""
+    """`stream.applier.ApplierHost` of a machine that nobody looks at but this process."""
 
     def __init__(self, store: BlockStore, log: LogView) -> None:
         self._store = store

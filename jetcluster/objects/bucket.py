@@ -17,10 +17,10 @@ from jetcluster.errors import (
 )
 from jetcluster.objects import replacement
 from jetcluster.objects.catalog import Catalog
-from jetcluster.objects.host import Host
+from jetcluster.objects.host import BucketHost
 from jetcluster.objects.layout import Layout, layout_of
 from jetcluster.objects.metadata import dump_error, invalid, parse_meta
-from jetcluster.objects.replies import Replies
+from jetcluster.objects.replies import BucketReplies
 from jetcluster.objects.uploads import ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
@@ -44,14 +44,14 @@ class _Service:
 class Bucket:
     """`begin` when this replica leads, `end` when it does not any more."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: BucketHost) -> None:
         self.host = host
         self.layout: Layout | None = None
         """None when the stream is no bucket, or this replica does not lead."""
         self.uploads: Uploads | None = None
         """None when nobody can upload: not the leader, or not the specification's layout."""
         self.catalog: Catalog
-        self.replies = Replies(host.bus, self._answered)
+        self.replies = BucketReplies(host.bus, self._answered)
         self._refusal: ApiError | None = None
         """Why nothing is written here."""
 

@@ -9,7 +9,7 @@ from jetcluster.errors import OBJECT_DELETED, OBJECT_MISMATCH, OBJECT_NOT_FOUND,
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, dump, invalid, parse_info
 from jetcluster.store.api import Msg
-from jetcluster.stream.ports import ReadStore
+from jetcluster.store.block_store import BlockStore
 
 LIST_BYTES: Final = 900 << 10
 """Objects of one answer, so that it fits into a message of the usual largest size."""
@@ -22,7 +22,7 @@ NEWEST: Final = 1000
 class Download(NamedTuple):
     info: Info
     subject: bytes
-    """Of the chunks."""
+    """Sequences of the chunks."""
 
     def head(self) -> bytes:
         """Header block of the message that announces the chunks."""
@@ -35,9 +35,9 @@ class Download(NamedTuple):
 
 
 class Catalog:
-    """Whatever reads raises DamagedError."""
+    """The objects of a bucket. Every method that reads raises DamagedError."""
 
-    def __init__(self, layout: Layout, store: ReadStore) -> None:
+    def __init__(self, layout: Layout, store: BlockStore) -> None:
         self._layout = layout
         self._store = store
 
@@ -55,7 +55,7 @@ class Catalog:
         return forms[-1]
 
     def at(self, subject: bytes) -> Info | None:
-        """What is stored at a metadata subject."""
+        """Metadata that is stored at a subject."""
         return self._at(subject)
 
     def by_nonce(self, nonce: str) -> Info | None:
@@ -97,7 +97,7 @@ class Catalog:
 class Listing:
     """The answer to a list request, worked out in steps: a bucket may hold very many objects."""
 
-    def __init__(self, layout: Layout, store: ReadStore, offset: int, limit: int) -> None:
+    def __init__(self, layout: Layout, store: BlockStore, offset: int, limit: int) -> None:
         """`limit` 0: as many as fit."""
         self._layout = layout
         self._store = store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from jetcluster.objects.catalog import Download
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import Frame
-from jetcluster.stream.ports import ReadStore
 
 FRAME: Final = 64
 """Bytes that a message costs besides its payload."""
@@ -16,7 +16,7 @@ class Content:
     """`take`, then `hold` before others run; `close` at the end. An object that is replaced or deleted meanwhile is
     still sent whole."""
 
-    def __init__(self, store: ReadStore, download: Download) -> None:
+    def __init__(self, store: BlockStore, download: Download) -> None:
         self._view = store.view(download.subject, 0)
         self._left = download.info.chunks
         self.done = not self._left

@@ -1,4 +1,4 @@
-"""`Host`: what the object service of a bucket gets from the replica that leads the bucket's stream."""
+"""`BucketHost`: what the object service of a bucket gets from the replica that leads the bucket's stream."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus, Callback
 from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.ports import ReadStore
 
 Done = Callable[[int | ApiError | None], None]
 """The result of a command's apply; None when the leadership was lost and nobody knows."""
@@ -18,14 +18,14 @@ Done = Callable[[int | ApiError | None], None]
 
 class ObjectLimits(NamedTuple):
     uploads: int = 1000
-    """Of one bucket at a time."""
+    """Most uploads of one bucket at a time."""
     idle: float = 600.0
     """Seconds without a chunk after which an upload is dropped."""
     held_bytes: int = 32 << 20
-    """Of one bucket: chunks that wait until the fate of earlier ones is known."""
+    """Most bytes of one bucket in chunks that wait until the fate of earlier ones is known."""
 
 
-class Host:
+class BucketHost:
     __slots__ = (
         "acks",
         "bus",
@@ -43,7 +43,7 @@ class Host:
     def __init__(
         self,
         stream: str,
-        store: ReadStore,
+        store: BlockStore,
         bus: Bus,
         clock: Clock,
         call_soon: Callable[[Callable[[], None]], Any],
@@ -69,7 +69,7 @@ class Host:
         self.limits = limits
         self.acks = PubAcks(stream, domain or None)
         self.keys: dict[str, Any] = {"stream": stream} | ({"domain": domain} if domain else {})
-        """What a PubAck of the stream begins with."""
+        """Beginning of a PubAck of the stream."""
 
     def tell(self, reply: bytes, body: bytes, headers: bytes = b"") -> None:
         if reply:

@@ -21,7 +21,7 @@ REAL: Final = b"$O."
 
 
 class Layout(NamedTuple):
-    """Of one bucket; at least one of the two is there."""
+    """Subjects of one bucket; at least one of the two is there."""
 
     bucket: str
     own: bool
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(config: Mapping[str, Any]) -> Layout | None:
-    """Of a stream's normalised configuration; None when the stream is no bucket."""
+    """Layout by a stream's normalised configuration; None when the stream is no bucket."""
     name = str(config.get("name") or "")
     bucket = name.removeprefix(STREAM_PREFIX)
     if bucket == name or not bucket or not is_valid_literal(bucket.encode()):
@@ -77,7 +77,7 @@ def layout_of(config: Mapping[str, Any]) -> Layout | None:
 
 
 def remainders(name: str) -> list[bytes]:
-    """What may follow `$OBJ.<b>.info.` for an object: its name, if a subject can hold it, or base64url of it."""
+    """Tokens that may follow `$OBJ.<b>.info.` for an object: its name, if a subject can hold it, or base64url of it."""
     raw = name.encode("utf-8", "replace")
     encoded = base64.urlsafe_b64encode(raw)
     found = [raw] if is_valid_literal(raw) else []

@@ -1,4 +1,4 @@
-"""What is known of an object: `Meta` begins an upload, `Info` is what is stored and told."""
+"""Metadata of an object: `Meta` begins an upload, `Info` is what is stored and told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_NAME: Final = 1024
 MAX_NONCE: Final = 64
 MAX_COUNT: Final = (1 << 63) - 1
 MAX_DEPTH: Final = 32
-"""Of nested objects and lists."""
+"""Depth of nested objects and lists."""
 
 _OPTIONAL: Final = {
     "description": str,
@@ -102,7 +102,7 @@ class Info(NamedTuple):
         return {**self.fields, "mtime": rfc3339(self.ts)}
 
     def tombstone(self) -> bytes:
-        """What to store in its place when the object is deleted."""
+        """Metadata to store in its place when the object is deleted."""
         source = self.stored if self.real else self.fields
         return dump({**source, "size": 0, "chunks": 0, "digest": "", "deleted": True})
 
@@ -129,7 +129,7 @@ def parse_meta(payload: bytes, bucket: str, remainder: bytes) -> Meta:
 
 
 def parse_info(message: Msg, bucket: str) -> Info | None:
-    """Of a stored message; None when it is no metadata of either layout."""
+    """Metadata of a stored message; None when it is no metadata of either layout."""
     try:
         stored = load(message.payload)
         name = stored["name"]
@@ -196,7 +196,7 @@ _decode_json: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_fini
 
 
 def _check_depth(value: Any, left: int) -> None:
-    """What was decoded by one depth of calls must be encoded by any other."""
+    """Raises ValueError beyond `left` levels: what was decoded at one depth of calls must be encodable at any other."""
     if not left:
         raise ValueError("nested too deeply")
     for item in value.values() if isinstance(value, dict) else value:

@@ -10,8 +10,8 @@ from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info
 from jetcluster.objects.upload import Upload
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import encode_replace
-from jetcluster.stream.ports import ReadStore
 from jetcluster.stream.replacing import Guard
 
 ROLLUP: Final = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
@@ -20,7 +20,7 @@ ROLLUP: Final = b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"
 Message = tuple[bytes, bytes, bytes]
 
 
-def end_of_upload(layout: Layout, store: ReadStore, catalog: Catalog, upload: Upload, info: bytes, ts: int) -> bytes:
+def end_of_upload(layout: Layout, store: BlockStore, catalog: Catalog, upload: Upload, info: bytes, ts: int) -> bytes:
     """Stores the `info`; the record goes, and whatever the name stood for: its metadata and its chunks."""
     meta = upload.meta
     record, chunks = layout.upload(meta.nonce), layout.chunks(meta.nonce)
@@ -38,12 +38,12 @@ def end_of_upload(layout: Layout, store: ReadStore, catalog: Catalog, upload: Up
     return encode_replace(ts, guards, list(purges), _batch(messages))
 
 
-def removal_of_upload(layout: Layout, store: ReadStore, upload: Upload, ts: int) -> bytes:
+def removal_of_upload(layout: Layout, store: BlockStore, upload: Upload, ts: int) -> bytes:
     record = layout.upload(upload.meta.nonce)
     return encode_replace(ts, _as_now(store, [record]), [record, layout.chunks(upload.meta.nonce)])
 
 
-def deletion(layout: Layout, store: ReadStore, forms: list[Info], ts: int) -> bytes:
+def deletion(layout: Layout, store: BlockStore, forms: list[Info], ts: int) -> bytes:
     """`forms` of the object, oldest first: each layout it is in gets a tombstone."""
     purges = {form.subject: None for form in forms}
     purges |= {layout.chunks(form.nonce, real=form.real): None for form in forms}
@@ -53,7 +53,7 @@ def deletion(layout: Layout, store: ReadStore, forms: list[Info], ts: int) -> by
     return encode_replace(ts, guards, list(purges), _batch(messages))
 
 
-def _as_now(store: ReadStore, subjects: Iterable[bytes]) -> list[Guard]:
+def _as_now(store: BlockStore, subjects: Iterable[bytes]) -> list[Guard]:
     return [(subject, store.last_seq_of(subject)) for subject in dict.fromkeys(subjects)]
 
 

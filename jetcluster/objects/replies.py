@@ -1,4 +1,4 @@
-"""`Replies`: hands the object service what publishers of its own chunks are told; everybody else is told as ever."""
+"""`BucketReplies`: hands the object service what publishers of its own chunks are told."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Answered = Callable[[bytes, bytes, bytes], None]
 """(token, headers, body) of what a publisher is told."""
 
 
-class Replies:
+class BucketReplies:
     """The `Publisher` of a bucket's ingest. `token` gives a reply subject that `answered` is called for, from inside
     apply: it must only note what it is told."""
 

@@ -55,7 +55,7 @@ class Upload:
         self.subject = subject
         self.record_reply = reply
         self.record_seq = 0
-        """Of the upload's record; 0 until it is committed."""
+        """Sequence of the upload's record; 0 until it is committed."""
         self.state = State.OPEN
         self.count = 0
         """Chunks stored."""
@@ -63,7 +63,7 @@ class Upload:
         """Bytes of those, as far as they were read."""
         self.sha = hashlib.sha256()
         self.last_seq = 0
-        """Of the last chunk stored."""
+        """Sequence of the last chunk stored."""
         self.in_flight = 0
         """Chunks proposed, outcome open."""
         self.in_flight_bytes = 0
@@ -75,7 +75,7 @@ class Upload:
         """Replies that wait for the end of the upload."""
         self.touched = now
         self.attempts = 0
-        """How often the end was proposed in vain."""
+        """Number of times that the end was proposed in vain."""
 
     @property
     def idle(self) -> bool:
@@ -107,7 +107,7 @@ class Upload:
         self.last_seq = self.scanned = seq
 
     def mismatch(self) -> str:
-        """What is wrong with a full upload's content; "" when nothing is, but for the digest."""
+        """Fault in a full upload's content; "" when nothing is, but for the digest."""
         if self.count != self.meta.chunks:
             return f"{self.count} chunks instead of {self.meta.chunks}"
         if self.size != self.meta.size:

@@ -26,10 +26,10 @@ from jetcluster.errors import (
 )
 from jetcluster.objects import replacement
 from jetcluster.objects.catalog import Catalog
-from jetcluster.objects.host import Host
+from jetcluster.objects.host import BucketHost
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, Meta, dump, invalid, load, parse_info, parse_meta
-from jetcluster.objects.replies import Replies
+from jetcluster.objects.replies import BucketReplies
 from jetcluster.objects.upload import State, Upload
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
@@ -46,7 +46,7 @@ SCAN_BYTES: Final = 4 << 20
 REMEMBERED: Final = 1000
 """Aborted uploads whose late chunks are told so; chunks of one upload that may wait."""
 ATTEMPTS: Final = 8
-"""How often a REPLACE is worked out anew because something else happened to the object."""
+"""Most times that a REPLACE is worked out anew because something else happened to the object."""
 IDLE_CHECK: Final = 1_000_000_000
 
 
@@ -60,7 +60,7 @@ class _Waiting(NamedTuple):
 class Uploads:
     """For one term of leadership. `layout` is one that has the specification's subjects. Methods raise DamagedError."""
 
-    def __init__(self, host: Host, layout: Layout, catalog: Catalog, replies: Replies, own: Origin) -> None:
+    def __init__(self, host: BucketHost, layout: Layout, catalog: Catalog, replies: BucketReplies, own: Origin) -> None:
         """`own` is the origin of what the service publishes by itself."""
         self.by_nonce: dict[str, Upload] = {}
         self.finished = 0

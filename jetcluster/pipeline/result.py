@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jetcluster.errors import JetclusterError
+from jetcluster.errors import JetclusterError, PeerError
 
 OK: Final = 0
 CHECK_FAILED: Final = 1
@@ -71,7 +71,7 @@ def explain(error: BaseException) -> tuple[str, int]:
     if isinstance(error, JobError):
         return _one_line(str(error)), error.code
     own = _own_code(type(error).__name__)
-    if own or isinstance(error, JetclusterError):
+    if own or (isinstance(error, JetclusterError) and not isinstance(error, PeerError)):
         return _one_line(str(error)), own or USAGE
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", 130

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from jetcluster.errors import PeerError
+
 C = TypeVar("C")
 
 
-class ProtocolError(Exception):
+class ProtocolError(PeerError):
     """The other end broke the protocol and is to be closed. `text` is the -ERR to send first, None for a silent close;
     `reason` is the close reason that monitoring shows."""
 

@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator
 from functools import cache
 from typing import Final
 
+from jetcluster.errors import PeerError
+
 STREAM_ID: Final = b"\xff\x06\x00\x00S2sTwO"
 _MAGICS: Final = (b"S2sTwO", b"sNaPpY")
 MAX_PLAIN: Final = 65_536
@@ -23,7 +25,7 @@ STEP_ELEMENTS: Final = 256
 _COMPRESSED, _PLAIN, _STREAM_ID, _SKIPPABLE = 0x00, 0x01, 0xFF, 0x80
 
 
-class S2Error(Exception):
+class S2Error(PeerError):
     """The bytes are no S2 stream, or damaged."""
 
 

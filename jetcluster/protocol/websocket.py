@@ -14,6 +14,8 @@ import struct
 import zlib
 from functools import cache
 
+from jetcluster.errors import PeerError
+
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
 NORMAL = 1000
@@ -52,7 +54,7 @@ NOTHING: Event = (BINARY, b"")
 a caller that has enough for now can stop."""
 
 
-class WebSocketError(Exception):
+class WebSocketError(PeerError):
     """The other end does not keep to the rules. `code` and text are those of the close frame."""
 
     def __init__(self, code: int, text: str) -> None:

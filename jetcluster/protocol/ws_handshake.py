@@ -8,6 +8,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from jetcluster.errors import PeerError
+
 END = b"\r\n\r\n"
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -19,7 +21,7 @@ Place = tuple[str, str, int]
 """(scheme, host, port) of an origin, in lower case."""
 
 
-class HandshakeError(Exception):
+class HandshakeError(PeerError):
     """Not a request this server answers with 101. The text is for the log, and for the other end behind the status."""
 
     def __init__(self, status: int, text: str) -> None:

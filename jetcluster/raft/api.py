@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Protocol
 
+from jetcluster.errors import PassingError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.records import dataclass
 
@@ -23,7 +24,7 @@ class Role(enum.IntEnum):
     LEADER = 2
 
 
-class RaftError(Exception):
+class RaftError(PassingError):
     """Base of what `propose` and friends raise; nothing was appended unless a subclass says otherwise."""
 
 
@@ -50,9 +51,15 @@ class StorageFullError(RaftError):
 class EntryTooLargeError(RaftError):
     """The command is above `RaftConfig.max_entry`: no other node would take it either."""
 
+    blame = "caller"
+    retriable = False
+
 
 class MembershipError(RaftError):
     """A change of peers that is not allowed now (one at a time, only by a leader whose no-op is committed)."""
+
+    blame = "caller"
+    retriable = False
 
 
 class StateMachine(Protocol):

@@ -271,7 +271,7 @@ def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _termed(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a frame of a group, whose third field is its term."""
+    """Numbers of a frame of a group, whose third field is its term."""
     if max(numbers) > MAX_NUMBER:
         raise CodecError(f"{max(numbers)} is no term and no index")
     if numbers[2] > MAX_TERM:
@@ -404,7 +404,7 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
 
 
 BY_HEAD = {bytes((VERSION, kind)): decoder for kind, decoder in _DECODERS.items()}
-"""What `decode` calls for a group frame, by its first two bytes."""
+"""Decoders that `decode` calls for a group frame, by its first two bytes."""
 
 
 def decode_control(frame: bytes) -> Control:

@@ -115,7 +115,6 @@ class Group(Outbox):
         return self.log.config.voters
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
-        """See `api.RaftGroup`."""
         if self.role is not Role.LEADER or self.stopped:
             raise NotLeaderError(self.leader if self.leader != self.me else None)
         if self.hand_over.target is not None:
@@ -170,13 +169,11 @@ class Group(Outbox):
         self.node.journal.retention.trim(self.log)
 
     def suspend(self) -> None:
-        """See `api.RaftGroup`."""
         if not self.stopped:
             self.snapshots.require()
 
     @property
     def lacks_state(self) -> bool:
-        """See `api.RaftGroup`."""
         return self.snapshots.needed or self.snapshots.offered
 
     @property
@@ -185,11 +182,9 @@ class Group(Outbox):
         return bool(self.snapshots.contradicted)
 
     def fetches(self, peer: str, index: int) -> None:
-        """See `api.RaftGroup`."""
         self.replicator.fetches(peer, index)
 
     def command_at(self, index: int) -> tuple[int, bytes] | None:
-        """See `api.RaftGroup`."""
         term = self.log.term_at(index)
         if term is None or self.log.kind_at(index) != REGULAR:
             return None
@@ -326,7 +321,6 @@ class Group(Outbox):
             self.election.schedule(self.config.start_delay)
 
     def fence(self, peers: tuple[str, ...]) -> None:
-        """See `api.RaftGroup`."""
         config = self.log.config
         self._shut_out = peers
         self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
@@ -486,7 +480,7 @@ class Group(Outbox):
             self.hand_over.proceed()
 
     def _commit(self) -> None:
-        """What a majority has stored, this node's own disk counted like any other, is committed."""
+        """Commits what a majority has stored, this node's own disk counted like any other."""
         log, engine = self.log, self.engine
         voters = log.configs[-1][1].voters
         if voters == (self.me,):

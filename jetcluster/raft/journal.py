@@ -96,10 +96,10 @@ class Journal:
         self.options = options or JournalOptions()
         self.counters = JournalCounters()
         self.sync_latency = Latency()
-        """Of writes that are made durable."""
+        """Latency of writes that are made durable."""
         self.groups: dict[int, GroupLog] = {}
         self.damage: list[Damage] = []
-        """What `open` found; empty on a sound disk."""
+        """Damage that `open` found; empty on a sound disk."""
         self.cut_bytes = 0
         self.failed: BaseException | None = None
         self.in_flight = 0
@@ -132,7 +132,7 @@ class Journal:
         self._start = 0
         self._end = 0
         self.queued_bytes = 0
-        """What waits for the disk."""
+        """Bytes that wait for the disk."""
         self._fresh_segment = False
         self._seq = 1
         self._seed = 0
@@ -147,7 +147,7 @@ class Journal:
         """The last write failed for want of space, and is being repeated."""
         self._unchecked = 0
         self._low = (False, False)
-        """What `_check_space` found last, of `full` and `scarce`."""
+        """`full` and `scarce` as `_check_space` found them last."""
         self._top_gid = 0
         self._old_top: int | None = 0
         """Up to there groups may have had an earlier life; None: any may."""
@@ -190,9 +190,9 @@ class Journal:
         return found
 
     def _write_again(self, stretches: list[Stretch]) -> None:
-        """Of what an earlier process failed to sync, the system may have kept the pages as if they were written: then
-        another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no space
-        even for that it has to do as it is: a node starts on a full disk."""
+        """Writes what an earlier process failed to sync: the system may have kept the pages as if they were written;
+        then another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no
+        space even for that it has to do as it is: a node starts on a full disk."""
         for segment, start, end in stretches:
             try:
                 self._disk.rewrite(segment, start, end - start)

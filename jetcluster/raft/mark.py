@@ -95,19 +95,3 @@ class NoMark:
 
     def close(self) -> None:
         pass
-
-
-class MemoryMark:
-    """Test twin of `FileMark`: survives a killed process."""
-
-    def __init__(self) -> None:
-        self.batch = 0
-
-    def read(self) -> int:
-        return self.batch
-
-    def write(self, batch: int) -> None:
-        self.batch = batch
-
-    def close(self) -> None:
-        pass

@@ -1,9 +1,10 @@
 """Flow control of one peer, at the leader: what to send next and how much may be under way.
 
 States as in etcd's raft (tracker/progress.go): PROBE sends one batch and waits for the answer, REPLICATE sends
-optimistically within a window, SNAPSHOT waits until the peer has fetched the state. pysyncobj has none of this: it
-rewinds its pipeline at every success (docs/reference/pysyncobj.md, D1), advances although nothing was sent (D19), and
-answers every rejection with a full resend, which multiplies (D18).
+optimistically within a window, SNAPSHOT waits until the peer has fetched the state. `check` states what holds of the
+fields in each of them, after every change. pysyncobj has none of this: it rewinds its pipeline at every success
+(docs/reference/pysyncobj.md, D1), advances although nothing was sent (D19), and answers every rejection with a full
+resend, which multiplies (D18).
 """
 
 from __future__ import annotations
@@ -86,6 +87,21 @@ class PeerProgress:
         self.context_sent = 0
         if not connected:
             self.whole = False
+        self.check()
+
+    def check(self) -> None:
+        """Asserts what holds whenever nobody is in the middle of a change."""
+        out, match, next_index = self.out, self.match, self.next
+        assert 0 <= match < next_index, (self.peer, match, next_index)
+        assert self.bytes_out >= 0 and (out or not self.bytes_out), (self.peer, self.bytes_out)
+        if self.state == FlowState.REPLICATE:
+            assert self.probe_prev is None, (self.peer, self.probe_prev)
+            assert not out or match < out[0][0] <= out[-1][0] < next_index, (self.peer, match, out, next_index)
+        else:  # nothing goes out optimistically
+            assert not out, (self.peer, self.state, len(out))
+            probe = self.probe_prev
+            assert probe is None or self.state == FlowState.PROBE, (self.peer, self.state, probe)
+            assert probe is None or probe < next_index, (self.peer, probe, next_index)
 
     def window_open(self, max_bytes: int, max_batches: int) -> bool:
         if not self.connected:
@@ -105,6 +121,7 @@ class PeerProgress:
             self.out.append((last_index, size))
             self.bytes_out += size
         self.next = last_index + 1
+        self.check()
 
     def acked(self, index: int, now: float) -> bool:
         """The peer's log equals the leader's up to `index`. True when that is news."""
@@ -112,26 +129,24 @@ class PeerProgress:
         news = index > self.match
         if news:
             self.match = index
+            self.next = max(self.next, index + 1)
         while self.out and self.out[0][0] <= index:
             self.bytes_out -= self.out.popleft()[1]
             self.waiting_since = now
         if self.state == FlowState.SNAPSHOT:
             if index >= self.offered:
-                self._replicate(index)
-        elif self.state == FlowState.PROBE:
-            if self.probe_prev is not None and index >= self.probe_prev:
-                self._replicate(index)
-                if self.next > index + 1:  # what the probe carried is not answered yet, and maybe was not taken
-                    self.out.append((self.next - 1, 0))
-        elif self.next <= index:
-            self.next = index + 1
+                self._replicate()
+        elif self.state == FlowState.PROBE and self.probe_prev is not None and index >= self.probe_prev:
+            self._replicate()
+            if self.next > self.match + 1:  # what the probe carried is not answered yet, and maybe was not taken
+                self.out.append((self.next - 1, 0))
+        self.check()
         return news
 
-    def _replicate(self, index: int) -> None:
+    def _replicate(self) -> None:
         self.state = FlowState.REPLICATE
         self.probe_prev = None
         self.sent_commit = 0  # beside a probe it counted only as far as the probe matched
-        self.next = max(self.next, index + 1)
 
     def rejected(self, prev_index: int, hint: int, last_index: int) -> bool:
         """The peer does not hold `prev_index` and proposes to go on at `hint`. True when something new is to be sent:
@@ -153,6 +168,7 @@ class PeerProgress:
         self.out.clear()
         self.bytes_out = 0
         self.next = max(self.match + 1, hint)
+        self.check()
         return True
 
     def snapshot(self, index: int, now: float) -> None:
@@ -162,6 +178,7 @@ class PeerProgress:
         self.out.clear()
         self.bytes_out = 0
         self.waiting_since = now
+        self.check()
 
     def needs(self, base_index: int, last_index: int, now: float, silence: float, lag: int) -> int | None:
         """The log behind which index is kept for the peer; None when nothing is. A peer that says nothing for `silence`

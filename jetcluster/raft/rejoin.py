@@ -37,7 +37,7 @@ class Rejoin:
         """Time to ask again; None when that was not done yet, or is not wanted."""
         self._verified_term = 0
         self._verified = 0
-        """How far the log is known to equal that of the leader of `_verified_term`."""
+        """Index up to which the log is known to equal that of the leader of `_verified_term`."""
         self._target: tuple[int, int] | None = None
 
     def on_verified(self, leader: str, index: int) -> None:
@@ -69,7 +69,7 @@ class Rejoin:
         group.wake_at(self.at)
 
     def on_ahead(self, leader: str) -> None:
-        """What the leader sends ends before this log begins."""
+        """Told when what the leader sends ends before this log begins."""
         if self.at is None or self._group.now() >= self.at:
             self._context += 1
             self._ask(leader)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from jetcluster.clock import Clock, SystemClock, Timers
+from jetcluster.clock import Clock, SystemClock
 
 Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]
@@ -88,21 +88,3 @@ class ThreadWriter:
         """Waits for what was submitted."""
         self._jobs.put(None)
         self._thread.join()
-
-
-class InlineWriter:
-    """Test twin: does the job at once, reports in the next turn."""
-
-    def __init__(self, timers: Timers) -> None:
-        self._timers = timers
-
-    def submit(self, job: Job, done: Done) -> None:
-        error: BaseException | None = None
-        try:
-            job()
-        except Exception as e:  # noqa: BLE001 - as ThreadWriter
-            error = e
-        self._timers.call_soon(done, error)
-
-    def close(self) -> None:
-        pass

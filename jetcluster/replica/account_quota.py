@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Container, Iterable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from jetcluster.clock import Clock
 from jetcluster.errors import INSUFFICIENT_RESOURCES, by_code
+from jetcluster.logs import Log
 from jetcluster.mesh.frames import FrameError
+from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.records import dataclass
 from jetcluster.stream.answers import RefusedError
 
 if TYPE_CHECKING:
-    from jetcluster.meta.state import Assignment
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
+    from jetcluster.mesh.core import MeshCore
 
 NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
@@ -39,9 +40,18 @@ Key = tuple[str, bool, int]
 """Account, whether it is about memory streams, and in an account with tiers the number of replicas; else 0."""
 
 
+class Holding(NamedTuple):
+    """One replica of this node, as far as it counts."""
+
+    assignment: Assignment
+    size: int
+    """Bytes that it stores, with those on their way through the log."""
+    leading: bool
+
+
 @dataclass(slots=True)
 class _Share:
-    """What a replica here is counted with, and the bounds that were worked out for it."""
+    """The count of one replica here, and the bounds that were worked out for it."""
 
     key: Key
     assignment: Assignment
@@ -66,8 +76,11 @@ class AccountQuota:
         that this node may hold, -1 for any number."""
         self._limits = limits
         self._node = node
-        self._replicas: Mapping[int, StreamReplica] = {}
-        self._context: NodeContext | None = None
+        self._mesh: MeshCore
+        self._clock: Clock
+        self._log: Log
+        self._nodes: Callable[[], Container[str]]
+        self._holdings: Callable[[], Iterable[Holding]] = tuple
         self._led: Counter[Key] = Counter()
         """Bytes of the streams led here, all replicas counted; never less than they have."""
         self._held: Counter[bool] = Counter()
@@ -79,27 +92,35 @@ class AccountQuota:
         self._tell_at = 0.0
         self._warn_at: dict[str, float] = {}
 
-    def begin(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context, self._replicas = context, replicas
-        context.mesh.on_notice(NOTICE, self._on_notice)
+    def begin(
+        self,
+        mesh: MeshCore,
+        clock: Clock,
+        log: Log,
+        nodes: Callable[[], Container[str]],
+        holdings: Callable[[], Iterable[Holding]],
+    ) -> None:
+        """`nodes`: the cluster's members by peer id. `holdings`: all replicas of this node."""
+        self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
+        mesh.on_notice(NOTICE, self._on_notice)
 
-    def take(self, replica: StreamReplica, size: int) -> None:
-        """Counts `size` bytes that are about to be proposed. Raises RefusedError, and counts nothing then."""
-        assignment = replica.assignment
+    def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> None:
+        """Counts `size` bytes that are about to be proposed to the stream of `assignment`, of which `holding` is this
+        node's replica. Raises RefusedError, and counts nothing then."""
         share = self._shares.get(assignment.gid)
         if share is None or share.assignment is not assignment:
-            share = self._count_one(replica)
+            share = self._count_one(holding())
         weight = size * share.copies
         memory = share.key[1]
         if share.limit >= 0 and self._account(share.key) + weight > share.limit:
             self._count()  # what was counted may be gone again
-            share = self._shares.get(assignment.gid) or self._count_one(replica)
+            share = self._shares.get(assignment.gid) or self._count_one(holding())
             if share.limit >= 0 and self._account(share.key) + weight > share.limit:
                 self._warn(share.key[0], "JetStream account limits exceeded")
                 raise RefusedError(_ACCOUNT_FULL)
         if 0 <= share.node < self._held[memory] + size:
             self._count()
-            share = self._shares.get(assignment.gid) or self._count_one(replica)
+            share = self._shares.get(assignment.gid) or self._count_one(holding())
             if 0 <= share.node < self._held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 raise RefusedError(_NODE_FULL)
@@ -109,7 +130,7 @@ class AccountQuota:
         share.held += size
 
     def limits_changed(self) -> None:
-        """Of accounts, or of the node: they are asked for once per replica, and not for each message."""
+        """Those of accounts, or of the node: they are asked for once per replica, and not for each message."""
         self._count()
 
     def forget(self, gid: int) -> None:
@@ -119,16 +140,14 @@ class AccountQuota:
             self._led[share.key] -= share.led
             self._held[share.key[1]] -= share.held
 
-    def tick(self, stirred: Iterable[StreamReplica] | None = None) -> None:
+    def tick(self, stirred: Iterable[Holding] | None = None) -> None:
         """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
-        context = self._context
-        assert context is not None
         if stirred is None:
             self._count()
         else:
-            for replica in stirred:
-                self._count_one(replica)
-        now = context.clock.monotonic()
+            for holding in stirred:
+                self._count_one(holding)
+        now = self._clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
             self._count()  # the account got tiers; streams where nothing happens are not among the stirred
         told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
@@ -138,8 +157,8 @@ class AccountQuota:
             rows = [
                 [account, memory, size, *([tier] if tier else [])] for (account, memory, tier), size in told.items()
             ]
-            context.mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
-        members = context.nodes()
+            self._mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
+        members = self._nodes()
         for peer in [peer for peer in self._elsewhere if peer not in members]:
             del self._elsewhere[peer]
 
@@ -159,17 +178,17 @@ class AccountQuota:
     def _count(self) -> None:
         self._led, self._held = Counter(), Counter()
         self._shares.clear()
-        for replica in self._replicas.values():
-            self._count_one(replica)
+        for holding in self._holdings():
+            self._count_one(holding)
 
-    def _count_one(self, replica: StreamReplica) -> _Share:
-        assignment = replica.assignment
+    def _count_one(self, holding: Holding) -> _Share:
+        assignment, size, leading = holding
         self.forget(assignment.gid)
         memory, copies = assignment.memory, assignment.replicas
         tier = copies if self._limits(assignment.account).tiers is not None else 0
         key = assignment.account, memory, tier
-        limit, size = self._limit(key), replica.store.byte_count + replica.ingest.pending_bytes
-        led = size * copies if replica.leading else 0
+        limit = self._limit(key)
+        led = size * copies if leading else 0
         most = limit * copies if limit >= 0 else -1
         share = self._shares[assignment.gid] = _Share(key, assignment, copies, led, size, most, self._node(memory))
         self._held[memory] += size
@@ -190,11 +209,10 @@ class AccountQuota:
         self._elsewhere[peer] = told
 
     def _warn(self, account: str, text: str) -> None:
-        assert self._context is not None
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         if now >= self._warn_at.get(account, 0.0):
             self._warn_at[account] = now + WARN_SECONDS
-            self._context.log.warning(text, account=account)
+            self._log.warning(text, account=account)
 
 
 def _tier(row: list[object]) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jetcluster.replica.drift import CHECKPOINT_EVERY
+from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.applier import FAULTS, Applier, LogEntry
@@ -31,7 +31,7 @@ LOGGED: Final = 10
 
 
 class Applying:
-    """`stream.applier.Host` of one replica."""
+    """`stream.applier.ApplierHost` of one replica."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self.refusals = 0
@@ -118,7 +118,7 @@ class Applying:
         self._replica.consumers.appended(first, last)
 
     def _tell(self, index: int, command: bytes, result: Result) -> None:
-        """Of a command that is no publish: whoever proposed it, and whom it concerns."""
+        """Tells of a command that is no publish: those who proposed it, and those whom it concerns."""
         replica = self._replica
         kind = command[0] if command else 0
         if self._store.last_seq > self._told_seq:

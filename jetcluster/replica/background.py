@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from jetcluster.logs import Log
 from jetcluster.ordered import OrderedSet
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
 
 
 class Background:

@@ -16,95 +16,27 @@ import asyncio
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
 from jetcluster.clock import Clock, Rng
-from jetcluster.mesh.api import Mesh, MeshError
-from jetcluster.raft.membership import Config
-from jetcluster.records import dataclass
+from jetcluster.logs import Log
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.replica.exports import CLOSE, OPEN, Exports, Opened
 from jetcluster.replica.pull import RETRY_PAUSE, Pull, Transfer
+from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.troubles import Troubles
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
-from jetcluster.store.transfer import Giver, Taker
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+from jetcluster.store.transfer import Taker
 
 FULL_SECONDS = 30.0
 """A state that did not fit on the disk is not fetched again for so long, unless it is half as large by then."""
 
 
-@dataclass(slots=True, frozen=True)
-class Cut:
-    """One consistent state of a group: everything applied up to `index`, nothing after."""
-
-    index: int
-    term: int
-    config: Config
-    """As of `index`, not as of now: a newer one may never be committed."""
-    giver: Giver
-    size: int = 0
-    """About as many bytes, in all."""
-    messages: int = 0
-    """In all; 0 when it is not a stream's."""
-
-
-class SnapshotOwner(Protocol):
-    """What a replica offers to, and takes from, its peers."""
-
-    @property
-    def state_index(self) -> int:
-        """The last command that the own state holds: nothing older is taken."""
-        ...
-
-    @property
-    def wants_state(self) -> bool:
-        """Another state is still what brings this replica on."""
-        ...
-
-    @property
-    def keeps_state(self) -> bool:
-        """The own state has something that the giver's may lack (both may be damaged): it is not given up before the
-        giver has shown that it can give everything."""
-        ...
-
-    def export_failed(self, error: DamagedError) -> None:
-        """The own state cannot be read to its end."""
-        ...
-
-    def snapshot_export(self) -> Cut:
-        """Raises MeshError when this replica has no state that others should build upon, and KvError."""
-        ...
-
-    def snapshot_fetched(self, peer: str, index: int) -> None:
-        """`peer` is being given the state of `index` and will need the log behind it."""
-        ...
-
-    def snapshot_begin(self) -> Taker:
-        """Gives up the own state, for what is to take its place; nothing is applied from here on until `snapshot_end`.
-        Raises KvError."""
-        ...
-
-    async def snapshot_room(self, size: int) -> None:
-        """Before `size` bytes are taken: frees what was given up, if need be. Raises KvFullError when the disk cannot
-        take it."""
-        ...
-
-    async def snapshot_abandon(self) -> None:
-        """The disk cannot take all of it: what has come leaves the disk again. Raises KvError."""
-        ...
-
-    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
-        """Makes the imported state durable and current, and continues the group after `index`."""
-        ...
-
-
 class CatchUp:
     """Serves this node's snapshots and pulls those of peers. One pull per group at a time."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
+    def __init__(self, mesh: MeshCore, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
         self._mesh = mesh
         self._clock = clock
         self._owners = owners

@@ -9,20 +9,20 @@ still, or lost its leader for a while, begins a new session first: it may have l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Protocol
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
+from jetcluster.consumer.delivery_context import OwnerDependencies
 from jetcluster.consumer.filters import ConsumerFilters
-from jetcluster.consumer.operation_log import ConsumerOperationLog
-from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.operation_log import ConsumerOperationLog, OwnerTurns
+from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.owners import ConsumerOwners
-from jetcluster.consumer.ports import Turns, Wakes
 from jetcluster.consumer.results import TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.table import ConsumerTable
-from jetcluster.consumer.turn import Turn, Value
+from jetcluster.consumer.turn import Turn
 from jetcluster.raft.api import Role
 from jetcluster.replica.advisories import advisories
 from jetcluster.replica.consumer_balancer import ConsumerBalancer
@@ -47,33 +47,7 @@ START_SECONDS = 0.005
 LOGGED_ERRORS = 10
 
 
-class Owner(Protocol):
-    """`consumer.owner.ConsumerOwner` as the host sees it."""
-
-    state: ConsumerState
-    replicated: bool
-
-    @property
-    def hungry(self) -> bool: ...
-
-    @property
-    def num_waiting(self) -> int: ...
-
-    @property
-    def push_bound(self) -> bool: ...
-
-    def start(self) -> None: ...
-    def stop(self, reason: str) -> None: ...
-    def run(self) -> None: ...
-    def tick(self, now: int) -> None: ...
-    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None: ...
-    def reset(self) -> None: ...
-    def configured(self) -> None: ...
-    def flush(self) -> None: ...
-    def unpin(self, group: bytes) -> bool: ...
-
-
-MakeOwner = Callable[["ConsumerHost", ConsumerState, Turns, Wakes], Owner]
+MakeOwner = Callable[["ConsumerHost", ConsumerState, OwnerTurns, OwnerWakes], ConsumerOwner]
 
 
 _P = ParamSpec("_P")
@@ -91,24 +65,10 @@ def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[C
     return tell
 
 
-class _OwnerTurns:
-    """`consumer.ports.Turns` of one owner."""
-
-    __slots__ = ("_turns", "owner")
-
-    def __init__(self, turns: ConsumerOperationLog) -> None:
-        self._turns = turns
-        self.owner: Owner | None = None
-
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        if self.owner is not None:
-            self._turns.submit(self.owner, kind, value, token)
-
-
 class _Hosted:
     __slots__ = ("owner", "turns", "wakes")
 
-    def __init__(self, owner: Owner, turns: _OwnerTurns, wakes: OwnerWakes) -> None:
+    def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes) -> None:
         self.owner = owner
         self.turns = turns
         self.wakes = wakes
@@ -167,7 +127,7 @@ class ConsumerHost:
 
     # -- what others read
 
-    def owner(self, cid: int) -> Owner | None:
+    def owner(self, cid: int) -> ConsumerOwner | None:
         hosted = self.running.get(cid)
         return hosted.owner if hosted is not None else None
 
@@ -406,7 +366,7 @@ class ConsumerHost:
                 return
 
     def _start(self, state: ConsumerState) -> None:
-        turns, wakes = _OwnerTurns(self.turns), OwnerWakes(self._wakes)
+        turns, wakes = OwnerTurns(self.turns), OwnerWakes(self._wakes)
         try:
             owner = self._make_owner(self, state, turns, wakes)
         except DamagedError as error:
@@ -419,9 +379,9 @@ class ConsumerHost:
         wakes.soon()
         tell_elected(self.context, self.replica, state)
 
-    def _consumer_owner(self, state: ConsumerState, turns: Turns, wakes: Wakes) -> Owner:
+    def _consumer_owner(self, state: ConsumerState, turns: OwnerTurns, wakes: OwnerWakes) -> ConsumerOwner:
         context, replica = self.context, self.replica
-        around = Surroundings(
+        around = OwnerDependencies(
             bus=replica.bus,
             messages=replica.store,
             turns=turns,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.latency import Latency
+from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
 from jetcluster.mirror.pace import Paces, paces
@@ -19,7 +20,7 @@ from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.pulse import Pulse
 from jetcluster.replica.rounds import Rounds
-from jetcluster.store.kv import Kv
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.atomic_stage import BatchQuota
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
 
@@ -28,17 +29,7 @@ if TYPE_CHECKING:
     from jetcluster.raft.node import RaftNode
     from jetcluster.replica.catchup import CatchUp
     from jetcluster.replica.leaders import LeaderTable
-    from jetcluster.replica.stream_replica import StreamReplica
     from jetcluster.replica.turn_commit import TurnCommit
-
-
-class Log(Protocol):
-    """The part of a structlog logger that we use: an event and key=value pairs."""
-
-    def debug(self, event: str, **values: Any) -> Any: ...
-    def info(self, event: str, **values: Any) -> Any: ...
-    def warning(self, event: str, **values: Any) -> Any: ...
-    def error(self, event: str, **values: Any) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -51,7 +42,7 @@ class NodeContext:
     domain: str
     mesh: MeshCore
     raft: RaftNode
-    kv: Kv
+    kv: RocksKv
     turn_commit: TurnCommit
     bus: Callable[[str], DeliveryBus]
     """Account name -> its bus."""
@@ -78,7 +69,7 @@ class NodeContext:
     """For answers that are rendered here, and for what a leader puts into its commands: apply does not look at it."""
     account_quota: AccountQuota = field(default_factory=AccountQuota)
     pulse: Pulse = field(default_factory=Pulse)
-    rounds: Rounds[StreamReplica] = field(default_factory=Rounds)
+    rounds: Rounds = field(default_factory=Rounds)
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
     placement_rules: Callable[[], PlacementRules] = PlacementRules
     max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)

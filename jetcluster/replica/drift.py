@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from jetcluster.mesh.frames import FrameError
@@ -25,51 +24,9 @@ NOTICE = "hash"
 INTERVAL = 2.0
 TELL_TIMES = 3
 """An idle leader tells the same hash so often: a follower that was a moment behind compares the second one."""
-CHECKPOINT_EVERY = 64
-"""Log entries between two remembered hashes; a power of two."""
-CHECKPOINTS = 256
-"""Remembered per replica: a follower that lags further than 64 * 256 entries is compared when it has caught up."""
 MAX_PER_NOTICE = 4096
 
 _ENTRY = struct.Struct("<IQ16s")
-
-
-class Checkpoints:
-    """The rolling hash at the last few checkpoints, and at the newest applied index."""
-
-    __slots__ = ("_hashes", "newest")
-
-    def __init__(self, index: int = 0, digest: bytes = b"") -> None:
-        """`index` and `digest`: where the state machine stands."""
-        self._hashes: dict[int, bytes] = {}
-        self.newest: tuple[int, bytes] = (index, digest)
-
-    def note(self, index: int, digest: bytes) -> None:
-        self.newest = (index, digest)
-        if not index & (CHECKPOINT_EVERY - 1):
-            self._hashes[index] = digest
-            if len(self._hashes) > CHECKPOINTS:
-                del self._hashes[next(iter(self._hashes))]
-
-    def at(self, index: int) -> bytes | None:
-        return self.newest[1] if index == self.newest[0] else self._hashes.get(index)
-
-    def newest_ones(self) -> list[tuple[int, bytes]]:
-        """The newest hash and the newest checkpoints, newest first."""
-        found = [self.newest] if self.newest[0] else []
-        found += [
-            (index, self._hashes[index]) for index in islice(reversed(self._hashes), 3) if index != self.newest[0]
-        ]
-        return found
-
-    def to_tell(self) -> list[tuple[int, bytes]]:
-        """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
-        told = [self.newest] if self.newest[0] else []
-        if self._hashes:
-            index = next(reversed(self._hashes))
-            if index != self.newest[0]:
-                told.append((index, self._hashes[index]))
-        return told
 
 
 class DriftCheck:

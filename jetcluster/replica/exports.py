@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock, Rng
-from jetcluster.mesh.api import Mesh, MeshError
+from jetcluster.logs import Log
+from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
 from jetcluster.records import dataclass
@@ -24,8 +26,7 @@ from jetcluster.store.kv import KvError
 from jetcluster.store.transfer import END, START, Giver, Range, decode_places, encode_ranges
 
 if TYPE_CHECKING:
-    from jetcluster.replica.catchup import SnapshotOwner
-    from jetcluster.replica.context import Log
+    from jetcluster.replica.snapshot_owner import SnapshotOwner
     from jetcluster.replica.troubles import Troubles
 
 MAX_OPEN_EXPORTS = 16
@@ -102,7 +103,7 @@ class Exports:
 
     def __init__(
         self,
-        mesh: Mesh,
+        mesh: MeshCore,
         clock: Clock,
         rng: Rng,
         owners: Mapping[int, SnapshotOwner],

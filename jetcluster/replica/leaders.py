@@ -12,7 +12,8 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jetcluster.mesh.api import Mesh, NodeInfo
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
 
 _NOTICE = "lead"
@@ -40,7 +41,7 @@ class _Waiters:
 
 
 class LeaderTable:
-    def __init__(self, mesh: Mesh, local: Callable[[int], str | None]) -> None:
+    def __init__(self, mesh: MeshCore, local: Callable[[int], str | None]) -> None:
         """`local(gid)`: whom this node's own replica of the group follows, None without one."""
         self._mesh = mesh
         self._local = local

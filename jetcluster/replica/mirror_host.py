@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.ports import LinkStore, Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError
@@ -22,6 +22,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_last
 from jetcluster.replica.read_group import MAX_LAG, ReadGroup
 from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import sourced
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.rules import StreamRules, short_hash
@@ -35,13 +36,13 @@ PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_t
 
 
 class MirrorHost:
-    """Part of every replica; `mirror.ports.Target`."""
+    """Part of every replica; `mirror.ports.LinkTarget`."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
         rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
-        around = Surroundings(*rooms, self, context.link_paces)
+        around = LinkDependencies(*rooms, self, context.link_paces)
         self.links = Links(around, replica.assignment.name)
 
     @property
@@ -49,7 +50,7 @@ class MirrorHost:
         return self._replica.machine.rules
 
     @property
-    def store(self) -> LinkStore:
+    def store(self) -> BlockStore:
         return self._replica.store
 
     def cursor(self, key: bytes) -> Cursor | None:

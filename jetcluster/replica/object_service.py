@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.errors import ApiError
 from jetcluster.objects.bucket import Bucket
-from jetcluster.objects.host import Done, Host
-from jetcluster.objects.replies import Replies
+from jetcluster.objects.host import BucketHost, Done
+from jetcluster.objects.replies import BucketReplies
 from jetcluster.protocol.bus import Callback, Origin, Subscription
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.context import NodeContext
@@ -33,7 +33,7 @@ class ObjectService:
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
-        host = Host(
+        host = BucketHost(
             replica.assignment.name,
             replica.store,
             replica.bus,
@@ -55,7 +55,7 @@ class ObjectService:
         self._scanning = False
 
     @property
-    def replies(self) -> Replies:
+    def replies(self) -> BucketReplies:
         return self.bucket.replies
 
     @property

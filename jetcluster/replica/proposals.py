@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from jetcluster.errors import PassingError
 from jetcluster.raft.api import BackpressureError, RaftGroup
 
 MAX_WAITING = 10_000
 
 
-class OutcomeUnknownError(Exception):
+class OutcomeUnknownError(PassingError):
     """The replica lost its leadership, or time ran out, before the command was seen committed: it may or may not
     happen."""
 

@@ -13,15 +13,16 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
-from jetcluster.mesh.api import Mesh, MeshError, MeshRefusedError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
+from jetcluster.mesh.core import MeshCore
 from jetcluster.ordered import OrderedSet
 from jetcluster.records import dataclass
 from jetcluster.replica.exports import ASK_RANGES, ASK_READ, CHUNK_BYTES, RANGES, READ, SLICE, Spans, rest
-from jetcluster.store.kv import Snapshot
-from jetcluster.store.transfer import END, START, Range, Taker, Wanted, decode_ranges, encode_places
+from jetcluster.store.rocks_snapshot import Snapshot
+from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 if TYPE_CHECKING:
-    from jetcluster.replica.catchup import SnapshotOwner
+    from jetcluster.replica.snapshot_owner import SnapshotOwner
 
 RESUME_SECONDS = 25.0
 """A peer out of reach is asked again for so long; less than it keeps the export."""
@@ -60,15 +61,15 @@ class Pull:
 class Transfer:
     """One walk through export `export_id` of `pull.peer`."""
 
-    def __init__(self, mesh: Mesh, clock: Clock, pull: Pull, export_id: str) -> None:
+    def __init__(self, mesh: MeshCore, clock: Clock, pull: Pull, export_id: str) -> None:
         self._mesh = mesh
         self._clock = clock
         self._pull = pull
         self._id = export_id.encode()
         self._tasks: OrderedSet[asyncio.Task[bytes]] = OrderedSet()
-        self._wanted: list[Wanted] = []
+        self._wanted: list[WantedRange] = []
         self._wanted_bytes = 0
-        self._under_way: deque[tuple[list[Wanted], asyncio.Task[bytes]]] = deque()
+        self._under_way: deque[tuple[list[WantedRange], asyncio.Task[bytes]]] = deque()
         self._view: Snapshot | None = None
         self._work = 0
 
@@ -116,7 +117,7 @@ class Transfer:
         while self._under_way:
             await self._take(owner, taker)
 
-    def _want(self, wanted: Wanted) -> None:
+    def _want(self, wanted: WantedRange) -> None:
         if self._wanted and self._wanted_bytes + wanted.range.size > CHUNK_BYTES:
             self._ask_wanted()
         self._wanted.append(wanted)
@@ -203,7 +204,7 @@ class Transfer:
             await asyncio.sleep(RETRY_PAUSE)
 
 
-def _spans(batch: list[Wanted]) -> Spans:
+def _spans(batch: list[WantedRange]) -> Spans:
     """The places of ascending ranges, neighbours as one span."""
     found: Spans = []
     for one in (wanted.range for wanted in batch):

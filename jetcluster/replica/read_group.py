@@ -62,7 +62,7 @@ _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
 class Paged(Protocol):
-    """What is sent piece by piece: `direct_get.Reply`, `objects.content.Content`."""
+    """What is sent piece by piece: `direct_get.GetReply`, `objects.content.Content`."""
 
     done: bool
 

@@ -8,7 +8,7 @@ looked at by the next tick, as if it had never rested.
 from __future__ import annotations
 
 import heapq
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 TICK: Final = 0.25
 """Seconds between two ticks of a node."""
@@ -23,19 +23,16 @@ class Resting(Protocol):
     resting: bool
 
 
-R = TypeVar("R", bound=Resting)
-
-
-class Rounds(Generic[R]):
+class Rounds:
     """One per node. Groups have ids, by which they are known here."""
 
     def __init__(self) -> None:
-        self._awake: dict[int, R] = {}
-        self._asleep: dict[int, tuple[float, R]] = {}
+        self._awake: dict[int, Resting] = {}
+        self._asleep: dict[int, tuple[float, Resting]] = {}
         self._times: list[tuple[float, int]] = []
         """A heap; an entry counts only if `_asleep` says the same."""
 
-    def add(self, gid: int, replica: R) -> None:
+    def add(self, gid: int, replica: Resting) -> None:
         replica.resting = False
         self._awake[gid] = replica
 
@@ -65,11 +62,11 @@ class Rounds(Generic[R]):
         self._asleep[gid] = until, replica
         heapq.heappush(self._times, (until, gid))
 
-    def due(self, now: float) -> list[tuple[int, R]]:
-        """The replicas to be looked at now."""
+    def due(self, now: float) -> list[int]:
+        """The groups whose replicas are to be looked at now."""
         while self._times and self._times[0][0] <= now:
             until, gid = heapq.heappop(self._times)
             found = self._asleep.get(gid)
             if found is not None and found[0] == until:
                 self.wake(gid)
-        return list(self._awake.items())
+        return list(self._awake)

@@ -18,12 +18,12 @@ from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
+from jetcluster.replica.account_quota import Holding
 from jetcluster.replica.applying import Applying
-from jetcluster.replica.catchup import Cut
+from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.drift import Checkpoints
 from jetcluster.replica.leadership import Leadership
 from jetcluster.replica.listening import Listening
 from jetcluster.replica.members import follow_assignment
@@ -33,6 +33,7 @@ from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Repair
 from jetcluster.replica.rounds import LONGEST_REST
+from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.room import Room
@@ -48,11 +49,11 @@ from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
-"""How long a request waits for a majority to confirm that this replica leads."""
+"""Seconds that a request waits for a majority to confirm that this replica leads."""
 
 
 class StreamReplica:
-    """`raft.api.StateMachine` and `catchup.SnapshotOwner` of one stream."""
+    """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
         self.context = context
@@ -66,7 +67,7 @@ class StreamReplica:
         self.resting = False
         """It is left out of the ticks (`replica.rounds`)."""
         self.divergences = 0
-        """How often this replica was found to differ from its leader."""
+        """Number of times that this replica was found to differ from its leader."""
         self.leader_since_ns = 0
         self._room: Room | None = None
         """For the running import."""
@@ -102,7 +103,7 @@ class StreamReplica:
         self.leadership = Leadership(context, self)
         self.applying = Applying(context, self)
         self.apply = self.applying.apply
-        """Of `raft.api.StateMachine`."""
+        """The method of `raft.api.StateMachine`."""
         self.listening = Listening(
             self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
         )
@@ -146,7 +147,7 @@ class StreamReplica:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
         if self.group.role is Role.LEADER:
-            self.context.account_quota.take(self, len(command))
+            self.context.account_quota.take(self.assignment, len(command), self.holding)
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
             if understood is None:
@@ -241,7 +242,7 @@ class StreamReplica:
             return
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
-    # ---- catchup.SnapshotOwner
+    # ---- SnapshotOwner
 
     @property
     def state_index(self) -> int:
@@ -307,6 +308,10 @@ class StreamReplica:
         """It leads, and the node knows that the stream exists."""
         return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
+    def holding(self) -> Holding:
+        """This replica in the account's quota."""
+        return Holding(self.assignment, self.store.byte_count + self.ingest.pending_bytes, self.leading)
+
     @property
     def failed(self) -> str:
         """Why this replica stopped for good (its state machine raised); empty while it works."""
@@ -314,22 +319,22 @@ class StreamReplica:
 
     @property
     def damaged(self) -> str:
-        """What was found unreadable in the store; empty while nothing was."""
+        """Damage that was found in the store; empty while nothing was."""
         return self.repair.damage
 
     @property
     def keeps_state(self) -> bool:
-        """See `catchup.SnapshotOwner`."""
+        """See `SnapshotOwner`."""
         return bool(self.damaged or self.suspect)
 
     @property
     def wants_state(self) -> bool:
-        """See `catchup.SnapshotOwner`."""
+        """See `SnapshotOwner`."""
         return self.keeps_state or self.group.lacks_state
 
     @property
     def sound(self) -> bool:
-        """What is stored here is the stream as of `machine.applied_index`, all of it."""
+        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
         return not (self.installing or self.damaged or self.suspect or self.failed)
 
     @property

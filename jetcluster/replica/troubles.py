@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jetcluster.clock import Clock
+from jetcluster.logs import Log
 from jetcluster.mesh.api import MeshError, MeshRefusedError
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
 
 PATIENCE = 30.0
 """Links that are lost and leaders that change are no trouble: they are over sooner than that."""

@@ -10,13 +10,11 @@ but when too much piles up the replicas apply no more until there is room again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from jetcluster.clock import Timers
-from jetcluster.store.kv import Kv, KvError, KvFullError
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import Log
+from jetcluster.logs import Log
+from jetcluster.store.kv import KvError, KvFullError
+from jetcluster.store.rocks_kv import RocksKv
 
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.05
@@ -27,7 +25,7 @@ durable, or reads a snapshot of it, commits by itself."""
 
 
 class TurnCommit:
-    def __init__(self, kv: Kv, timers: Timers, log: Log) -> None:
+    def __init__(self, kv: RocksKv, timers: Timers, log: Log) -> None:
         self._kv = kv
         self._timers = timers
         self._log = log

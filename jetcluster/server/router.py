@@ -265,7 +265,6 @@ class Router:
         return self.deliver_many(subject, [(subject, b"", headers, payload) for headers, payload in frames])
 
     def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
-        """See `consumer.ports.DeliveryBus`."""
         if not messages:
             return 0
         route = self.literals.get(target) or self.lookup(target)

@@ -155,7 +155,7 @@ class FenceWriter:
                 why = error
                 self._link.lost()
             except ApiError as error:
-                if error.code != 503:
+                if not error.retriable:
                     raise
                 why = error
             self._patience.pause(why)

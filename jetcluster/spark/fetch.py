@@ -82,7 +82,7 @@ class RangeFetch:
                     self._link.go_on()
                 self._wait(error, self._options.replica_wait)
             except ApiError as error:
-                if error.code != 503:
+                if not error.retriable:
                     raise
                 self._link.go_on()
                 self._wait(error, self._options.retry_timeout)

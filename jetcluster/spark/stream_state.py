@@ -109,7 +109,7 @@ def ask(options: ServerOptions, question: Callable[[Connection], T], patience: f
         except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
             failure: JetclusterError = error
         except ApiError as error:
-            if error.code != 503:
+            if not error.retriable:
                 raise
             failure = error
         if time.monotonic() + pause > deadline:

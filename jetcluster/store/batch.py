@@ -25,6 +25,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
 from operator import add
 
+from jetcluster.errors import PeerError
+
 VERSION = 1
 
 MAX_COUNT = 65_535
@@ -35,7 +37,7 @@ MAX_SUBJECT = 65_535
 FILE_RECORD = 30
 FILE_HEADER_LENGTH = 4
 MEMORY_RECORD = 16
-"""What nats-server counts per message besides its own bytes."""
+"""Bytes that nats-server counts per message besides its own bytes."""
 
 _MANY_SUBJECTS = 1
 _HEADERS = 2
@@ -55,7 +57,7 @@ assert sys.byteorder == "little", "columns are read and written with array.array
 assert array("H").itemsize == 2 and array("I").itemsize == 4
 
 
-class BatchError(Exception):
+class BatchError(PeerError):
     """The bytes are no batch: wrong checksum, version or lengths."""
 
 

@@ -10,7 +10,8 @@ from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import FEW, Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.blocks import BlockTable, decode_block
-from jetcluster.store.kv import Kv, KvDamagedError
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_kv import RocksKv
 
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""
@@ -21,7 +22,7 @@ OVERHEAD = 200
 
 
 class BlockReader:
-    def __init__(self, kv: Kv, stream: int, blocks: BlockTable, cache: BlockCache) -> None:
+    def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable, cache: BlockCache) -> None:
         self._kv = kv
         self._stream = stream
         self._blocks = blocks
@@ -129,8 +130,8 @@ class BlockReader:
         return columns
 
     def _by_block(self, seqs: Iterable[int]) -> list[tuple[list[int], int, Batch, int]]:
-        """Of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch, and
-        its first sequence."""
+        """Parts of ascending `seqs`, block by block: those stored, what to add to a sequence for its time, the batch,
+        and its first sequence."""
         blocks = self._blocks
         found: list[tuple[list[int], int, Batch, int]] = []
         ordered = list(seqs)

@@ -1,4 +1,9 @@
-"""`BlockStore`: the messages of one stream as blocks in a `Kv`; implements `store.api.MessageStore`."""
+"""`BlockStore`: the messages of one stream as blocks in a `RocksKv`, with the small things that commit beside them.
+
+Writes go into the node's open write batch (`RocksKv.commit` makes them visible to a crash, all together), so after a
+crash the messages, the machine's state and the side tables are those of one applied index. Reads see them at once.
+Everything is deterministic.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +17,10 @@ from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.kv import Kv
 from jetcluster.store.last_search import LastSearch
 from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.slices import Slices
 from jetcluster.store.state_record import Counters, decode_state, encode_state
 from jetcluster.store.subject_index import SubjectIndex
@@ -32,7 +37,7 @@ class BlockStore:
     of a kv share one cache unless `cache` says otherwise.
     """
 
-    def __init__(self, kv: Kv, stream: int, *, memory: bool, cache: BlockCache | None = None) -> None:
+    def __init__(self, kv: RocksKv, stream: int, *, memory: bool, cache: BlockCache | None = None) -> None:
         self._kv = kv
         self._stream = stream
         self._memory = memory
@@ -128,7 +133,9 @@ class BlockStore:
     # -- writing --------------------------------------------------------------------------------------------------
 
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
-        """See MessageStore. Times must not go back from one append to the next, or seq_at_time cannot bisect."""
+        """Stores all messages of `batch` as sequences `first_seq`, `first_seq + 1`, ... with times `ts`, `ts + 1`, ...
+        `first_seq` is above the last sequence. Times must not go back from one append to the next, or seq_at_time
+        cannot bisect."""
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         assert first_seq + batch.count <= MAX_SEQ
         self._reader.version += 1
@@ -140,8 +147,8 @@ class BlockStore:
         self.last_ts = ts + batch.count - 1
 
     def delete(self, seq: int) -> bool:
-        """See MessageStore. The message's bytes are overwritten in its block; for what the block was before see
-        `Kv.outdated`."""
+        """Removes one message; False when it was not there. Its bytes are overwritten in its block; for what the block
+        was before see `RocksKv.outdated`."""
         if self._blocks.find(seq) < 0:
             return False
         self._removing(seq, seq)
@@ -156,6 +163,7 @@ class BlockStore:
         return len(live)
 
     def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
+        """Removes matching messages below `before` (all when None), or all but the newest `keep`; returns how many."""
         assert before is None or not keep
         if self._index.covers_all(filter):
             if before is not None:
@@ -172,6 +180,8 @@ class BlockStore:
         return len(doomed)
 
     def compact(self, first_seq: int) -> int:
+        """Removes everything below `first_seq` and makes it the first sequence (also beyond the last one: then the next
+        message gets `first_seq`); returns how many messages went."""
         before = self._blocks.messages
         if first_seq <= self._blocks.first_seq:
             return 0
@@ -226,7 +236,7 @@ class BlockStore:
         """After a command failed in its middle: takes this stream back to the last commit, on disk and in memory.
 
         Without it the next commit of the node would make half of the command durable, and a restart would apply it
-        to that once more. A MemKv takes nothing back. Raises DamagedError like opening.
+        to that once more. Raises DamagedError like opening.
         """
         self._kv.discard(self._stream)
         if not self.incomplete:
@@ -242,12 +252,16 @@ class BlockStore:
         return self._blocks.find(seq) >= 0
 
     def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
+        """Highest sequence (at or below `up_to`) whose subject matches `filter` (wildcards allowed)."""
         return self._queries.last_by_subject(filter, up_to)
 
     def next_by_subject(self, filter: bytes, seq: int) -> Msg | None:
+        """Lowest sequence >= `seq` whose subject matches `filter`."""
         return self._queries.next_by_subject(filter, seq)
 
     def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
+        """Messages from `seq` upward whose subject matches. The store may be mutated between steps: messages that
+        vanished are stepped over, those appended are found."""
         return self._queries.scan(filter, seq)
 
     def read(self, seqs: Sequence[int]) -> list[Msg]:
@@ -255,10 +269,11 @@ class BlockStore:
         return self._reader.read(seqs)
 
     def count(self, filter: bytes, seq: int) -> int:
+        """Number of messages >= `seq` that match `filter`."""
         return self._queries.count(filter, seq)
 
     def count_any(self, filters: Sequence[bytes], seq: int) -> int:
-        """How many messages at or above `seq` match one of the filters, which do not overlap."""
+        """Number of messages at or above `seq` that match one of the filters, which do not overlap."""
         return self._queries.count_any(filters, seq)
 
     def last_of_any(self, filters: Sequence[bytes]) -> int:
@@ -274,7 +289,7 @@ class BlockStore:
         return LastSearch(self._queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
 
     def width(self, filter: bytes) -> int:
-        """How many subjects may have to be looked at to find those that match."""
+        """Number of subjects that may have to be looked at to find those that match."""
         return self._index.kept.width(filter)
 
     def find_lasts(self, filters: Iterable[bytes]) -> None:
@@ -286,12 +301,15 @@ class BlockStore:
         return self._index.lasts.last(filter)
 
     def view(self, filter: bytes, seq: int) -> View:
+        """The messages from `seq` to the last one of now that match `filter`, as of now."""
         return View(self._views, filter, max(seq, self._blocks.first_seq), self.last_seq)
 
     def view_of(self, seqs: Sequence[int]) -> View:
+        """The messages at the ascending `seqs`, all of which are there, as of now."""
         return View(self._views, b"", 0, self.last_seq, seqs)
 
     def subject(self, subject: bytes) -> SubjectState | None:
+        """State of one literal subject; None when it holds no message."""
         return self._queries.subject(subject)
 
     def subjects(self, filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
@@ -319,10 +337,12 @@ class BlockStore:
         return self._queries.last_seqs_any(filters, MAX_SEQ if up_to is None else up_to)
 
     def seq_at_time(self, ts: int) -> int:
+        """First sequence with time >= `ts`; last_seq + 1 when there is none."""
         found = self._blocks.seq_at_time(ts)
         return self.last_seq + 1 if found is None else found
 
     def deleted(self, limit: int) -> list[int]:
+        """Interior deleted sequences, ascending, at most `limit`."""
         blocks = self._blocks
         found: list[int] = []
         expected = blocks.first_seq
@@ -341,7 +361,7 @@ class BlockStore:
     # -- what the state machine keeps with the messages -----------------------------------------------------------
 
     def load_machine_state(self) -> bytes | None:
-        """What was saved with the newest commit, None when nothing ever was."""
+        """State that was saved with the newest commit, None when nothing ever was."""
         return self._machine_state() if callable(self._machine_state) else self._machine_state
 
     def save_machine_state(self, state: bytes | Callable[[], bytes]) -> None:
@@ -384,9 +404,9 @@ class BlockStore:
         return transfer.Giver(self._kv.snapshot(), self._stream)
 
     def import_begin(self) -> transfer.Taker:
-        """What makes this store's records equal to those of a giver. From here on, also over a restart, the store shows
-        nothing, until `import_end`; nothing else may be called before, and a callable given to `save_machine_state` is
-        forgotten. Commits; what the taker does is to be committed by the caller."""
+        """Taker that makes this store's records equal to those of a giver. From here on, also over a restart, the store
+        shows nothing, until `import_end`; nothing else may be called before, and a callable given to
+        `save_machine_state` is forgotten. Commits; what the taker does is to be committed by the caller."""
         self.incomplete = True
         self._kv.put(keys.stream_prefix(keys.INSTALLING, self._stream), b"")
         self._kv.commit()
@@ -402,7 +422,7 @@ class BlockStore:
         self._import = None
 
     async def reclaim(self) -> None:
-        """What this stream has deleted leaves the disk, durably. Raises KvError."""
+        """Has what this stream has deleted leave the disk, durably. Raises KvError."""
         await self._kv.reclaim([(keys.stream_prefix(k, self._stream), keys.stream_end(k, self._stream)) for k in BULKY])
 
     def import_end(self) -> Iterator[None]:

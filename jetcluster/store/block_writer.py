@@ -13,8 +13,8 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable, encode_block, encode_info
-from jetcluster.store.kv import Kv
 from jetcluster.store.matches import Matches
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.subject_index import SubjectIndex
 
 REWRITE_BYTES = 4096
@@ -36,7 +36,7 @@ MANY_BLOCKS = 64
 class BlockWriter:
     def __init__(
         self,
-        kv: Kv,
+        kv: RocksKv,
         stream: int,
         blocks: BlockTable,
         index: SubjectIndex,

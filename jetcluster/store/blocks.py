@@ -252,7 +252,7 @@ class BlockTable:
         return self.live_seqs(at)[-1 - n]
 
     def live_at_or_above(self, seq: int) -> int:
-        """How many live sequences are >= `seq`; sums over the shorter side."""
+        """Number of live sequences >= `seq`; sums over the shorter side."""
         if seq <= self.first_seq:
             return self.messages
         at = self.from_seq(seq)

@@ -18,10 +18,10 @@ FEW: Final = 4
 """So many filters over the same range are faster one by one."""
 
 Wanted: TypeAlias = Union[bytes, "FilterSet"]
-"""What is looked for: what one filter matches, or what any of several does."""
+"""Predicate of what is looked for: what one filter matches, or what any of several does."""
 
 _Test = tuple[Callable[[Sequence[bytes]], Any], dict[Any, bytes]]
-"""What to take of a subject's tokens, and which filter that is for."""
+"""Function that takes some tokens of a subject, and the filters by those tokens."""
 
 
 class Part(NamedTuple):

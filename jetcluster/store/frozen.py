@@ -1,4 +1,4 @@
-"""The messages of a stream as of one commit, read from a snapshot of the `Kv` while the stream goes on."""
+"""The messages of a stream as of one commit, read from a snapshot of the `RocksKv` while the stream goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.blocks import decode_block, decode_info
-from jetcluster.store.kv import KvDamagedError, Snapshot
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.state_record import decode_state
 
 PAUSE_EVERY = 2048

@@ -23,7 +23,7 @@ MAX_KEPT_SUBJECTS: Final = 1 << 20
 STEP: Final = 2048
 """Subjects looked at in a step of `finding`."""
 SKIPPED: Final = 128
-"""What looking for a filter by skipping counts for."""
+"""Cost of looking for a filter by skipping."""
 PAUSES: Final = 24
 """So long a filter is looked for by skipping from token to token, before all in its range are looked at."""
 TRIES: Final = 3
@@ -39,7 +39,7 @@ class KeptFilters:
         self.arrivals: list[bytes] = []
         """Every subject in order of arrival, so that a kept filter only looks at those that came since."""
         self._open: list[dict[bytes, None]] = []
-        """What searches under way have found."""
+        """Findings of searches under way."""
         self._round = 0
         """Counts up when `arrivals` begins anew."""
 
@@ -119,8 +119,8 @@ class KeptFilters:
         return True
 
     def walk(self, wanted: Wanted) -> Iterator[list[bytes]]:
-        """What matches of those that there are or were, in steps between which the stream may change: what comes and
-        goes meanwhile may be among them."""
+        """Subjects that match, of those that there are or were, in steps between which the stream may change: what
+        comes and goes meanwhile may be among them."""
         parts = wanted.parts if isinstance(wanted, FilterSet) else [Part.of(wanted)]
         found: list[bytes] = []
         looked = 0
@@ -145,7 +145,7 @@ class KeptFilters:
         yield found
 
     def _skip(self, subject_filter: bytes) -> list[bytes] | None:
-        """What matches, by skipping from token to token; None where that takes long."""
+        """Subjects that match, by skipping from token to token; None where that takes long."""
         found: list[bytes] = []
         pauses = 0
         for subject in self._sorted.select(subject_filter):

@@ -1,4 +1,4 @@
-"""`Kv`: ordered bytes to bytes with one open write batch, and what both implementations share.
+"""`OpenWrites` and `Commits`: the one open write batch of the data store (`RocksKv`), ordered bytes to bytes.
 
 Writes collect in memory and become visible to a crash in `commit`, all together. The owner of the node commits once
 per event loop turn, *between* commands, so a crash never shows half a command. A commit never waits for a disk: where
@@ -12,7 +12,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
-from typing import Protocol
+
+from jetcluster.errors import DiskError
 
 KeyValue = tuple[bytes, bytes]
 CHUNK = 8192
@@ -28,171 +29,17 @@ EAGER_COMMITS = 4
 come all the time there is little to sort. A single one, such as a stream that is deleted, is over soon."""
 
 
-class KvError(Exception):
+class KvError(DiskError):
     """The store below failed: disk full, I/O error, or damage that it found itself. Nothing was lost from memory: a
     failed commit keeps the open writes and can be repeated."""
 
 
 class KvDamagedError(KvError):
-    """What lies on disk fails the checksum of the store below."""
+    """Bytes on disk that fail the checksum of the store below."""
 
 
 class KvFullError(KvError):
     """The disk is too full to write; reads go on, and so do writes once there is room."""
-
-
-class Snapshot(Protocol):
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        """Pairs with start <= key < end as of the moment the snapshot was taken, ascending.
-        One scan at a time."""
-        ...
-
-
-class Kv(Protocol):
-    commits: int
-    """How many commits have written something."""
-    durable: int
-    """The newest commit that a crash of the machine cannot undo; `commits` once a flush has caught up."""
-
-    @property
-    def open_bytes(self) -> int:
-        """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
-        ...
-
-    @property
-    def pressing(self) -> bool:
-        """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
-        delete or overwrite again is then never written."""
-        ...
-
-    @property
-    def overloaded(self) -> bool:
-        """Writes pile up that cannot be committed for now: nothing more should be applied until a commit succeeds."""
-        ...
-
-    @property
-    def due(self) -> bool:
-        """So much was committed since the last flush that the next one should come at once: commits will have to wait
-        for it soon."""
-        ...
-
-    before_flush: Callable[[], Awaitable[None]] | None
-    """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
-
-    @property
-    def busy_since(self) -> float | None:
-        """Monotonic seconds when the oldest flush or commit that is under way began; None: none is."""
-        ...
-
-    @property
-    def failing(self) -> str:
-        """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
-        ...
-
-    unwritable: str
-    """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
-    refusing all writes when the disk is well again, until it is opened anew."""
-
-    async def probe(self) -> None:
-        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
-        ...
-
-    def trouble(self) -> str:
-        """What is wrong at the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
-        ...
-
-    def get(self, key: bytes) -> bytes | None: ...
-    def put(self, key: bytes, value: bytes) -> None: ...
-    def put_new(self, pairs: dict[bytes, bytes]) -> None:
-        """As `put` of each, for keys that were never there before, neither open nor committed. What is deleted again
-        before it is committed is then never written at all."""
-        ...
-
-    def delete(self, key: bytes) -> None: ...
-    def delete_each(self, keys: Iterable[bytes]) -> None:
-        """As `delete` of each."""
-        ...
-
-    def delete_range(self, start: bytes, end: bytes) -> None:
-        """Deletes start <= key < end."""
-        ...
-
-    def outdated(self, key: bytes) -> None:
-        """What `key` held before its newest write is to leave the disk too: with one of the next flushes, or later when
-        many are asked for or space is short."""
-        ...
-
-    def floor(self, key: bytes, low: bytes) -> KeyValue | None:
-        """The pair with the greatest key in low..key, both included."""
-        ...
-
-    def ceiling(self, key: bytes, end: bytes) -> KeyValue | None:
-        """The pair with the smallest key in key..end, `end` excluded."""
-        ...
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
-        ...
-
-    def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
-        """As `scan`, for very many pairs at once: lists of up to CHUNK."""
-        ...
-
-    wants_flush: bool
-    """Space is short, and a flush would free some."""
-
-    damage: str
-    """What the store below has found damaged in its own files, "" while nothing is. Other streams than the one that was
-    read are in these files too, and writes will fail before long."""
-
-    def check_files(self) -> None:
-        """Looks whether the files of the store below are there and whole in size; see `damage`."""
-        ...
-
-    def at_commit(self, hook: Callable[[], None]) -> None:
-        """Calls `hook` once, at the start of the next commit, to add what its owner left dirty."""
-        ...
-
-    def commit(self) -> int:
-        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails. Keeps it, too,
-        where the store would have to wait for its disk (`open_bytes`): it is to be tried again soon."""
-        ...
-
-    def discard(self, stream: int) -> None:
-        """Takes the open writes of one stream back; those of the others stay."""
-        ...
-
-    def snapshot(self) -> Snapshot:
-        """Commits, then a fixed view of everything, what stays open included. Only between commands."""
-        ...
-
-    def pinned_bytes(self) -> int:
-        """Memory of writes that are not flushed yet, or that snapshots keep from being freed."""
-        ...
-
-    @property
-    def spare_bytes(self) -> int:
-        """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
-        frees what was deleted is not among it. Negative when that is touched already."""
-        ...
-
-    async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
-        """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
-        ...
-
-    async def flush(self) -> None:
-        """Commits, then makes all committed data durable, off the event loop. Raises KvError."""
-        ...
-
-    def flush_now(self) -> None:
-        """The same, blocking: shutdown and tests."""
-        ...
-
-    def on_durable(self, callback: Callable[[int], None]) -> None:
-        """Calls `callback(commit)` whenever `durable` has advanced; owners then compact their Raft log."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class OpenWrites:
@@ -304,7 +151,7 @@ class OpenWrites:
         return value
 
     def copy(self) -> OpenWrites:
-        """Of what reads need."""
+        """A copy of what reads need."""
         copied = OpenWrites()
         copied.values = dict(self.values)
         copied.ranges = list(self.ranges)
@@ -365,45 +212,32 @@ def chunked(pairs: Iterator[KeyValue]) -> Iterator[list[KeyValue]]:
 
 
 class Commits:
-    """Hooks, counters and callbacks around `commit` and `flush`; one per Kv. The properties are those of a store that
-    never waits and never fails."""
+    """Hooks, counters and callbacks around `commit` and `flush`; one per store."""
 
     def __init__(self) -> None:
         self.before_flush: Callable[[], Awaitable[None]] | None = None
+        """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
         self.commits = 0
+        """Number of commits that have written something."""
         self.durable = 0
+        """The newest commit that a crash of the machine cannot undo; `commits` once a flush has caught up."""
         self.wants_flush = False
+        """Space is short, and a flush would free some."""
         self.damage = ""
+        """Damage that the store below has found in its own files, "" while nothing is. Other streams than the one that
+        was read are in these files too, and writes will fail before long."""
         self.unwritable = ""
+        """Why the store below did not take the last commit or flush, if not for damage; "" when it did. It may go on
+        refusing all writes when the disk is well again, until it is opened anew."""
         self._hooks: list[Callable[[], None]] = []
         self._callbacks: list[Callable[[int], None]] = []
 
-    @property
-    def overloaded(self) -> bool:
-        return False
-
-    @property
-    def due(self) -> bool:
-        return False
-
-    @property
-    def busy_since(self) -> float | None:
-        return None
-
-    @property
-    def failing(self) -> str:
-        return ""
-
-    def trouble(self) -> str:
-        return ""
-
-    async def probe(self) -> None:
-        """There is no disk."""
-
     def at_commit(self, hook: Callable[[], None]) -> None:
+        """Calls `hook` once, at the start of the next commit, to add what its owner left dirty."""
         self._hooks.append(hook)
 
     def on_durable(self, callback: Callable[[int], None]) -> None:
+        """Calls `callback(commit)` whenever `durable` has advanced; owners then compact their Raft log."""
         self._callbacks.append(callback)
 
     def _run_hooks(self) -> None:

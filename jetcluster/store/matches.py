@@ -50,7 +50,7 @@ class Matched:
 
 
 class KeptMatches:
-    """What all streams of a node keep, the least recently used first."""
+    """Matches that all streams of a node keep, the least recently used first."""
 
     def __init__(self, max_kept: int = MAX_KEPT) -> None:
         self._max_kept = max_kept
@@ -138,7 +138,7 @@ _of_kv: WeakKeyDictionary[object, KeptMatches] = WeakKeyDictionary()
 
 
 def kept_of(kv: object) -> KeptMatches:
-    """What all streams of `kv` share, so that the bound holds for the node."""
+    """Matches that all streams of `kv` share, so that the bound holds for the node."""
     kept = _of_kv.get(kv)
     if kept is None:
         kept = _of_kv[kv] = KeptMatches()

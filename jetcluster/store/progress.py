@@ -43,7 +43,7 @@ class Progress:
         return next(iter(self._failures.values()), "")
 
     def trouble(self) -> str:
-        """What is wrong at the moment; "" when nothing is."""
+        """Trouble of the moment; "" when nothing is."""
         now = self._monotonic()
         if self.flush_since is not None and now - self.flush_since >= FLUSH_HANGS:
             return f"a flush has not returned for {now - self.flush_since:.1f} s"

@@ -130,7 +130,7 @@ class Queries:
         return found
 
     def count_any(self, subject_filters: Sequence[bytes], seq: int) -> int:
-        """How many messages at or above `seq` match one of the filters, which do not overlap."""
+        """Number of messages at or above `seq` that match one of the filters, which do not overlap."""
         parts = parts_of(tuple(subject_filters)) if len(subject_filters) > FEW else subject_filters
         return sum([self.count(wanted, seq) for wanted in parts])
 
@@ -402,7 +402,7 @@ class Queries:
 
 
 def _each(want: int, subjects: int) -> int:
-    """How many sequences of each subject to look up for `want` of all."""
+    """Number of sequences of each subject to look up for `want` of all."""
     return 1 if want == 1 else max(4, 2 * want // subjects)
 
 

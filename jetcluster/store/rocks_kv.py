@@ -1,4 +1,4 @@
-"""`RocksKv`: the `Kv` of a node's file streams, on RocksDB.
+"""`RocksKv`: the data store of a node, on RocksDB: ordered bytes to bytes with one open write batch.
 
 One column family and no write-ahead log. RocksDB writes a batch into one memtable and flushes memtables in order,
 each with a synced table file and a synced manifest record: so after any crash the content is that of some commit.
@@ -43,17 +43,9 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress
-from jetcluster.store.rocks_options import options_of
+from jetcluster.store.rocks_options import MEMTABLE, NO_LIMIT, TABLE_FILE, options_of
 from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
 
-MEMTABLE = 32 << 20
-"""On a small disk less: a full memtable needs that much room to be flushed."""
-TABLE_FILE = 64 << 20
-"""On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
-disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
-NO_LIMIT = 1 << 30
-"""Of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for it at
-half as much again. So there are never more than twice that, one being flushed and one being written."""
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1
 """Seconds between two looks whether a flush has begun, and whether RocksDB takes writes again."""
@@ -66,7 +58,7 @@ flushes are refused only where a flush of all that is in memory might not fit an
 (a purge; the journal's segments). RocksDB, once it has run into a full disk, takes no more writes until it is opened
 again; refusing early heals by itself when there is room again."""
 MARGIN = 1 << 20
-"""What a flush writes besides the data."""
+"""Bytes that a flush writes besides the data."""
 
 COMPACTION = 512 << 20
 """A compaction writes anew what it reads before it deletes that: all there is, or about two levels of files, which is
@@ -182,13 +174,16 @@ class RocksKv(Commits):
 
     @property
     def busy_since(self) -> float | None:
+        """Monotonic seconds when the oldest flush or commit that is under way began; None: none is."""
         return self._progress.busy_since
 
     @property
     def failing(self) -> str:
+        """Why the last commit, the last flush, or a read of the last seconds failed; "" when none did."""
         return self._progress.failing
 
     async def probe(self) -> None:
+        """Makes something durable beside the files of the store. Raises KvError when the disk does not take it."""
         if self.spare_bytes <= 0:
             raise KvFullError("there is no room on the disk yet")
         try:
@@ -202,10 +197,12 @@ class RocksKv(Commits):
         probe(self._path, self._files)
 
     def trouble(self) -> str:
+        """Trouble of the moment, for the node's health: what fails, or has taken too long. "" when nothing is."""
         return self._progress.trouble()
 
     @property
     def overloaded(self) -> bool:
+        """Writes pile up that cannot be committed for now: nothing more should be applied until a commit succeeds."""
         held = self._open
         return self._progress.held_since is not None and (
             held.size >= MOST_OPEN_BYTES or len(held.values) >= MOST_OPEN_WRITES
@@ -213,14 +210,19 @@ class RocksKv(Commits):
 
     @property
     def due(self) -> bool:
+        """So much was committed since the last flush that the next one should come at once: commits will have to wait
+        for it soon."""
         return self._owner_flushes and self._active >= self._memtable
 
     @property
     def open_bytes(self) -> int:
+        """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
         return self._open.size if self._open else 0
 
     @property
     def pressing(self) -> bool:
+        """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
+        delete or overwrite again is then never written."""
         held = self._open
         return bool(
             self._eager
@@ -255,14 +257,18 @@ class RocksKv(Commits):
         self._open.delete_each(keys)
 
     def delete_range(self, start: bytes, end: bytes) -> None:
+        """Deletes start <= key < end."""
         if start < end:
             self._open.delete_range(start, end)
 
     def outdated(self, key: bytes) -> None:
+        """Has what `key` held before its newest write leave the disk too: with one of the next flushes, or later when
+        many are asked for or space is short."""
         if len(self._outdated) < MAX_OUTDATED:
             self._outdated.add(key)
 
     def floor(self, key: bytes, low: bytes) -> KeyValue | None:
+        """The pair with the greatest key in low..key."""
         stored = self._stored_floor(key, low)
         newer = self._open.floor(key, low) if self._open else None
         if newer is None or (stored is not None and stored[0] > newer):
@@ -270,6 +276,7 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def ceiling(self, key: bytes, end: bytes) -> KeyValue | None:
+        """The pair with the smallest key in key..end, `end` excluded."""
         pairs = self._pairs(key, end)
         if not self._open:
             return next(pairs, None)
@@ -281,10 +288,12 @@ class RocksKv(Commits):
         return newer, self._open.present(newer)
 
     def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        """Pairs with start <= key < end, ascending. Writes made after the call may or may not show up in it."""
         pairs = self._pairs(start, end)
         return self._open.over(pairs, start, end) if self._open else pairs
 
     def chunks(self, start: bytes, end: bytes) -> Iterator[list[KeyValue]]:
+        """As `scan`, for very many pairs at once: lists of up to CHUNK."""
         if self._open or start >= end:
             return chunked(self.scan(start, end))
         return self._stored_chunks(start, end)
@@ -304,6 +313,8 @@ class RocksKv(Commits):
         yield from chunked(self._pairs(start, end))
 
     def commit(self) -> int:
+        """Writes the open batch; returns `commits`. Raises KvError and keeps the batch when that fails. Keeps it, too,
+        where the store would have to wait for its disk (`open_bytes`): it is to be tried again soon."""
         self._run_hooks()
         if not self._open:
             return self.commits
@@ -359,7 +370,7 @@ class RocksKv(Commits):
         return self._stalled or 2 * self._active >= 3 * self._memtable
 
     def _has_switched(self) -> bool:
-        """What is written from now on is not part of the flush that began."""
+        """True when what is written from now on is not part of the flush that began."""
         if self._switching and not self._db.property_int_value("rocksdb.num-entries-active-mem-table"):
             self._switching, self._active = False, 0
         return not self._switching
@@ -368,9 +379,11 @@ class RocksKv(Commits):
         return self._db.property_int_value("rocksdb.cur-size-active-mem-table") or 0
 
     def discard(self, stream: int) -> None:
+        """Takes the open writes of one stream back; those of the others stay."""
         self._open.discard(keys.stream_prefix(0, stream)[1:])
 
     def snapshot(self) -> RocksSnapshot:
+        """Commits, then a fixed view of everything, what stays open included. Only between commands."""
         self.commit()
         newer = self._open.copy() if self._open else None
         try:
@@ -381,14 +394,18 @@ class RocksKv(Commits):
         return snapshot
 
     def pinned_bytes(self) -> int:
+        """Memory of writes that are not flushed yet, or that snapshots keep from being freed."""
         return self._db.property_int_value("rocksdb.size-all-mem-tables") or 0
 
     @property
     def spare_bytes(self) -> int:
+        """Free space that something large may fill: what is kept for flushes, for the journal and for a compaction that
+        frees what was deleted is not among it. Negative when that is touched already."""
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         return self._free() - self._reserve - unflushed - self._open.size - self.compaction_bytes() // 2
 
     async def reclaim(self, ranges: list[tuple[bytes, bytes]]) -> None:
+        """Flushes; then what was deleted within `ranges` leaves the disk, as far as nobody reads it. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             await self._compact(ranges)
@@ -421,6 +438,7 @@ class RocksKv(Commits):
         self._active = self._size_active()
 
     async def flush(self) -> None:
+        """Commits, then makes all committed data durable, off the event loop. Raises KvError."""
         async with self._flushing:
             await self._flush_open()
             if self._outdated and not self._tight:
@@ -460,7 +478,7 @@ class RocksKv(Commits):
             raise self._failed(error) from error
 
     def memory_bytes(self) -> int:
-        """What RocksDB holds in memtables and its block cache."""
+        """Bytes that RocksDB holds in memtables and its block cache."""
         names = ("rocksdb.cur-size-all-mem-tables", "rocksdb.block-cache-usage")
         return sum(self._db.property_int_value(name) or 0 for name in names)
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+MEMTABLE = 32 << 20
+"""On a small disk less: a full memtable needs that much room to be flushed."""
+TABLE_FILE = 64 << 20
+"""On a small disk less, too: a compaction writes whole files anew before it deletes the old ones. One that finds the
+disk full would leave RocksDB refusing all others that are as large as what is free, also those that free space."""
+NO_LIMIT = 1 << 30
+"""Bytes of the memtable, as RocksDB is told where the owner flushes: at MEMTABLE a flush is due, and commits wait for
+it at half as much again. So there are never more than twice that, one being flushed and one being written."""
+
 MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
+from jetcluster.store.mem_records import MemSnapshot
 
 
 class RocksSnapshot:
@@ -34,6 +35,10 @@ class RocksSnapshot:
     def close(self) -> None:
         """Scans raise KvError from here on."""
         self._cursor = self._newer = None
+
+
+Snapshot = RocksSnapshot | MemSnapshot
+"""Pairs as of one moment."""
 
 
 def pairs_of(

@@ -6,7 +6,8 @@ import asyncio
 from typing import Final
 
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import Kv, KvFullError
+from jetcluster.store.kv import KvFullError
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import Taker
 
 SETTLE: Final = 2.0
@@ -18,7 +19,7 @@ LOOK: Final = 0.05
 class Room:
     """One per import: what it replaced is freed once, and what it might still replace is given up once."""
 
-    def __init__(self, kv: Kv, store: BlockStore, taker: Taker, name: str) -> None:
+    def __init__(self, kv: RocksKv, store: BlockStore, taker: Taker, name: str) -> None:
         """`name`: of the stream, for whoever reads the log."""
         self._name = name
         self._kv = kv

@@ -8,7 +8,8 @@ from __future__ import annotations
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.blocks import decode_block, decode_info
-from jetcluster.store.kv import Kv, KvDamagedError
+from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.subject_index import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
@@ -18,7 +19,7 @@ KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
 class Scrub:
     """One pass over stream `stream` of `kv`. What is written or removed meanwhile may be seen or not."""
 
-    def __init__(self, kv: Kv, stream: int) -> None:
+    def __init__(self, kv: RocksKv, stream: int) -> None:
         self._kv = kv
         self._stream = stream
         self._kind = 0

@@ -41,7 +41,7 @@ class Step(NamedTuple):
     """Messages removed from the stream's beginning, which costs less each."""
     cut_blocks: int = 1_024
     rest: int = REST
-    """What is before so few messages goes in one piece: it costs what stays, not what goes."""
+    """Where only so few messages stay, all before them goes in one piece: it costs what stays, not what goes."""
 
 
 STEP = Step()
@@ -165,7 +165,7 @@ class Slices:
         return doomed, behind, place
 
     def _affordable(self, seqs: Sequence[int], spent: _Spent) -> int:
-        """How many of the live `seqs` can go before too many blocks are touched."""
+        """Number of the live `seqs` that can go before too many blocks are touched."""
         blocks, step = self._blocks, self.step
         for i, seq in enumerate(seqs):
             if spent.first <= seq < spent.behind:

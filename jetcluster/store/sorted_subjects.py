@@ -99,7 +99,7 @@ class SortedSubjects:
         return max((subject for subject in found if subject is not None), default=None)
 
     def width(self, low: bytes, high: bytes | None) -> int:
-        """How many are at or behind `low` and before `high`, at most."""
+        """Number of subjects at or behind `low` and before `high`, at most."""
         self._sort()
         return sum(
             [(len(run) if high is None else bisect_left(run, high)) - bisect_left(run, low) for run in self._runs]

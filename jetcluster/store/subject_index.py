@@ -1,4 +1,4 @@
-"""Which sequences a subject has: a count and a last sequence per subject in memory, postings in the `Kv`.
+"""Which sequences a subject has: a count and a last sequence per subject in memory, postings in the `RocksKv`.
 
 A posting names one subject's sequences in one block: key `subject | sequence`, so the last one "at or before N" is a
 seek. Three forms of its value:
@@ -26,8 +26,9 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.filter_set import Wanted
 from jetcluster.store.kept_filters import KeptFilters
-from jetcluster.store.kv import KeyValue, Kv
+from jetcluster.store.kv import KeyValue
 from jetcluster.store.last_of_each import COUNT_BITS, LastOfEach
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 
 WHOLE_BLOCK = b"*"
@@ -58,7 +59,7 @@ class SubjectIndex:
     """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int, not a tuple, so that a
     million subjects take about 160 MB."""
 
-    def __init__(self, kv: Kv, stream: int, blocks: BlockTable) -> None:
+    def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable) -> None:
         self._kv = kv
         self._stream = stream
         self._blocks = blocks
@@ -114,7 +115,7 @@ class SubjectIndex:
             self._sorted.settle()
 
     def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
-        """What a limit of one message per subject pushes out after `newest` was appended at `first`."""
+        """Messages that a limit of one message per subject pushes out after `newest` was appended at `first`."""
         get, hint_of = self.table.get, self._first_hints.get
         positions: dict[bytes, list[int]] = {}
         if newest.subject_count < newest.count:
@@ -439,7 +440,7 @@ class SubjectIndex:
         return found
 
     def count_from(self, subject: bytes, seq: int) -> int:
-        """How many live sequences of the subject are >= `seq`; walks the postings of the shorter side."""
+        """Number of live sequences of the subject >= `seq`; walks the postings of the shorter side."""
         packed = self.table.get(subject, 0)
         count = packed & _COUNT_MASK
         blocks = self._blocks

@@ -25,7 +25,10 @@ from typing import NamedTuple
 
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, Kv, KvDamagedError, Snapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError
+from jetcluster.store.mem_records import MemRecords
+from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.scrub import KINDS, verify
 
 START = b"\0"
@@ -53,16 +56,16 @@ class Range(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """How long it takes to read and sum up, in bytes of large records."""
+        """Time that it takes to read and sum up, in bytes of large records."""
         return self.size + self.pairs * PAIR_COST
 
 
-class Wanted(NamedTuple):
+class WantedRange(NamedTuple):
     """A range that the receiver has otherwise."""
 
     range: Range
     keys: list[bytes] | None
-    """What the receiver has there, without kind and stream; None: a lot, or it cannot be read."""
+    """Keys that the receiver has there, without kind and stream; None: a lot, or it cannot be read."""
 
 
 class Giver:
@@ -115,7 +118,7 @@ class Giver:
 class Taker:
     """Makes the records of stream `stream` in `kv` equal to a giver's."""
 
-    def __init__(self, kv: Kv, stream: int) -> None:
+    def __init__(self, kv: RocksKv | MemRecords, stream: int) -> None:
         self._kv = kv
         self._stream = stream
         self.place = START
@@ -126,7 +129,7 @@ class Taker:
         """The own records, to be compared with the ranges announced next; commits what is open."""
         return self._kv.snapshot()
 
-    def compare(self, announced: Range, view: Snapshot) -> Wanted | None:
+    def compare(self, announced: Range, view: Snapshot) -> WantedRange | None:
         """None when the own records are the same, else what to fetch for `take`. Ranges come in order. What cannot be
         read is another content. Reads no more than about as much as was announced. Raises KvError."""
         if announced.start != self.place:
@@ -136,7 +139,7 @@ class Taker:
         if own is not None and own[1] == announced.digest:
             return None
         self._missing += 1
-        return Wanted(announced, own[0] if own is not None else None)
+        return WantedRange(announced, own[0] if own is not None else None)
 
     def _own(self, announced: Range, view: Snapshot) -> tuple[list[bytes], bytes] | None:
         """Keys and digest of the own records; None when there are more than announced, or some cannot be read."""
@@ -153,7 +156,7 @@ class Taker:
             return None
         return found, _digest(b"".join(parts))
 
-    def take(self, wanted: Wanted, data: bytes) -> None:
+    def take(self, wanted: WantedRange, data: bytes) -> None:
         """Puts the giver's content of a range in the place of the own one. Raises DamagedError when it is not what was
         announced; nothing is written then."""
         announced, old = wanted
@@ -174,7 +177,7 @@ class Taker:
         self._missing -= 1
 
     def commit(self) -> None:
-        """What was taken so far. Raises KvError."""
+        """Commits what was taken so far. Raises KvError."""
         self._kv.commit()
 
     @property
@@ -213,7 +216,7 @@ def encode_ranges(ranges: Iterable[Range]) -> bytes:
 
 
 def decode_ranges(start: bytes, data: bytes) -> list[Range]:
-    """What `encode_ranges` was given; the first one begins at `start`. Raises DamagedError."""
+    """Ranges that `encode_ranges` was given; the first one begins at `start`. Raises DamagedError."""
     found: list[Range] = []
     at = 0
     try:

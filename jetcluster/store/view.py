@@ -1,9 +1,9 @@
 """`View`: messages of a stream as they were at one moment, read piece by piece while the stream goes on.
 
 Sequences are never used twice, so as long as nothing of what is ahead is removed the live store shows the same as at
-that moment, up to the last sequence of then. Whoever pauses says so (`hold`), which costs a snapshot of the `Kv`; the
-first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of its part of the block
-table. A reader that never pauses pays for none of it.
+that moment, up to the last sequence of then. Whoever pauses says so (`hold`), which costs a snapshot of the data store;
+the first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of its part of the
+block table. A reader that never pauses pays for none of it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import ROW, BlockTable
-from jetcluster.store.kv import Kv, KvError, Snapshot
+from jetcluster.store.kv import KvError
 from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries
+from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.subject_index import SubjectIndex
 
 MAX_FROZEN_BYTES = 64 << 20
@@ -34,7 +36,7 @@ BLOCKS_PER_STEP = 256
 class Views:
     """The held and the frozen views of one stream."""
 
-    def __init__(self, kv: Kv, stream: int, blocks: BlockTable, reader: BlockReader, queries: Queries) -> None:
+    def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable, reader: BlockReader, queries: Queries) -> None:
         self.kv = kv
         self.stream = stream
         self.blocks = blocks
@@ -180,7 +182,7 @@ class _FrozenBlocks:
     """Blocks and postings of a snapshot, with a copy of the block table of its time."""
 
     def __init__(self, snapshot: Snapshot, stream: int, blocks: BlockTable) -> None:
-        kv = cast(Kv, _SnapshotKv(snapshot))
+        kv = cast(RocksKv, _SnapshotKv(snapshot))
         self._blocks = blocks
         self._index = SubjectIndex(kv, stream, blocks)
         self.reader = BlockReader(kv, stream, blocks, BlockCache(FROZEN_CACHE))
@@ -221,7 +223,7 @@ class _FrozenBlocks:
 
 
 class _SnapshotKv:
-    """What `BlockReader` and the walk over postings need of a `Kv`, from a snapshot."""
+    """The part of a `RocksKv` that `BlockReader` and the walk over postings use, on a snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.scan = snapshot.scan

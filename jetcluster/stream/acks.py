@@ -49,11 +49,11 @@ class PubAcks:
         return self.error(verdict)
 
     def batch(self, last_seq: int, batch_id: bytes, size: int) -> bytes:
-        """Of an atomic batch: `{"stream":"S","seq":12,"batch":"id","count":3}`."""
+        """PubAck of an atomic batch: `{"stream":"S","seq":12,"batch":"id","count":3}`."""
         return self._batch % (last_seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
     def batch_duplicate(self, seq: int, batch_id: bytes, size: int) -> bytes:
-        """Of a fast-ingest batch that is nothing but one message, which is stored already."""
+        """PubAck of a fast-ingest batch that is nothing but one message, which is stored already."""
         return self._batch_duplicate % (seq, _quoted(batch_id.decode("utf-8", "replace")), size)
 
     def error(self, error: ApiError) -> bytes:

@@ -36,6 +36,7 @@ class RefusedError(RaftError):
     def __init__(self, error: ApiError) -> None:
         super().__init__(str(error))
         self.error = error
+        self.blame, self.retriable = error.blame, error.retriable
 
 
 class Publisher(Protocol):
@@ -53,7 +54,7 @@ class Answers:
         self.bus = bus
         self.acks = acks
         self.no_ack = no_ack
-        """Of the stream's configuration; set it when that changes."""
+        """`no_ack` of the stream's configuration; set it when that changes."""
         self.refused = 0
         """Messages refused since the start (monitoring)."""
 
@@ -69,7 +70,8 @@ class Answers:
         self._refuse(replies, self.acks.error(_TOO_MANY), TOO_MANY_REQUESTS)
 
     def not_proposed(self, replies: Sequence[bytes], error: RaftError) -> None:
-        """What could not be proposed was not stored here: `ingest` says what each reason is told as."""
+        """Answers for what could not be proposed, and so was not stored here: `ingest` says what each reason is told
+        as."""
         if isinstance(error, LeavingError):
             self._refuse(replies, b"", NO_RESPONDERS)
         elif isinstance(error, NotLeaderError):
@@ -83,7 +85,7 @@ class Answers:
 
     @staticmethod
     def error_of(error: RaftError) -> ApiError | None:
-        """What a publisher is told of it; None when it is not to be told in words."""
+        """Error that a publisher is told; None when it is not to be told in words."""
         if isinstance(error, LeavingError | NotLeaderError):
             return None
         if isinstance(error, BackpressureError):

@@ -32,8 +32,8 @@ LogEntry = tuple[int, bytes]
 """Term and command."""
 
 
-class Host(Protocol):
-    """What the owner of the machine does for it."""
+class ApplierHost(Protocol):
+    """The owner of the machine, as the applier calls it."""
 
     def entry(self, index: int) -> LogEntry | None:
         """The command that was applied at `index`, since the store's last commit; None for what is no command. Raises
@@ -45,7 +45,7 @@ class Host(Protocol):
         ...
 
     def taking_back(self) -> None:
-        """What was applied is about to be applied again: nobody is to be told a second time."""
+        """Told when what was applied is about to be applied again: nobody is to be told a second time."""
         ...
 
     def taken_back(self) -> None:
@@ -67,7 +67,7 @@ class Host(Protocol):
 
 
 class Applier:
-    def __init__(self, machine: StreamMachine, host: Host) -> None:
+    def __init__(self, machine: StreamMachine, host: ApplierHost) -> None:
         self._machine = machine
         self._host = host
         self._refused: set[int] = set()
@@ -75,7 +75,7 @@ class Applier:
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
         """As `StreamMachine.apply`, but for commands that it cannot carry out: `machine.REFUSED` is their result.
-        Raises FAULTS, and what `Host.entry` raises; what was done of the command is taken back then, too."""
+        Raises FAULTS, and what `ApplierHost.entry` raises; what was done of the command is taken back then, too."""
         try:
             result = self._machine.apply(index, term, command)
         except FAULTS:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from jetcluster.errors import PeerError
+
 MAGIC: Final = b"NATSARC1"
 END: Final = bytes(5)
 STATE_NAME: Final = b"state.json"
@@ -23,11 +25,11 @@ MAX_BODY: Final = 72 << 20
 _TAR_MAGIC: Final = b"ustar"
 
 
-class ArchiveError(Exception):
+class ArchiveError(PeerError):
     """The bytes are no archive that we can read."""
 
 
-class Entry(NamedTuple):
+class ArchiveEntry(NamedTuple):
     name: bytes
     ts: int
     seq: int
@@ -41,7 +43,7 @@ def encode(name: bytes, ts: int, seq: int, headers: bytes, payload: bytes) -> by
     return b"".join((*head, name, headers, payload))
 
 
-class Reader:
+class ArchiveReader:
     """Takes an archive in pieces of any size; holds at most one incomplete entry."""
 
     def __init__(self) -> None:
@@ -54,7 +56,7 @@ class Reader:
         """Bytes of the entry that is not complete."""
         return len(self._pending)
 
-    def feed(self, data: bytes) -> Iterator[Entry]:
+    def feed(self, data: bytes) -> Iterator[ArchiveEntry]:
         """The entries that `data` completes. Raises ArchiveError."""
         pending = self._pending
         pending += data
@@ -87,7 +89,7 @@ class Reader:
         return False
 
 
-def _entry(data: bytearray, at: int) -> tuple[Entry | None, int] | None:
+def _entry(data: bytearray, at: int) -> tuple[ArchiveEntry | None, int] | None:
     """The entry at `at` and where the next one begins; (None, ...) for the end, None when there is more to come."""
     numbers: list[int] = []
     for _ in range(5):
@@ -115,7 +117,7 @@ def _entry(data: bytearray, at: int) -> tuple[Entry | None, int] | None:
     if end > len(data):
         return None
     name, headers = bytes(data[at:headers_at]), bytes(data[headers_at:payload_at])
-    return Entry(name, ts >> 1 ^ -(ts & 1), seq, headers, bytes(data[payload_at:end])), end
+    return ArchiveEntry(name, ts >> 1 ^ -(ts & 1), seq, headers, bytes(data[payload_at:end])), end
 
 
 def _zigzag(value: int) -> int:

@@ -16,7 +16,9 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from jetcluster.stream.ports import SIDE_ASKED, MachineStore
+from jetcluster.errors import DiskError
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_ASKED
 from jetcluster.stream.results import JobStep, Result
 
 MOST: Final = 1024
@@ -26,7 +28,7 @@ _KEY: Final = struct.Struct(">Q")
 _ROW: Final = struct.Struct("<QQqB")
 
 
-class AskedError(Exception):
+class AskedError(DiskError):
     """A stored row is of another version or cut off."""
 
 
@@ -42,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 class Asked:
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """Continues where the store stands. Raises AskedError."""
         self._store = store
         self._ended: dict[int, Outcome] = {}

@@ -14,10 +14,11 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields, number
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.publish import EXPECTED_SUBJECT, MAX_HEADER, expected_wildcards
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
@@ -52,7 +53,7 @@ class Checked(NamedTuple):
     """That is not how it came."""
     fields: dict[bytes, bytes]
     tally: Tally | None
-    """Of a counter."""
+    """Total of a counter."""
 
 
 def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Checked] | None) -> None:
@@ -87,7 +88,7 @@ class AtomicChecks:
         self,
         name: bytes,
         rules: StreamRules,
-        store: MachineStore,
+        store: BlockStore,
         dedupe: DedupeWindow,
         staging: Staging,
         batch: Batch,
@@ -108,7 +109,7 @@ class AtomicChecks:
         """Subject -> header blocks of the messages looked at so far."""
         self._ids: set[bytes] = set()
         self._bytes = 0
-        """What the messages looked at so far would add to the stream."""
+        """Bytes that the messages looked at so far would add to the stream."""
 
     def run(self, *, plain: bool) -> list[Checked] | ApiError | None:
         """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
@@ -168,7 +169,7 @@ class AtomicChecks:
         return Checked(made, made != message, fields, tally)
 
     def _check_message(self, headers: bytes, payload: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
-        """What is wrong with the message itself, or known already."""
+        """Fault of the message itself, or that it is known already."""
         if fields.get(b"Nats-Expected-Last-Msg-Id"):
             return _NO_LAST_MSG_ID
         msg_id = fields.get(b"Nats-Msg-Id")
@@ -190,7 +191,7 @@ class AtomicChecks:
         return _SOURCE_HEADER if fields.get(b"Nats-Stream-Source") else None
 
     def _check_stream(self, i: int, subject: bytes, fields: dict[bytes, bytes]) -> ApiError | None:
-        """What does not fit the stream."""
+        """Fault that lies in the stream's state."""
         error = self._check_last_sequence(i, fields.get(b"Nats-Expected-Last-Sequence"))
         if error is not None:
             return error

@@ -13,8 +13,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import BatchPart
-from jetcluster.stream.ports import SIDE_BATCH_PARTS, MachineStore
+from jetcluster.stream.ports import SIDE_BATCH_PARTS
 
 _KEY: Final = struct.Struct(">Q")
 _HEAD: Final = struct.Struct("<QH")
@@ -23,7 +24,7 @@ _HEAD: Final = struct.Struct("<QH")
 class BatchParts:
     __slots__ = ("_indexes", "_store", "_term", "pieces")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """Continues with the rows of `store`."""
         self._store = store
         self._indexes: list[int] = []

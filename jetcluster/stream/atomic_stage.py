@@ -21,7 +21,7 @@ from jetcluster.stream.rules import StreamRules
 MAX_ID: Final = 64
 """Longest batch id, bytes (10179)."""
 MESSAGE_OVERHEAD: Final = 160
-"""What a staged message costs besides its bytes: three bytes objects and their places in lists."""
+"""Bytes that a staged message costs besides its bytes: three bytes objects and their places in lists."""
 
 BATCH_ID: Final = b"\r\nNats-Batch-Id:"
 _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
@@ -63,7 +63,7 @@ class BatchLimits(NamedTuple):
 
 
 class BatchQuota:
-    """What all streams of a server have staged together, and how many fast-ingest batches they have open."""
+    """Bytes that all streams of a server have staged together, and batches that they have open."""
 
     __slots__ = ("fast_open", "limits", "open", "staged_bytes")
 

@@ -29,6 +29,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from jetcluster.errors import PeerError
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream import replacing, sourced
 from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
@@ -94,7 +95,7 @@ PART_BYTES: Final = 4 << 20
 """An atomic batch that is longer goes into the log in parts: an entry may hold 8 MiB."""
 
 
-class CommandError(Exception):
+class CommandError(PeerError):
     """Bytes of a known kind of command that make no sense: all versions refuse them."""
 
 
@@ -189,7 +190,7 @@ class Firing(NamedTuple):
     """A schedule that is due."""
 
     seq: int
-    """Of its message."""
+    """Sequence of its message."""
     due: int
     """As it stands in the index: the entry is void when it does not any more."""
     next_due: int
@@ -197,7 +198,7 @@ class Firing(NamedTuple):
     planned_only: bool
     """Only the time is new, no message is made: schedules in a time zone begin like that."""
     next_text: bytes
-    """What the message says in Nats-Schedule-Next."""
+    """Text of the message's Nats-Schedule-Next."""
 
 
 class Fire(NamedTuple):

@@ -8,17 +8,23 @@ difference to the sum.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
-from jetcluster.stream.increments import parse_increment
+MAX_DIGITS: Final = 4096
+"""Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
+every message is quadratic work that one client could order."""
+
+_INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 
 KEY: Final = b"Nats-Counter-Sources"
 MAX_BYTES: Final = 32_768
 """Longest value. Upstream only the largest payload bounds it; here all of it is stored with every message, and however
 little a client sends may order that."""
 COMMAND_MESSAGES: Final = 64
-"""Of commands for streams whose messages may carry such a header: applying one makes at most so many long ones."""
+"""Messages in commands for streams whose messages may carry such a header: applying one makes at most so many long
+ones."""
 
 _DEPTH: Final = 2
 
@@ -102,3 +108,10 @@ def _is_flat(value: bytes) -> bool:
 
 _OPEN: Final = ord("{")
 _NO_BRACES: Final = bytes(byte for byte in range(256) if byte not in b"{}")
+
+
+def parse_increment(value: bytes) -> int | None:
+    """The number in `Nats-Incr`; None when it is none (or longer than MAX_DIGITS)."""
+    if _INTEGER.fullmatch(value) is None or len(value) > MAX_DIGITS + 1:
+        return None
+    return int(value)

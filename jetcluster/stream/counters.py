@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import counter_sources
-from jetcluster.stream.counter_sources import KEY, MAX_BYTES, NONE, Seen
+from jetcluster.stream.counter_sources import KEY, MAX_BYTES, MAX_DIGITS, NONE, Seen, parse_increment
 from jetcluster.stream.fields import nats_fields, replaced
-from jetcluster.stream.increments import MAX_DIGITS, parse_increment
-from jetcluster.stream.ports import SIDE_COUNTED, MachineStore, Message
+from jetcluster.stream.ports import SIDE_COUNTED, Message
 from jetcluster.stream.rules import StreamRules
 
 _MAX_PAYLOAD: Final = 2 * MAX_DIGITS
 _MAX_DEPTH: Final = 16
-"""Of what is taken for a stored total: one of ours has an object and a number in it."""
+"""Bytes of what is taken for a stored total: one of ours has an object and a number in it."""
 
 _INVALID: Final = errors.by_code(10171)
 _DISABLED: Final = errors.by_code(10168)
@@ -37,8 +37,8 @@ _EXCLUDED: Final = (
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: bool) -> ApiError | None:
-    """What can be wrong with `Nats-Incr` whatever the stream holds. A missing one is told by `add`, after the other
-    checks, as upstream."""
+    """Fault of `Nats-Incr` whatever the stream holds. A missing one is told by `add`, after the other checks, as
+    upstream."""
     value = fields.get(b"Nats-Incr")
     if not value:
         return None
@@ -54,11 +54,11 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: b
 
 
 class Tally(NamedTuple):
-    """What a counter stands at."""
+    """Value of a counter."""
 
     total: int
     seen: Seen
-    """Of its sources."""
+    """Totals of its sources."""
     text: bytes
     """The same as the header says it; b"" for none."""
 
@@ -68,7 +68,7 @@ Made = tuple[bytes, bytes, Tally]
 _NEW: Final = Tally(0, NONE, b"")
 
 
-def tracks_sources(store: MachineStore, rules: StreamRules) -> bool:
+def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
     """Messages of the stream carry what is counted of its sources: from its first configuration with some on, also when
     it has none any more. (Counters of before, which versions of before know as well, keep all headers as they came.)
     Apply only."""
@@ -80,20 +80,20 @@ def tracks_sources(store: MachineStore, rules: StreamRules) -> bool:
     return known or bool(rules.links)
 
 
-class Totals:
+class CounterTotals:
     """The totals of a command's subjects: what is stored, and what the command's earlier messages made of it."""
 
     __slots__ = ("_staged", "_store", "tracks")
 
-    def __init__(self, store: MachineStore, *, tracks: bool) -> None:
+    def __init__(self, store: BlockStore, *, tracks: bool) -> None:
         """`tracks`: as `tracks_sources` says."""
         self._store = store
         self.tracks = tracks
         self._staged: dict[bytes, Tally] = {}
 
     def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
-        """What to store of a message on a counter stream; remembers nothing. `most` is max_msg_size, 0 for none.
-        `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
+        """The message of a counter stream as it is to be stored; remembers nothing. `most` is max_msg_size, 0 for
+        none. `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
         DamagedError."""
         subject, headers, payload = message
         value = fields.get(b"Nats-Incr")
@@ -140,7 +140,7 @@ class Totals:
         self._staged[subject] = tally
 
     def clear(self) -> None:
-        """What was staged is in the store now, or is not to be stored."""
+        """Told when what was staged is in the store, or is not to be stored."""
         self._staged.clear()
 
     def _stored(self, subject: bytes) -> Tally | None:

@@ -14,6 +14,8 @@ from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Final
 
+from jetcluster.errors import CallerError
+
 _DAY: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_YEARS: Final = 5
@@ -44,7 +46,7 @@ ALIASES: Final = {
 }
 
 
-class CronError(Exception):
+class CronError(CallerError):
     """Not a pattern, or one that never matches."""
 
 

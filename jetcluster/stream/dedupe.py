@@ -15,7 +15,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from jetcluster.stream.ports import SIDE_DEDUPE, MachineStore
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_DEDUPE
 
 _KEY: Final = struct.Struct(">Q")
 _TIME: Final = struct.Struct("<Q")
@@ -28,7 +29,7 @@ SWEEP_IDS: Final = 8192
 class DedupeWindow:
     __slots__ = ("_firsts", "_floor", "_head", "_ids", "_live", "_row_ids", "_store", "_times", "window")
 
-    def __init__(self, store: MachineStore, window: int) -> None:
+    def __init__(self, store: BlockStore, window: int) -> None:
         """`window` in nanoseconds, 0 switches deduplication off. Reads the rows of `store`."""
         self._store = store
         self.window = window

@@ -1,12 +1,12 @@
 """`DirectGet`: answers of one replica to `$JS.API.DIRECT.GET...` requests, from its local store.
 
-The answer is frames (header block, payload), to be published to the request's
-reply subject in order: a tuple of one frame for a single get, a `Reply` for the others, made piece by piece as fast as
-the requester takes them, so that nobody ever holds 64 MB.
+The answer is frames (header block, payload), to be published to the request's reply subject in order: a tuple of one
+frame for a single get, a `GetReply` for the others, made piece by piece as fast as the requester takes them, so that
+nobody ever holds 64 MB.
 
 All frames of one answer are of one applied index, the one of the request. DamagedError comes out of `answer` (nothing
-was sent: hand the request to another replica) or out of `Reply.take` (stop there without an EOB: the client's batch is
-visibly incomplete). It is never a 404.
+was sent: hand the request to another replica) or out of `GetReply.take` (stop there without an EOB: the client's batch
+is visibly incomplete). It is never a 404.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from jetcluster.budget import Steps
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg, View
+from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
+from jetcluster.store.view import View
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.ports import ReadStore
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""
 
-Answer: TypeAlias = Union[tuple[Frame], "Reply"]
+Answer: TypeAlias = Union[tuple[Frame], "GetReply"]
 
 MAX_BYTES: Final = 64 << 20
 """Default of `max_bytes`: nats-server's max_pending."""
@@ -75,7 +76,7 @@ class DirectGet:
     __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
 
     def __init__(
-        self, stream: str, store: ReadStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
+        self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
     ) -> None:
         """`excludes_instant`: is a message of the very instant of `up_to_time` left out, as by nats-server?"""
         self.store = store
@@ -173,7 +174,7 @@ class DirectGet:
         first = view.first()
         if first is None:
             return _with_proof(NOT_FOUND, proof)
-        return Reply(
+        return GetReply(
             self._first_line, self._stream_line, view, request, store.count(filter, first.seq), _BATCH_END, proof
         )
 
@@ -200,10 +201,10 @@ class DirectGet:
         told = store.last_seq if within is None else within
         page = found[bisect_left(found, request.seq) :]  # those below count down too (1.8)
         end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
-        return Reply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
+        return GetReply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
 
-class Reply:
+class GetReply:
     """The frames of a batch or multi_last, made as the requester takes them. All of it, headers and the EOB too, is of
     the moment of the request, also when the stream changes meanwhile."""
 
@@ -312,7 +313,7 @@ class Reply:
         return size
 
 
-def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
+def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
     """The message that a single get (Direct Get or MSG.GET) means, by 1.5. Raises DamagedError."""
     if request.last_by_subj:
         return store.last_by_subject(request.last_by_subj)
@@ -323,8 +324,8 @@ def find_one(store: ReadStore, request: GetRequest) -> Msg | None:
     return store.get(request.seq)
 
 
-def preparing(store: ReadStore, request: GetRequest) -> Steps[None] | None:
-    """What is to be done first where a single get or a batch may take long; None where it does not."""
+def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
+    """Steps that come first where a single get or a batch may take long; None where it does not."""
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
         return None
@@ -360,7 +361,7 @@ def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:
     return ((answer[0][0][:-2] + proof + b"\r\n", b""),) if proof else answer
 
 
-def _start(store: ReadStore, request: GetRequest) -> int:
+def _start(store: BlockStore, request: GetRequest) -> int:
     return store.seq_at_time(request.start_time) if request.start_time is not None else request.seq
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
 
-from jetcluster.stream.ports import MachineStore
+from jetcluster.store.block_store import BlockStore
 
 _KEY: Final = struct.Struct(">QQ")
 _COUNT: Final = struct.Struct("<Q")
@@ -37,7 +37,7 @@ SWEEP_ENTRIES: Final = 4096
 class DueIndex:
     __slots__ = ("_cursor", "_next", "_store", "_table", "entries")
 
-    def __init__(self, store: MachineStore, table: int) -> None:
+    def __init__(self, store: BlockStore, table: int) -> None:
         self._store = store
         self._table = table
         self.entries = 0

@@ -15,11 +15,11 @@ from jetcluster.protocol.bus import Bus
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republish
+from jetcluster.stream.republish import Republisher
 
 EXPIRY_SLACK: Final = 50_000_000
-"""How long after its time, nanoseconds, a message may linger before its removal is proposed: batches removals. What has
-a TTL goes in time, as in nats-server, unless something has just gone."""
+"""Nanoseconds that a message may linger before its removal is proposed: batches removals. What has a TTL goes in time,
+as in nats-server, unless something has just gone."""
 _OPEN_JOBS: Final = frozenset(
     (
         commands.CONTINUE,
@@ -33,7 +33,7 @@ _OPEN_JOBS: Final = frozenset(
 )
 """Commands after which there may be a job to go on with."""
 _OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
-"""What is proposed here."""
+"""Kinds of commands that the leader proposes by itself."""
 PAUSE: Final = 5_000_000_000
 """So many nanoseconds after one of these was refused nothing is proposed: it would be refused again, and that is work
 for all replicas."""
@@ -88,7 +88,7 @@ class LeaderDuties:
         self._firing = False
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
-        self.republish: Republish | None = None
+        self.republish: Republisher | None = None
         """Where there is one, `applied` is called before publishers are answered."""
         self._paused = 0
         """Until then nothing is proposed."""
@@ -107,7 +107,7 @@ class LeaderDuties:
         """Also after a snapshot was installed."""
         rules = self._machine.rules
         wanted = self._leading and rules.republish is not None
-        self._set_republish(Republish(rules, self._machine.store) if wanted else None)
+        self._set_republish(Republisher(rules, self._machine.store) if wanted else None)
 
     def tick(self) -> None:
         """A few times per second. Raises DamagedError when a schedule cannot be read."""
@@ -202,7 +202,7 @@ class LeaderDuties:
         elif kind == commands.FIRE:
             self._firing = False
 
-    def _set_republish(self, republish: Republish | None) -> None:
+    def _set_republish(self, republish: Republisher | None) -> None:
         self.republish = republish
         self._machine.observe(self._take if republish is not None else None)
 

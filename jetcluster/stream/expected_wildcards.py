@@ -22,7 +22,7 @@ from jetcluster.stream.publish import EXPECTED_SUBJECT
 MAX_EXPECTED: Final = 100_000
 """Units of one turn, some 0.5 us each."""
 MAX_TOKENS: Final = 2048
-"""Of a wildcard, as of a subject in a configuration."""
+"""Most tokens of a wildcard, as of a subject in a configuration."""
 TOKENS_PER_UNIT: Final = 16
 """A subject with more of them is as many units more."""
 EACH: Final = 8
@@ -73,7 +73,7 @@ class ExpectedWildcards:
         return None
 
     def end_command(self) -> None:
-        """What comes next is in another command."""
+        """Told that what comes next is in another command."""
         self._searches.clear()
         self._places.clear()
 

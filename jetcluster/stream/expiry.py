@@ -20,9 +20,10 @@ from jetcluster.model import durations
 from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.due_index import DueIndex
 from jetcluster.stream.fields import is_delete_marker
-from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL, MachineStore
+from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.ttl import NEVER, parse_ttl
 
@@ -38,7 +39,7 @@ GRAIN: Final = 1_000_000
 class Expiry:
     __slots__ = ("_floor", "_never", "_noted", "_place", "_store", "_ttls", "rules")
 
-    def __init__(self, store: MachineStore, rules: StreamRules) -> None:
+    def __init__(self, store: BlockStore, rules: StreamRules) -> None:
         self._store = store
         self.rules = rules
         """The machine sets it when the configuration changes."""
@@ -177,7 +178,7 @@ class Expiry:
 
 
 def marker_headers(ttl: int) -> bytes:
-    """Of the marker that follows an expired message; `ttl` in nanoseconds."""
+    """Header block of the marker that follows an expired message; `ttl` in nanoseconds."""
     whole = ttl // SECOND * SECOND
     return header_block.build(
         (

@@ -49,13 +49,13 @@ MOST_MARKED: Final = 32_768
 """Parts of one command; they are counted in 16 bits."""
 
 
-class Sent(NamedTuple):
+class SentBatch(NamedTuple):
     """The messages of one batch in a proposed command."""
 
     batch: FastBatch
     part: FastPart
     reply: bytes
-    """Of the last one."""
+    """Reply subject of the last one."""
 
 
 class FastIngest:
@@ -72,7 +72,7 @@ class FastIngest:
         self._call_flush = call_flush
         self.marked: list[FastBatch | FastPart] = []
         """Batches with messages in the open command; and those that end with it, without a message."""
-        self.waiting: dict[int, list[Sent]] = {}
+        self.waiting: dict[int, list[SentBatch]] = {}
         """By log index of the command."""
 
     def __len__(self) -> int:
@@ -141,8 +141,9 @@ class FastIngest:
             batch.runs.append([place, 1, seq])
         return headers
 
-    def take(self) -> tuple[list[FastPart], list[Sent]]:
-        """What of the open command belongs to batches, and whose messages these are; the next command begins."""
+    def take(self) -> tuple[list[FastPart], list[SentBatch]]:
+        """Takes the parts of the open command that belong to batches, and whose messages these are; the next command
+        begins."""
         marked, self.marked = self.marked, []
         parts, sent = [], []
         for batch in marked:
@@ -153,10 +154,10 @@ class FastIngest:
             commits = runs[-1].end == batch.commit_seq
             part = FastPart(batch.batch_id, batch.stem, batch.flow, batch.gap_ok, commits, runs)
             parts.append(part)
-            sent.append(Sent(batch, part, batch.reply))
+            sent.append(SentBatch(batch, part, batch.reply))
         return parts, sent
 
-    def on_applied(self, sent: Iterable[Sent], result: PublishResult) -> None:
+    def on_applied(self, sent: Iterable[SentBatch], result: PublishResult) -> None:
         """The command was applied; everything that is due is told."""
         for batch, part, reply in sent:
             batch.pending -= part.messages
@@ -174,17 +175,17 @@ class FastIngest:
             else:
                 self._moved(batch, reply)
 
-    def not_proposed(self, sent: Iterable[Sent], error: RaftError) -> None:
+    def not_proposed(self, sent: Iterable[SentBatch], error: RaftError) -> None:
         """The command did not get into the log: its messages are lost."""
         if isinstance(error, NotLeaderError) and not isinstance(error, LeavingError):
             return  # the next leader has them, or tells of the gap
         self._all_lost(sent, self._answers.error_of(error))
 
-    def on_refused(self, sent: Iterable[Sent], error: ApiError) -> None:
+    def on_refused(self, sent: Iterable[SentBatch], error: ApiError) -> None:
         """The command could not be carried out: nothing of it is stored."""
         self._all_lost(sent, error)
 
-    def _all_lost(self, sent: Iterable[Sent], error: ApiError | None) -> None:
+    def _all_lost(self, sent: Iterable[SentBatch], error: ApiError | None) -> None:
         for batch, part, reply in sent:
             batch.pending -= part.messages
             if not batch.closed:

@@ -194,5 +194,5 @@ class FastOpen:
 
     @staticmethod
     def _is_late(batch: FastBatch, now: float) -> bool:
-        """What waits to be applied is answered, however long that takes."""
+        """True when its time is over. What waits to be applied is answered, however long that takes."""
         return batch.deadline <= now and not batch.pending

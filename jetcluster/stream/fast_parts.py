@@ -31,7 +31,7 @@ _COMMITS: Final = 2
 _ENDS: Final = 4
 
 ENDED: Final = errors.by_code(10208)
-"""Of a message that follows a refused one where no gaps are taken. Nobody is told: the batch was answered."""
+"""Verdict on a message that follows a refused one where no gaps are taken. Nobody is told: the batch was answered."""
 
 
 class FastRun(NamedTuple):
@@ -52,7 +52,7 @@ class FastPart(NamedTuple):
 
     batch_id: bytes
     stem: bytes
-    """What the publisher's reply subjects begin with."""
+    """Beginning of the publisher's reply subjects."""
     flow: int
     gap_ok: bool
     commits: bool
@@ -70,8 +70,8 @@ class FastPart(NamedTuple):
         return not self.ends and self.runs[0].seq == 1
 
 
-class Settled(NamedTuple):
-    """How far a batch has come with one command."""
+class SettledPart(NamedTuple):
+    """Progress of a batch with one command."""
 
     seq: int
     """The last message that is settled: stored, known already or, in a batch that takes gaps, refused. 0: none is."""
@@ -80,15 +80,15 @@ class Settled(NamedTuple):
     refused: list[tuple[int, ApiError]]
     """(sequence in the batch, why); at most one where no gaps are taken, and behind it nothing was stored."""
     last: Verdict | None
-    """Of the part's last message; None: stored like all others."""
+    """Verdict on the part's last message; None: stored like all others."""
 
 
-def settle(part: FastPart, result: PublishResult) -> Settled:
+def settle(part: FastPart, result: PublishResult) -> SettledPart:
     verdicts = result.verdicts
     end = part.runs[-1]
     if verdicts is None:
         last = end.start + end.count - 1
-        return Settled(end.end, result.first_seq + last, [], None)
+        return SettledPart(end.end, result.first_seq + last, [], None)
     seq = stored = 0
     refused: list[tuple[int, ApiError]] = []
     for run in part.runs:
@@ -97,11 +97,11 @@ def settle(part: FastPart, result: PublishResult) -> Settled:
             if isinstance(verdict, ApiError):
                 refused.append((run.seq + k, verdict))
                 if not part.gap_ok:
-                    return Settled(seq, stored, refused, verdict)
+                    return SettledPart(seq, stored, refused, verdict)
             elif not isinstance(verdict, Duplicate):
                 stored = verdict.seq if isinstance(verdict, Counted) else verdict
             seq = run.seq + k
-    return Settled(seq, stored, refused, verdicts[end.start + end.count - 1])
+    return SettledPart(seq, stored, refused, verdicts[end.start + end.count - 1])
 
 
 class FastGate:
@@ -127,7 +127,7 @@ class FastGate:
         return place in self._owners
 
     def verdicts(self, count: int, admit: Callable[[int], Verdict]) -> list[Verdict]:
-        """Of `count` messages, each admitted by its place in the command or held back."""
+        """Verdicts on `count` messages, each admitted by its place in the command or held back."""
         owners = self._owners
         for number, part in enumerate(self._parts):
             for run in part.runs:
@@ -155,7 +155,7 @@ def encode_parts(parts: Sequence[FastPart]) -> bytes:
 
 
 def decode_parts(raw: bytes, at: int, messages: int) -> list[FastPart]:
-    """Of a command with so many messages. Raises ValueError, struct.error."""
+    """Parts of a command with so many messages. Raises ValueError, struct.error."""
     (count,) = _COUNT.unpack_from(raw, at)
     at += _COUNT.size
     parts = []

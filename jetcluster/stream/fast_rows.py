@@ -17,10 +17,12 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from jetcluster.errors import DiskError
 from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
-from jetcluster.stream.ports import SIDE_FAST, MachineStore
+from jetcluster.stream.ports import SIDE_FAST
 from jetcluster.stream.results import PublishResult
 
 MOST: Final = 1000
@@ -33,7 +35,7 @@ _GAP_OK: Final = 1
 _ENDED: Final = 2
 
 
-class FastRowError(Exception):
+class FastRowError(DiskError):
     """A stored row is of another version or cut off."""
 
 
@@ -54,7 +56,7 @@ class FastRow:
         """Time of the last command with messages of the batch, Unix nanoseconds."""
         self.index = 0
         self.place = 0
-        """Of that command in the log, and of the batch among those of the command: what orders the rows."""
+        """Place of that command in the log, and of the batch among those of the command: what orders the rows."""
 
     def encode(self) -> bytes:
         flags = (_GAP_OK if self.gap_ok else 0) | (_ENDED if self.ended else 0)
@@ -79,7 +81,7 @@ class FastRows:
 
     __slots__ = ("_changed", "_kept", "_store", "by_id")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         """Continues where the store stands. Raises FastRowError."""
         self._store = store
         rows = [(key, FastRow.decode(row)) for key, row in store.side_scan(SIDE_FAST)]
@@ -143,7 +145,7 @@ class FastRows:
         return row is not None and row.ended
 
     def forget(self, ts: int) -> None:
-        """Of any command: drops what is old, and what is too much."""
+        """Called for any command: drops what is old, and what is too much."""
         rows = self.by_id
         while rows:
             batch_id, row = next(iter(rows.items()))

@@ -9,7 +9,7 @@ from jetcluster.protocol import headers as header_block
 FIELD: Final = b"\r\nNats-"
 KV_OPERATION: Final = b"\r\nKV-Operation:"
 NOTHING: Final[dict[bytes, bytes]] = {}
-"""What `nats_fields` answers for a message without any; not to be changed."""
+"""Answer of `nats_fields` for a message without any; not to be changed."""
 
 
 def nats_fields(headers: bytes) -> dict[bytes, bytes]:

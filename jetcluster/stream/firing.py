@@ -1,4 +1,4 @@
-"""What a FIRE command does: due schedules produce their messages, and are given their next times (ADR-51).
+"""Effect of a FIRE command: due schedules produce their messages, and are given their next times (ADR-51).
 
 The leader proposes which schedules fire and when the next time is (`scheduler`); whether an entry still holds is
 decided here, in apply, from the state: the index must have it at exactly that time, and its message must still be the
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.fields import appended, nats_fields
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
 
@@ -24,7 +24,7 @@ _DROPPED_PREFIXES = (b"Nats-Schedule", b"Nats-Expected-")
 _DROPPED = frozenset((b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup"))
 
 
-def fire(store: MachineStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing]) -> Batch | None:
+def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing]) -> Batch | None:
     """Moves the entries in the index on; returns the messages to be stored in the same command. Raises DamagedError."""
     made: list[tuple[bytes, bytes, bytes]] = []
     index = due.index
@@ -46,7 +46,7 @@ def fire(store: MachineStore, rules: StreamRules, due: Schedules, firings: Seque
 
 
 def produced(
-    store: MachineStore, rules: StreamRules, schedule: Msg, next_text: bytes
+    store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes
 ) -> tuple[bytes, bytes, bytes] | None:
     """Subject, header block and payload of what a schedule makes; None when the stream does not take its target any
     more. `next_text` goes into Nats-Schedule-Next: a time, or "purge" for the last time."""

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
+from jetcluster.errors import CallerError
 from jetcluster.model.times import parse_rfc3339
 
 _U64_MAX: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 63) - 1
 
 
-class MalformedRequest(ValueError):
+class MalformedRequest(CallerError, ValueError):
     """The payload is no request object."""
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from jetcluster.model import times
-from jetcluster.stream.ports import ReadStore
+from jetcluster.store.block_store import BlockStore
 
 SUBJECTS_PAGE: Final = 100_000
 """Most subjects in one answer; the rest is asked for with `offset`."""
 
 
 class SubjectsPage(NamedTuple):
-    """What `subjects_filter` adds beside the state: pagination of the whole answer."""
+    """The part that `subjects_filter` adds beside the state: pagination of the whole answer."""
 
     total: int
     offset: int
@@ -21,7 +21,7 @@ class SubjectsPage(NamedTuple):
 
 
 def state_object(
-    store: ReadStore, *, consumers: int = 0, deleted_details: bool = False, subjects: dict[str, int] | None = None
+    store: BlockStore, *, consumers: int = 0, deleted_details: bool = False, subjects: dict[str, int] | None = None
 ) -> dict[str, Any]:
     """Keys in wire order; the ones that nats-server leaves out when zero are left out here too."""
     state = store.state
@@ -45,21 +45,8 @@ def state_object(
     return found
 
 
-class SubjectSlices(Protocol):
-    """See `ports.Slices`."""
-
-    def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]: ...
-
-
-class Counted(Protocol):
-    @property
-    def slices(self) -> SubjectSlices: ...
-
-    def count_of(self, subject: bytes) -> int: ...
-
-
 def subjects_page(
-    store: Counted, subject_filter: bytes, offset: int = 0
+    store: BlockStore, subject_filter: bytes, offset: int = 0
 ) -> Generator[None, None, tuple[dict[str, int], SubjectsPage]]:
     """Message counts of the subjects matching `subject_filter`, sorted, and where the page lies. Returned after as many
     steps of some milliseconds as it takes; between them the store may change, and each step is of its own moment."""

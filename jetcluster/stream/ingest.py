@@ -198,7 +198,7 @@ class Ingest:
             self.flush()
 
     def _asks_too_much(self, headers: bytes, reply: bytes) -> bool:
-        """What apply would have to look for is refused."""
+        """Refuses what apply would have to look for."""
         refused = self.wildcards.refusal(headers, len(self._subjects))
         self._schedule()
         if refused is not None:

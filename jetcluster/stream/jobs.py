@@ -21,9 +21,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from jetcluster import errors
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, DiskError
 from jetcluster.records import dataclass
-from jetcluster.stream.ports import SIDE_JOBS, MachineStore
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules
 
@@ -49,7 +50,7 @@ _BUSY: Final = errors.by_code(errors.INSUFFICIENT_RESOURCES)
 # Phases. A purge without a filter goes NEW, CUT; one with a filter NEW, COUNT, (FIND,) SUBJECTS or BLOCKS.
 NEW: Final = 0
 COUNT: Final = 1
-"""How many messages match, from subject `cursor` on."""
+"""Counting how many messages match, from subject `cursor` on."""
 FIND: Final = 2
 """Below `at`, the newest `keep` that match are looked for; the first of them is the end then."""
 SUBJECTS: Final = 3
@@ -67,12 +68,12 @@ SIFT: Final = 8
 several filters with spaces between them."""
 
 
-class JobError(Exception):
+class StreamJobError(DiskError):
     """A stored job is of another version or cut off."""
 
 
 @dataclass(slots=True)
-class Job:
+class StreamJob:
     index: int
     number: int = 0
     phase: int = NEW
@@ -101,14 +102,14 @@ class Job:
         return _ROW.pack(*fixed) + self.filter + self.cursor
 
 
-def decode(key: bytes, row: bytes) -> Job:
+def decode(key: bytes, row: bytes) -> StreamJob:
     """Raises JobError."""
     if len(key) != _KEY.size or len(row) < _ROW.size or row[0] > SIFT:
-        raise JobError(f"job of {len(row)} bytes")
+        raise StreamJobError(f"job of {len(row)} bytes")
     index, number = _KEY.unpack(key)
     phase, end, keep, at, removed, found, length = _ROW.unpack_from(row)
     behind = _ROW.size + length
-    return Job(index, number, phase, end, keep, at, removed, found, row[_ROW.size : behind], row[behind:])
+    return StreamJob(index, number, phase, end, keep, at, removed, found, row[_ROW.size : behind], row[behind:])
 
 
 class Jobs:
@@ -116,7 +117,7 @@ class Jobs:
 
     def __init__(
         self,
-        store: MachineStore,
+        store: BlockStore,
         rules: StreamRules,
         removed: Callable[[Sequence[int]], None],
         cut: Callable[[], None],
@@ -145,7 +146,8 @@ class Jobs:
     def purge(
         self, index: int, number: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
     ) -> int | JobStep | ApiError:
-        """How many messages went; a JobStep when that was not all. `at_once`: it does not wait for its turn to begin.
+        """Number of messages that went; a JobStep when that was not all. `at_once`: it does not wait for its turn to
+        begin.
 
         A purge without `keep` begins at once where only purges are open: the same goes in any order."""
         store = self._store
@@ -157,7 +159,7 @@ class Jobs:
         if not self.has_room():
             return _BUSY
         end = min(seq or store.last_seq + 1, store.last_seq + 1)
-        job = Job(index, number, NEW, end, keep, filter=subject_filter)
+        job = StreamJob(index, number, NEW, end, keep, filter=subject_filter)
         done = False
         if at_once or not self._jobs or not (keep or self._limiting):
             done = self._run(job)
@@ -170,7 +172,7 @@ class Jobs:
     def limit(self, index: int, number: int = 0, *, per_subject: bool) -> int:
         """The configuration has changed; how many messages went so far. `per_subject`: a subject may have more than
         it may have now."""
-        job = Job(index, number, EXCESS if per_subject else LIMITS)
+        job = StreamJob(index, number, EXCESS if per_subject else LIMITS)
         last = self._jobs[-1] if self._jobs else None
         if last is not None and last.limits:
             if per_subject:
@@ -185,7 +187,7 @@ class Jobs:
     def sift(self, index: int, filters: Sequence[bytes], low: int, high: int) -> None:
         """Among the messages low..high on these filters may be some that nobody wants any more. What the command
         itself does not remove is left to a job; when too many wait, all goes at once."""
-        job = Job(index, SIFTING, SIFT, high + 1, at=low, filter=b" ".join(filters))
+        job = StreamJob(index, SIFTING, SIFT, high + 1, at=low, filter=b" ".join(filters))
         last = self._jobs[-1] if self._jobs else None
         if last is not None and last.phase == SIFT and last.filter == job.filter:
             last.at, last.end = min(last.at, low), max(last.end, job.end)
@@ -232,7 +234,7 @@ class Jobs:
 
     # -- phases: each does one piece, and tells whether the job is done ---------------------------------------------
 
-    def _run(self, job: Job) -> bool:
+    def _run(self, job: StreamJob) -> bool:
         """One piece; where one phase has come to its end, also the beginning of the next."""
         while True:
             phase = job.phase
@@ -243,7 +245,7 @@ class Jobs:
             if job.phase == phase:
                 return False
 
-    def _begin(self, job: Job) -> bool:
+    def _begin(self, job: StreamJob) -> bool:
         store, slices = self._store, self._store.slices
         if not store.messages:
             return True
@@ -266,7 +268,7 @@ class Jobs:
                 return True
         return self._counted(job)
 
-    def _count(self, job: Job) -> bool:
+    def _count(self, job: StreamJob) -> bool:
         subjects, behind = self._store.slices.survey(job.filter, job.cursor)
         job.found += self._store.slices.count(subjects)
         if behind is None:
@@ -274,7 +276,7 @@ class Jobs:
         job.cursor = behind
         return False
 
-    def _counted(self, job: Job) -> bool:
+    def _counted(self, job: StreamJob) -> bool:
         if job.found <= job.keep:
             return True
         job.cursor = b""
@@ -284,11 +286,11 @@ class Jobs:
             self._choose(job)
         return False
 
-    def _choose(self, job: Job) -> None:
+    def _choose(self, job: StreamJob) -> None:
         job.phase = SUBJECTS if self._store.slices.is_scattered(job.found) else BLOCKS
         job.at = 0
 
-    def _find(self, job: Job) -> bool:
+    def _find(self, job: StreamJob) -> bool:
         job.keep, job.at = self._store.slices.nth_back(job.filter, job.keep, job.at)
         if job.keep:
             return not job.at
@@ -296,26 +298,26 @@ class Jobs:
         self._choose(job)
         return False
 
-    def _by_subject(self, job: Job) -> bool:
+    def _by_subject(self, job: StreamJob) -> bool:
         gone, behind, job.at = self._store.slices.remove_subjects(job.filter, job.cursor, job.at, job.end)
         job.cursor = behind or b""
         self._removed(job, gone)
         return behind is None
 
-    def _by_block(self, job: Job) -> bool:
+    def _by_block(self, job: StreamJob) -> bool:
         gone, behind = self._store.slices.remove_matching(job.filter, job.at, job.end)
         job.at = behind or 0
         self._removed(job, gone)
         return behind is None
 
-    def _cut(self, job: Job) -> bool:
+    def _cut(self, job: StreamJob) -> bool:
         removed, done = self._store.slices.cut(job.end)
         job.removed += removed
         if not done:
             self._told(job, ())
         return done
 
-    def _excess(self, job: Job) -> bool:
+    def _excess(self, job: StreamJob) -> bool:
         rules = self.rules
         limit = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
         behind: int | None = None
@@ -328,7 +330,7 @@ class Jobs:
             job.at = behind
         return False
 
-    def _sift(self, job: Job) -> bool:
+    def _sift(self, job: StreamJob) -> bool:
         if self.rules.retention != INTEREST:
             return True
         store = self._store
@@ -338,7 +340,7 @@ class Jobs:
         job.at = behind or 0
         return behind is None
 
-    def _limits(self, job: Job) -> bool:
+    def _limits(self, job: StreamJob) -> bool:
         rules = self.rules
         if rules.discard_new:
             return True
@@ -346,19 +348,19 @@ class Jobs:
         job.removed += removed
         return done
 
-    def _removed(self, job: Job, seqs: Sequence[int]) -> None:
+    def _removed(self, job: StreamJob, seqs: Sequence[int]) -> None:
         job.removed += len(seqs)
         if seqs:
             self._told(job, seqs)
 
-    def _told(self, job: Job, seqs: Sequence[int]) -> None:
+    def _told(self, job: StreamJob, seqs: Sequence[int]) -> None:
         if job.filter in (b"", b">"):
             self._told_cut()
         else:
             self._told_removed(seqs)
 
 
-_PHASES: Final[dict[int, Callable[[Jobs, Job], bool]]] = {
+_PHASES: Final[dict[int, Callable[[Jobs, StreamJob], bool]]] = {
     NEW: Jobs._begin,
     COUNT: Jobs._count,
     FIND: Jobs._find,

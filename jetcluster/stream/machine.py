@@ -18,9 +18,10 @@ from hashlib import blake2b
 from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, DiskError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
@@ -49,9 +50,9 @@ from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
-from jetcluster.stream.jobs import JobError, Jobs
-from jetcluster.stream.ports import SIDE_CONFIG, Extension, MachineStore
-from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, Admission, mapped
+from jetcluster.stream.jobs import Jobs, StreamJobError
+from jetcluster.stream.ports import SIDE_CONFIG, Extension
+from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, MessageAdmission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
@@ -68,7 +69,7 @@ _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 _FAST: Final = bytes((commands.FAST_PUBLISH,))
 
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
-"""Of a command that apply failed at."""
+"""Result of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _SEALED: Final = errors.by_code(10109)
 _INCOMPLETE: Final = errors.by_code(10176)
@@ -78,7 +79,7 @@ _DELETE_NOTHING: Final = errors.by_code(10057, err="no message found")
 _DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
 
 
-class StateError(Exception):
+class StateError(DiskError):
     """The stored machine state is of another version or cut off; the replica must be rebuilt from a peer."""
 
 
@@ -91,13 +92,13 @@ class StreamMachine:
     apart from one that was there when the stream was created.
     """
 
-    def __init__(self, name: str, rules: StreamRules, store: MachineStore, extension: Extension | None = None) -> None:
+    def __init__(self, name: str, rules: StreamRules, store: BlockStore, extension: Extension | None = None) -> None:
         """Continues where the store stands. Without an extension its commands are unknown. Raises StateError."""
         self.name = name
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
         self.configured = False
         self.config_revision = 0
-        """Of the configuration in force."""
+        """Revision of the configuration in force."""
         self.store = store
         self.applied_index = 0
         self.applied_term = 0
@@ -107,10 +108,10 @@ class StreamMachine:
         self.tracks_sources = False
         """Messages carry what is counted of the stream's sources (`counters.tracks_sources`)."""
         self.malformed: CommandError | None = None
-        """What was wrong with the bytes of the last command that was refused for them."""
+        """Fault in the bytes of the last command that was refused for them."""
         self._empty = self.rules
         self._on_append: OnAppend | None = None
-        self._admission: Admission
+        self._admission: MessageAdmission
         self._staging: Staging
         self._dedupe: DedupeWindow
         self._expiry: Expiry
@@ -119,12 +120,12 @@ class StreamMachine:
         self._cursors: Cursors
         self._jobs: Jobs
         self.fast: FastRows
-        """How far the fast-ingest batches have come."""
+        """Progress of the fast-ingest batches."""
         self.asked: Asked
         """Requests that came with a number, for requesters that ask again."""
         self._extension = extension
         self._first_seq = 0
-        """Of the store, after the last command."""
+        """First sequence of the store after the last command."""
         self.reload()
 
     def reload(self) -> None:
@@ -143,7 +144,7 @@ class StreamMachine:
             )
             self.asked = Asked(self.store)
             self.fast = FastRows(self.store)
-        except (JobError, AskedError, FastRowError) as error:
+        except (StreamJobError, AskedError, FastRowError) as error:
             raise StateError(f"stream {self.name}: {error}") from error
         self._admit_by(self.rules, state[_STATE.size :] if state is not None else b"")
         self._parts = BatchParts(self.store)
@@ -227,7 +228,7 @@ class StreamMachine:
 
     @property
     def dedupe_ids(self) -> int:
-        """How many message ids are remembered (monitoring)."""
+        """Number of message ids that are remembered (monitoring)."""
         return len(self._dedupe)
 
     def seq_of_id(self, msg_id: bytes) -> int | None:
@@ -235,7 +236,7 @@ class StreamMachine:
         return self._dedupe.seq_of(msg_id) if self._dedupe.window else None
 
     def cursor(self, key: bytes) -> Cursor | None:
-        """How far a link (`rules.links`) has come; None when it never began."""
+        """Place to which a link (`rules.links`) has come; None when it never began."""
         return self._cursors.get(key)
 
     @property
@@ -282,8 +283,11 @@ class StreamMachine:
         self, index: int, term: int, command: bytes, result: Result, counts: tuple[int, int, int, int]
     ) -> None:
         store = self.store
+        messages, size, first_seq, last_seq = counts
+        assert 0 <= messages <= last_seq + 1 - first_seq and messages <= size, (self.name, counts)
+        assert term >= self.applied_term and self.clock >= 0, (self.name, term, self.applied_term, self.clock)
         crc = zlib.crc32(command)
-        self._first_seq = counts[2]
+        self._first_seq = first_seq
         digest = blake2b(_DIGEST.pack(self.hash, index, term, crc, *counts), digest_size=16)
         digest.update(digest_bytes(result))
         self.hash = digest.digest()
@@ -310,7 +314,7 @@ class StreamMachine:
         self._follow_jobs()
         if self._extension is not None and rules.retention == INTEREST:
             self._staging.on_stored = self._extension.stored
-        self._admission = Admission(self.name, rules, self.store, self._dedupe, self._staging)
+        self._admission = MessageAdmission(self.name, rules, self.store, self._dedupe, self._staging)
 
     def _publish_fast(self, index: int, command: FastPublish) -> Result:
         if command.batch is None:

@@ -14,9 +14,9 @@ from jetcluster import errors
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import find_one, level_is_met
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
-from jetcluster.stream.ports import ReadStore
 
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
@@ -39,7 +39,7 @@ def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetR
     return request
 
 
-def answer(store: ReadStore, request: GetRequest) -> bytes:
+def answer(store: BlockStore, request: GetRequest) -> bytes:
     """The JSON response. Raises ApiError (10037 when there is no such message) and DamagedError."""
     message = find_one(store, request)
     if message is None:

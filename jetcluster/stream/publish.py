@@ -1,4 +1,4 @@
-"""`Admission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
+"""`MessageAdmission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
 
 A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
 in one step. Otherwise every message passes nats-server's checks, in the order of its
@@ -15,13 +15,14 @@ from jetcluster.errors import ApiError
 from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, KV_OPERATION, NOTHING, nats_fields, number
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.results import Duplicate, PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
@@ -36,7 +37,7 @@ SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum len
 """After the stream's transform."""
 
 MAPPED_BYTES: Final = 64 << 20
-"""Of all subjects of a command together, after the transform: it may make much of little."""
+"""Bytes of all subjects of a command together, after the transform: it may make much of little."""
 
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
@@ -52,7 +53,7 @@ _RARE: Final = frozenset(
         schedules.SCHEDULER,
     }
 )
-"""What most messages with other `Nats-` fields do not have: one look instead of eight."""
+"""Fields that most messages with other `Nats-` fields do not have: one look instead of eight."""
 
 _SEALED: Final = errors.by_code(10109)
 _TOO_LARGE: Final = errors.by_code(10054)
@@ -67,7 +68,7 @@ _MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subjec
 _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 
 
-class Admission:
+class MessageAdmission:
     """`admit` one command after the other. Built anew when the rules change."""
 
     __slots__ = (
@@ -85,7 +86,7 @@ class Admission:
     )
 
     def __init__(
-        self, name: str, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, staging: Staging
+        self, name: str, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, staging: Staging
     ) -> None:
         self._name = name.encode()
         self.rules = self._rules = rules
@@ -279,7 +280,7 @@ class Admission:
         return staging.stage(i, made, fields, tally, changed=made is not message and made != message)
 
     def _check_message(self, i: int, fields: dict[bytes, bytes], payload: bytes, *, rare: bool) -> Verdict | None:
-        """What is wrong with the message itself, or known already."""
+        """Fault of the message itself, or that it is known already."""
         rules = self._rules
         error = check_increment(fields, payload, allowed=rules.allow_msg_counter) if rare else None
         if error is not None:
@@ -301,7 +302,7 @@ class Admission:
         return _FOREIGN_SOURCE if rare and fields.get(b"Nats-Stream-Source") else None
 
     def _check_stream(self, subject: bytes, fields: dict[bytes, bytes], *, rare: bool) -> ApiError | None:
-        """What does not fit the stream as it is now."""
+        """Fault that lies in the stream's state."""
         last = fields.get(b"Nats-Expected-Last-Sequence")
         if last and number(last) != self._staging.next_seq - 1:
             return errors.by_code(10071, seq=self._staging.next_seq - 1)
@@ -347,7 +348,7 @@ class Admission:
 
 
 def expected_wildcards(batch: Batch) -> list[bytes]:
-    """What messages of the batch ask the last sequence of, where that is no literal subject."""
+    """Wildcards of which messages of the batch ask the last sequence."""
     blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
     keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
     return [key for key in keys if key and not is_literal(key)]

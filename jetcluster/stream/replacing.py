@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream.ports import MachineStore
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 
 _COUNTS: Final = struct.Struct("<HH")
@@ -34,9 +34,9 @@ class Replace(NamedTuple):
     purges: list[bytes]
     """Filters: what matches goes."""
     batch: Batch | None
-    """What is stored then. No limit refuses it: it takes the place of what went."""
+    """Messages that are stored then; None: none. No limit refuses them: they take the place of what went."""
     sliced: bool = False
-    """What takes long to purge may go after it."""
+    """True: what takes long to purge may go after it."""
 
 
 def encode_body(guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes) -> bytes:
@@ -68,7 +68,7 @@ def decode_body(ts: int, raw: bytes, at: int) -> Replace:
     return Replace(ts, guards, purges, Batch.decode(raw, at, verify=False) if at < len(raw) else None)
 
 
-def refusal(store: MachineStore, rules: StreamRules, command: Replace) -> ApiError | None:
+def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError | None:
     """Why it may not be: 10071 says that a guard does not hold."""
     if rules.sealed:
         return _SEALED

@@ -1,4 +1,4 @@
-"""`Republish`: what a stream tells the world about each message it stores.
+"""`Republisher`: what a stream tells the world about each message it stores.
 
 Only the leader does it, as an effect of apply: what it was told right before storing goes out right after the command.
 A new leader applies what the old one left over and so may repeat it, or the old one may have died before: at most once
@@ -10,16 +10,16 @@ from __future__ import annotations
 from jetcluster.model import times
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.ports import ReadStore
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 
 
-class Republish:
+class Republisher:
     """`take` is a `staging.OnAppend`."""
 
     __slots__ = ("_name", "_rules", "_store", "messages")
 
-    def __init__(self, rules: StreamRules, store: ReadStore) -> None:
+    def __init__(self, rules: StreamRules, store: BlockStore) -> None:
         assert rules.republish is not None
         self._rules = rules
         self._store = store

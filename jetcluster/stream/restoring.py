@@ -14,12 +14,12 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.api import Msg
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import Restore, RestoreEnd
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.runs import LATEST_TIME, Run, cutting
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
@@ -47,7 +47,7 @@ def each_run(messages: Sequence[Msg]) -> Iterator[Run]:
 class Into(NamedTuple):
     """The stream, and what it keeps beside its messages."""
 
-    store: MachineStore
+    store: BlockStore
     rules: StreamRules
     dedupe: DedupeWindow
     expiry: Expiry
@@ -82,7 +82,7 @@ def last_msg_id(command: Restore) -> bytes:
     return _msg_id(batch.headers_of(batch.count - 1))
 
 
-def finish(store: MachineStore, rules: StreamRules, command: RestoreEnd) -> int | ApiError:
+def finish(store: BlockStore, rules: StreamRules, command: RestoreEnd) -> int | ApiError:
     """The last sequences may be those of deleted messages: the stream goes on behind them all the same."""
     if not rules.restoring:
         return _REFUSED

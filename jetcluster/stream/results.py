@@ -1,4 +1,4 @@
-"""What applying a command gives: the same on every replica, and part of the rolling hash."""
+"""Results of commands: the same on every replica, and part of the rolling hash."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Counted(NamedTuple):
 
 
 Verdict = int | Counted | Duplicate | ApiError
-"""What became of one message: stored (the sequence), a duplicate, or refused."""
+"""Outcome of one message: stored (the sequence), a duplicate, or refused."""
 
 
 class PublishResult(NamedTuple):
@@ -34,7 +34,7 @@ class PublishResult(NamedTuple):
 
 
 class BatchResult(NamedTuple):
-    """What became of an atomic batch: all of it stored, or nothing."""
+    """Outcome of an atomic batch: all of it stored, or nothing."""
 
     last_seq: int
     """Sequence of its last message; 0 when it was refused."""
@@ -57,7 +57,7 @@ class JobStep(NamedTuple):
 
 
 class Digestible(Protocol):
-    """What a command of the machine's extension gives."""
+    """Result of a command of the machine's extension."""
 
     def digest_bytes(self) -> bytes:
         """Short, unambiguous bytes for the rolling hash."""

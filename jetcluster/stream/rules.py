@@ -135,12 +135,12 @@ def links_of(sources: Sequence[Mapping[str, Any]]) -> tuple[bytes, ...]:
 
 
 def link_key(source: Mapping[str, Any]) -> bytes:
-    """What tells the sources of a stream apart: name, api prefix, filters and destinations."""
+    """Key that tells the sources of a stream apart: name, api prefix, filters and destinations."""
     return b" ".join((link_index(source), *link_filters(source)))
 
 
 def link_index(source: Mapping[str, Any]) -> bytes:
-    """How Nats-Stream-Source names the upstream."""
+    """Name of the upstream in Nats-Stream-Source."""
     name = source["name"].encode()
     prefix = (source.get("external") or {}).get("api", "").encode()
     return b"%b:%b" % (name, short_hash(prefix)) if prefix else name

@@ -28,7 +28,7 @@ class Run(NamedTuple):
 
     @property
     def in_bounds(self) -> bool:
-        """What somebody else says of its messages is something that a stream can take over."""
+        """True when what somebody else says of its messages is something that a stream can take over."""
         last = self.batch.count - 1
         return self.seq + last <= FARTHEST_SEQ and -LATEST_TIME <= self.ts <= LATEST_TIME - last
 

@@ -12,11 +12,11 @@ from typing import Final
 
 from jetcluster.model import times
 from jetcluster.model.times import SECOND
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands, schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern
 from jetcluster.stream.schedules import Schedules
 
@@ -43,7 +43,7 @@ def system_zone(name: str) -> tzinfo:
 class Scheduler:
     __slots__ = ("_find_zone", "_schedules", "_store", "unknown_zones")
 
-    def __init__(self, store: MachineStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
+    def __init__(self, store: BlockStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
         self._store = store
         self._schedules = due
         self._find_zone = find_zone

@@ -13,10 +13,11 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_valid_literal, matches
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.due_index import DueIndex
 from jetcluster.stream.fields import appended, nats_fields
-from jetcluster.stream.ports import SIDE_SCHEDULES, MachineStore
+from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedule_pattern import LOCAL, Pattern, parse
 from jetcluster.stream.ttl import parse_ttl
@@ -52,14 +53,14 @@ LastHeaders = Callable[[bytes], bytes | None]
 def check_schedule(
     rules: StreamRules, subject: bytes, fields: Mapping[bytes, bytes], ts: int, last_headers: LastHeaders
 ) -> ApiError | None:
-    """Of a published message's `Nats-` fields, at the time `ts` (nanoseconds)."""
+    """Fault of a published message's `Nats-` fields, at the time `ts` (nanoseconds)."""
     if PATTERN not in fields and ZONE not in fields and NEXT not in fields and SCHEDULER not in fields:
         return None
     return _check_pattern(rules, subject, fields, ts) or _check_scheduler(rules, subject, fields, last_headers)
 
 
 def pattern_of(fields: Mapping[bytes, bytes]) -> Pattern | None:
-    """Of a stored schedule's fields; None when it has no pattern."""
+    """Pattern in a stored schedule's fields; None when it has no pattern."""
     value = fields.get(PATTERN)
     return parse(value, fields.get(ZONE)) if value else None
 
@@ -142,7 +143,7 @@ class Schedules:
 
     __slots__ = ("_store", "index")
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         self._store = store
         self.index = DueIndex(store, SIDE_SCHEDULES)
 

@@ -22,8 +22,9 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
-from jetcluster.stream.ports import SIDE_SOURCES, MachineStore
-from jetcluster.stream.publish import Admission
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.ports import SIDE_SOURCES
+from jetcluster.stream.publish import MessageAdmission
 from jetcluster.stream.runs import Run, decode_runs, encode_runs
 
 _BODY: Final = struct.Struct("<HBxIQQ")
@@ -42,7 +43,7 @@ _SEALED: Final = errors.by_code(10109)
 
 
 class Cursor(NamedTuple):
-    """How far a link has come."""
+    """Place to which a link has come."""
 
     seq: int
     """The upstream's sequence up to which all is here."""
@@ -61,9 +62,9 @@ class Sourced(NamedTuple):
     upto: int
     """The upstream holds nothing else up to this sequence."""
     runs: list[Run]
-    """Of a mirror."""
+    """Messages of a mirror, with their sequences and times."""
     seqs: Sequence[int]
-    """Of a source: the upstream's sequences of the messages of `batch`."""
+    """Upstream sequences of the messages of `batch`, of a source."""
     batch: Batch | None
 
 
@@ -106,7 +107,7 @@ def decode_body(ts: int, command: bytes, at: int) -> Sourced:
 class Cursors:
     """Where the stream's links stand: rows of a side table, a copy in memory."""
 
-    def __init__(self, store: MachineStore) -> None:
+    def __init__(self, store: BlockStore) -> None:
         self._store = store
         self._rows: dict[bytes, Cursor] = {}
         for key, value in store.side_scan(SIDE_SOURCES):
@@ -128,7 +129,9 @@ class Cursors:
             self._store.side_delete(SIDE_SOURCES, key)
 
 
-def apply(command: Sourced, cursors: Cursors, admission: Admission, store: MachineStore, clock: int) -> int | ApiError:
+def apply(
+    command: Sourced, cursors: Cursors, admission: MessageAdmission, store: BlockStore, clock: int
+) -> int | ApiError:
     """Stores what is new. The sequence of the upstream up to which all is here now; ApiError when something did not
     fit: what came before it is stored all the same. Source messages get times from `clock` + 1 on."""
     rules = admission.rules
@@ -141,7 +144,7 @@ def apply(command: Sourced, cursors: Cursors, admission: Admission, store: Machi
     return _source(command, cursors, admission, clock)
 
 
-def skip_to(store: MachineStore, last_seq: int, ts: int) -> None:
+def skip_to(store: BlockStore, last_seq: int, ts: int) -> None:
     """Makes `last_seq` the last sequence; what is missing up to it counts as deleted."""
     if last_seq <= store.last_seq:
         return
@@ -152,7 +155,7 @@ def skip_to(store: MachineStore, last_seq: int, ts: int) -> None:
     store.delete_all([last_seq])
 
 
-def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: MachineStore) -> int | ApiError:
+def _mirror(command: Sourced, cursors: Cursors, admission: MessageAdmission, store: BlockStore) -> int | ApiError:
     if command.after > store.last_seq:
         return _GAP
     if command.upto > FARTHEST_SEQ or not all(run.in_bounds for run in command.runs):
@@ -174,7 +177,7 @@ def _mirror(command: Sourced, cursors: Cursors, admission: Admission, store: Mac
     return store.last_seq
 
 
-def _source(command: Sourced, cursors: Cursors, admission: Admission, clock: int) -> int | ApiError:
+def _source(command: Sourced, cursors: Cursors, admission: MessageAdmission, clock: int) -> int | ApiError:
     cursor = cursors.get(command.key)
     if cursor is None and command.batch is not None:
         return _GAP  # every link begins with a command that only says where

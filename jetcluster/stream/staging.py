@@ -19,12 +19,13 @@ from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
-from jetcluster.stream.counters import Made, Tally, Totals
+from jetcluster.stream.counters import CounterTotals, Made, Tally
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
-from jetcluster.stream.ports import MachineStore, Message
+from jetcluster.stream.ports import Message
 from jetcluster.stream.results import Counted
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
@@ -72,7 +73,7 @@ class Staging:
     )
 
     def __init__(
-        self, rules: StreamRules, store: MachineStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
+        self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
         *, tracks: bool = False,
     ) -> None:  # fmt: skip
         """`tracks`: `counters.tracks_sources`."""
@@ -97,7 +98,7 @@ class Staging:
         self._last: dict[bytes, tuple[int, int]] = {}
         """Per subject of a staged message: its last sequence, how many are staged."""
         self._ids: list[tuple[int, bytes]] = []
-        self.totals = Totals(store, tracks=tracks)
+        self.totals = CounterTotals(store, tracks=tracks)
         self.next_seq = 0
         self.last_msg_id = b""
         """Nats-Msg-Id of the last message stored, b"" when it had none."""
@@ -133,7 +134,7 @@ class Staging:
             self._dedupe.seal(ts, ids)
 
     def counted(self, message: Message, fields: dict[bytes, bytes], *, sourced: bool = False) -> Made | ApiError:
-        """The message of a counter as it is to be stored (`Totals.add`). Changes nothing."""
+        """The message of a counter as it is to be stored (`CounterTotals.add`). Changes nothing."""
         self._settle()
         return self.totals.add(message, fields, self._rules.max_msg_size, sourced=sourced)
 
@@ -184,7 +185,7 @@ class Staging:
         return Counted(seq, tally.total)
 
     def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
-        """What the message purges once it is stored: b"sub", b"all" or b""; as written when it is neither."""
+        """Kind of purge by the message once it is stored: b"sub", b"all" or b""; as written when it is neither."""
         value = fields.get(b"Nats-Rollup")
         if value:
             return value.lower()
@@ -314,7 +315,7 @@ class Staging:
         return appended(header_block.remove(headers, b"Nats-TTL"), b"Nats-TTL", b"%d" % least)
 
 
-def enforce(store: MachineStore, rules: StreamRules, subjects: list[bytes]) -> int:
+def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes]) -> int:
     """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes

@@ -36,7 +36,7 @@ def parse_ttl(value: bytes) -> int | None:
 
 
 def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:
-    """Of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
+    """Fault of the `Nats-` header fields of a message: 10166 when the stream has no TTLs, 10165 when it is none."""
     value = fields.get(b"Nats-TTL")
     if not value:
         return None

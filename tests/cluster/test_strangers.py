@@ -15,10 +15,9 @@ import pytest
 from jetcluster.api import relay
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.auth import Reason
+from jetcluster.mesh.auth import Reason, RouteCredentials
 from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.identity import new_id
-from jetcluster.mesh.mesh import Credentials
 from jetcluster.mesh.node_key import NodeKey
 from jetcluster.raft import codec
 from tests.cluster.client import create_stream, publish_all, read_all, wait_newest
@@ -46,7 +45,7 @@ def identity(node: Node) -> dict[str, Any]:
     return found
 
 
-async def meet(node: Node, name: str, credentials: Credentials | None = SECRET, **more: Any) -> Rogue:
+async def meet(node: Node, name: str, credentials: RouteCredentials | None = SECRET, **more: Any) -> Rogue:
     me = NodeInfo(more.pop("peer_id", new_id(RNG)), name, new_id(RNG), "", "", key=more.pop("tells", ""))
     rogue = Rogue(me, credentials, cluster="C", **more)
     return await rogue.dial("127.0.0.1", node.cluster_port)
@@ -114,7 +113,7 @@ async def test_who_has_the_password_is_no_member_by_that(server: str) -> None:
 
 
 async def outsiders(cluster: ProcessCluster) -> None:
-    for credentials in (None, Credentials("route", "guess"), Credentials("other", "secret")):
+    for credentials in (None, RouteCredentials("route", "guess"), RouteCredentials("other", "secret")):
         rogue = await meet(cluster[0], "x", credentials)
         assert not rogue.up
         assert rogue.refused is None or rogue.refused.reason == Reason.AUTHORIZATION

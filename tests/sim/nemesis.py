@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetcluster.clock import Rng, SeededRng
+from jetcluster.clock import Rng
 from jetcluster.raft import records
-from jetcluster.raft.disk import MemoryDisk
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import SeededRng
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -13,19 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.clock import SeededRng
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Members, is_quorum
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
 from tests.sim.limits import FAST, JOURNAL
 from tests.sim.machine import SimMachine, SimStore
+from tests.twins.journal import MemoryMark
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import SeededRng
 
 MAX_EVENTS = 200_000
 """More of them in one run is a storm."""

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.config.options import Options
 from jetcluster.server.server import Server
 from tests.cluster.harness import find_server
+from tests.twins.time import SeededRng
 
 from .conversation import Transcript, load, play
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import logging
 
-from jetcluster.clock import Clock, Rng, SeededRng, SystemClock, Timers
+from jetcluster.clock import Clock, Rng, SystemClock, Timers
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore, PeerLink
 from jetcluster.mesh.frames import MAX_FRAME, FrameError, FrameReader
 from jetcluster.mesh.identity import new_id
+from tests.twins.time import SeededRng
 
 
 class MemoryNetwork:

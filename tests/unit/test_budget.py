@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps, Work
-from jetcluster.clock import ManualTime, SystemClock
+from jetcluster.clock import SystemClock
+from tests.twins.time import ManualTime
 
 
 class Loop(ManualTime):

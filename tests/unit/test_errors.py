@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import ast
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from jetcluster import errors
+from jetcluster.consumer.pull_request import BadRequestError
 from jetcluster.errors import TABLE, ApiError, by_code, render
+from jetcluster.raft.api import EntryTooLargeError, NotLeaderError
 
 PLACEHOLDERS = {"err", "header", "id", "limit", "max", "msg", "prefix", "seq", "size", "subject"}
 
@@ -50,3 +55,36 @@ def test_round_trip_between_nodes() -> None:
     error = errors.invalid_config("maximum replicas is 5")
     assert ApiError.from_dict(json.loads(json.dumps(error.to_dict()))) == error
     assert (error.code, error.err_code) == (500, 10052)
+
+
+def below(family: str) -> set[str]:
+    """Exceptions that stand right below a family, by the source."""
+    top = Path(errors.__file__).parent
+    return {
+        node.name
+        for file in top.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == family for b in node.bases)
+    }
+
+
+FAMILIES = ("CallerError", "PeerError", "OperatorError", "DiskError", "PassingError")
+
+
+def test_the_docstring_is_the_tree_of_exceptions() -> None:
+    assert errors.__doc__ is not None
+    families = re.split("|".join(f"─ {family}" for family in FAMILIES), errors.__doc__)[1:]
+    for family, text in zip(FAMILIES, families, strict=True):
+        named = set(re.findall(r"\b[A-Z]\w*(?:Error|Refused|Request)\b|\bRefused\b", text))
+        named -= {"EntryTooLargeError", "MembershipError"}  # told apart from the other RaftErrors
+        assert named == below(family), family
+
+
+def test_families_say_whom_to_blame_and_whether_to_try_again() -> None:
+    assert [getattr(errors, family).blame for family in FAMILIES] == ["caller", "peer", "operator", "disk", "nobody"]
+    assert [getattr(errors, family).retriable for family in FAMILIES] == [False, False, False, False, True]
+    assert (by_code(10008).blame, by_code(10008).retriable) == ("jetcluster", True)
+    assert (by_code(10059).blame, by_code(10059).retriable) == ("caller", False)
+    assert by_code(errors.TOO_MANY_REQUESTS).retriable
+    assert NotLeaderError(None).retriable and not EntryTooLargeError().retriable
+    assert isinstance(BadRequestError(), ValueError) and isinstance(BadRequestError(), errors.CallerError)

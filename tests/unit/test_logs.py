@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from jetcluster import logs
-from jetcluster.clock import ManualTime
 from jetcluster.config.options import Options
 from jetcluster.log_writer import LineWriter
+from tests.twins.time import ManualTime
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(logs.__file__).parents[1])}
 LINE = re.compile(r"^\[(\d+)\] (\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) \[(DBG|INF|WRN|ERR|FTL|TRC)\] (.*)$")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.config.nkeys import decode_key, kind_of
+from jetcluster.errors import OperatorError
 
 MAX_BYTES = 1024 * 1024
 _VERSION = 2
@@ -27,7 +28,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BASE64 = re.compile(r"[A-Za-z0-9_-]*")
 
 
-class ClaimsError(ValueError):
+class ClaimsError(OperatorError, ValueError):
     """The token is not to be believed. The text has nothing secret in it."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from jetcluster.clock import Rng, SeededRng
+from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.node.node import START_AGAIN, Node, serve
 from jetcluster.node.platform import Platform
@@ -17,6 +17,7 @@ from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
+from tests.twins.time import SeededRng
 
 EPOCH_NS = 1_700_000_000_000_000_000
 LOOK = 20e-6

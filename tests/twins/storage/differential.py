@@ -20,10 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from jetcluster.clock import SeededRng
 from jetcluster.files import make_folder
 from jetcluster.store.rocks_options import options_of
 from tests.twins.storage import RocksModule, SimDisk
+from tests.twins.time import SeededRng
 
 MEMTABLE: Final = 64 << 20
 """More than is ever written between two flushes."""

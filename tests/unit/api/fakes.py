@@ -10,7 +10,7 @@ from typing import Any
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.budget import LoopBudget
-from jetcluster.clock import ManualTime, SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.machine import MetaMachine
@@ -19,6 +19,7 @@ from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback
 from jetcluster.stream.levels import LEVEL
+from tests.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {
     "messages": 0,

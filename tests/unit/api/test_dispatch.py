@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.api import dispatch
+from jetcluster.api import request as api_request
 from jetcluster.cluster import meta_rescue, requests
 from jetcluster.errors import NOT_AVAILABLE, by_code
 from tests.unit.api.fakes import Client
@@ -197,8 +198,8 @@ async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own(
 
 async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without quorum the stream's leader is asked in vain, and then the meta leader whether there is such a stream."""
-    dispatch_seconds = dispatch.REQUEST_SECONDS
-    monkeypatch.setattr(dispatch, "REQUEST_SECONDS", 0.35)
+    dispatch_seconds = api_request.REQUEST_SECONDS
+    monkeypatch.setattr(api_request, "REQUEST_SECONDS", 0.35)
     assert requests.DEADLINE < dispatch_seconds < 5.0, "stock clients give up after 5 s"
     client = Client()
     await client.create("S")
@@ -221,7 +222,7 @@ async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.Monk
 
 
 async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(api_request, "REQUEST_SECONDS", 0.2)
     client = Client()
     await client.create("S")
 
@@ -241,4 +242,4 @@ async def test_a_rescue_may_take_all_of_its_steps() -> None:
     assert found is not None
     steps = meta_rescue.LOOK_SECONDS + 3 * meta_rescue.STEP_SECONDS
     assert found[0].seconds is not None
-    assert found[0].seconds > steps > dispatch.REQUEST_SECONDS
+    assert found[0].seconds > steps > api_request.REQUEST_SECONDS

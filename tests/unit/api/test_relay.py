@@ -9,10 +9,10 @@ import pytest
 
 from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng
 from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists, UserOptions
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
+from tests.twins.time import SeededRng
 from tests.unit.server.support import Bench
 
 

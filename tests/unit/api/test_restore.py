@@ -12,17 +12,17 @@ import pytest
 
 from jetcluster.api import restore
 from jetcluster.api.context import RestoreRoom
-from jetcluster.clock import SeededRng
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
+from tests.twins.time import SeededRng
 from tests.unit.api.fakes import FakeBus
 
 
-def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.Receiver:
+def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
     context: Any = SimpleNamespace(rng=SeededRng(1), restore_room=room or RestoreRoom())
     request: Any = SimpleNamespace(bus=bus, account="A")
     assignment: Any = SimpleNamespace(name="S")
-    return restore.Receiver(context, request, assignment, declared)
+    return restore.RestoreReceiver(context, request, assignment, declared)
 
 
 def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
@@ -57,7 +57,7 @@ class Work:
     """Processor seconds of the longest step."""
 
 
-def work(receiver: restore.Receiver, data: bytes, done: Work | None = None) -> None:
+def work(receiver: restore.RestoreReceiver, data: bytes, done: Work | None = None) -> None:
     """All steps of `data`; what fills a command is thrown away."""
     receiver._received += len(data)
     done = done or Work()

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jetcluster.clock import ManualTime, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.info import split_url
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh, Route
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime
 
 _RNG = SystemRng()
 
@@ -23,13 +25,15 @@ def info(name: str, peer_id: str | None = None, boot_id: str | None = None, **mo
     return NodeInfo(peer_id or new_id(_RNG), name, boot_id or new_id(_RNG), "", more.pop("client_url", ""), **more)
 
 
-def node(name: str, *routes: Route, me: NodeInfo | None = None, cluster: str = "test", **options: Any) -> NodeMesh:
+def node(
+    name: str, *routes: ConfiguredRoute, me: NodeInfo | None = None, cluster: str = "test", **options: Any
+) -> NodeMesh:
     return NodeMesh(me or info(name), MeshOptions(cluster, routes=routes, **options))
 
 
-def route_to(mesh: NodeMesh, **more: Any) -> Route:
+def route_to(mesh: NodeMesh, **more: Any) -> ConfiguredRoute:
     host, port = split_url(mesh.me.cluster_url)
-    return Route(host, port, **more)
+    return ConfiguredRoute(host, port, **more)
 
 
 async def until(condition: Callable[[], bool], timeout: float = 10.0, what: str = "condition") -> None:
@@ -144,7 +148,7 @@ def trio() -> tuple[ManualTime, MemoryNetwork, list[InMemoryMesh], list[Recorder
 class Proxy:
     """Forwards a TCP port; with `swallow` set, bytes vanish in both directions while both connections stay open."""
 
-    def __init__(self, target: Route) -> None:
+    def __init__(self, target: ConfiguredRoute) -> None:
         self.target = target
         self.swallow = False
         self.port = 0
@@ -152,10 +156,10 @@ class Proxy:
         self._tasks: list[asyncio.Task[None]] = []
         self._server: asyncio.Server | None = None
 
-    async def start(self) -> Route:
+    async def start(self) -> ConfiguredRoute:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
-        return Route("127.0.0.1", self.port)
+        return ConfiguredRoute("127.0.0.1", self.port)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection(self.target.host, self.target.port)

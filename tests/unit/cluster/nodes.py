@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jetcluster.budget import LoopBudget
-from jetcluster.clock import SeededRng
 from jetcluster.cluster.jetstream import JetStream
 from jetcluster.config.nkeys import encode_key
 from jetcluster.mesh.identity import new_id
@@ -23,20 +22,22 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.node import RaftNode
-from jetcluster.raft.writer import InlineWriter
-from jetcluster.replica.catchup import CatchUp, SnapshotOwner
+from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.leaders import LeaderTable
+from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
-from jetcluster.store.mem_kv import MemKv, SortedKeys
 from jetcluster.stream.levels import LEVEL
+from tests.twins.journal import InlineWriter
+from tests.twins.mem_kv import MemKv, SortedKeys
+from tests.twins.memory_disk import MemoryDisk
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import SeededRng
 from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"

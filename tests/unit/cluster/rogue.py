@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.auth import Greeting, Handshake, Refused, derive_key
+from jetcluster.mesh.auth import Greeting, Handshake, Refused, RouteCredentials, derive_key
 from jetcluster.mesh.frames import Kind
 from jetcluster.mesh.info import encode_info, split_url
-from jetcluster.mesh.mesh import Credentials, NodeMesh
+from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.node_key import NodeKey
 
-SECRET = Credentials("route", "secret")
+SECRET = RouteCredentials("route", "secret")
 
 
 class Rogue:
@@ -26,7 +26,7 @@ class Rogue:
     def __init__(
         self,
         me: NodeInfo,
-        credentials: Credentials | None = SECRET,
+        credentials: RouteCredentials | None = SECRET,
         key: NodeKey | None = None,
         cluster: str = "test",
     ) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.cluster.cluster_id import ClusterId, founded
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

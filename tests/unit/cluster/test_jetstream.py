@@ -11,9 +11,9 @@ import pytest
 from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.cluster.jetstream import JetStream
 from jetcluster.errors import ApiError
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
+from tests.twins.memory_disk import MemoryDisk
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, CrashKv, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 

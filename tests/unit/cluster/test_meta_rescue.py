@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.meta_rescue import LEADERLESS, View, plan_of
+from jetcluster.cluster.meta_rescue import LEADERLESS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, RescueError, Standing
 from tests.unit.cluster.nodes import Cluster, Node
@@ -15,10 +15,10 @@ from tests.unit.cluster.virtual_loop import virtual_time
 BY = "sys ops 127.0.0.1"
 
 
-def view(peer: str, everybody: str = "AB", **changes: Any) -> View:
+def view(peer: str, everybody: str = "AB", **changes: Any) -> SurvivorView:
     standing = Standing(peer, 1, 5, None, 5, 100, 90, tuple("ABCDE"), (), 0, False, "")
     known = {key: changes.pop(key) for key in list(changes) if key in Standing._fields}
-    found = View(f"n{peer}", f"N{peer}", standing._replace(**known), frozenset(everybody) - {peer}, 60.0)
+    found = SurvivorView(f"n{peer}", f"N{peer}", standing._replace(**known), frozenset(everybody) - {peer}, 60.0)
     return found._replace(**changes)
 
 
@@ -65,7 +65,7 @@ TWO = {"A": view("A"), "B": view("B")}
         ({p: view(p, last_index=0, last_term=0) for p in "AB"}, "", 2, "log is empty"),
     ],
 )
-def test_who_is_no_case_for_a_rescue(views: dict[str, View], silent: str, quorum: int, why: str) -> None:
+def test_who_is_no_case_for_a_rescue(views: dict[str, SurvivorView], silent: str, quorum: int, why: str) -> None:
     with pytest.raises(RescueError) as caught:
         plan_of(views, set(silent), quorum)
     assert why in str(caught.value)

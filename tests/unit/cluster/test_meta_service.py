@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.errors import ApiError
 from jetcluster.meta.machine import MetaMachine
@@ -14,6 +13,7 @@ from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
+from tests.twins.time import ManualTime
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-from jetcluster.clock import SeededRng
 from jetcluster.cluster.stream_rescue import RETRY
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import scan
-from jetcluster.raft.writer import InlineWriter
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from tests.twins.journal import InlineWriter
+from tests.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.test_meta_rescue import _leaderless
 from tests.unit.cluster.test_meta_rescue import rescue as rescue_meta

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
-from jetcluster.clock import SeededRng, Timers
+from jetcluster.clock import Timers
 from jetcluster.raft.membership import Config
-from jetcluster.replica.catchup import CatchUp, Cut, SnapshotOwner
+from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import READ
+from jetcluster.replica.snapshot_owner import Cut, SnapshotOwner
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_kv import MemKv, MemSnapshot
+from jetcluster.store.mem_records import MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
+from tests.twins.mem_kv import MemKv
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop
 

@@ -13,11 +13,11 @@ from jetcluster.consumer.table import ConsumerTable
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_790_000_000_000_000_000

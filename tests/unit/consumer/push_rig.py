@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.delivery_context import OwnerDependencies
+from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.store.batch import Batch
@@ -46,7 +47,7 @@ def frames(data: bytes) -> list[Frame]:
 
 
 class Rig:
-    """`lag`: seconds from an op to its being applied; None: only by `commit`. `replicated`: see `Surroundings`."""
+    """`lag`: seconds from an op to its being applied; None: only by `commit`. `replicated`: see `OwnerDependencies`."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Rig:
     def own(self) -> None:
         """A new owner begins."""
         self.handle = OwnerWakes(self.wakes)
-        around = Surroundings(
+        around = OwnerDependencies(
             bus=self.bench.router,
             messages=self.node.store,
             turns=self,
@@ -100,7 +101,7 @@ class Rig:
     def sync(self) -> None:
         self.node.now = max(self.node.now, self.time.time_ns())
 
-    # -- consumer.ports.Turns
+    # -- operation_log.OwnerTurns
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         if not self.ops and self.lag is not None:

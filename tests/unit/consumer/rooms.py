@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.delivery import MOVED
-from jetcluster.consumer.owner import ConsumerOwner, Surroundings
+from jetcluster.consumer.delivery_context import OwnerDependencies
+from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.model.advisory import Advisories
@@ -17,6 +17,7 @@ from jetcluster.protocol.bus import Callback, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.nodes import Node
 
 SECOND = 1_000_000_000
@@ -156,7 +157,7 @@ class Rig:
         self.woken = False
         self.due = 0
         self.ops = []
-        around = Surroundings(
+        around = OwnerDependencies(
             bus=self.bus,
             messages=self.node.store,
             turns=self,
@@ -202,7 +203,7 @@ class Rig:
         assert isinstance(self.owner.delivery, PullDelivery)
         return self.owner.delivery
 
-    # -- consumer.ports.Turns, Wakes
+    # -- operation_log.OwnerTurns, scheduler.OwnerWakes
 
     def submit(self, kind: int, value: Value, token: object = None) -> None:
         self.ops.append((kind, value, token))

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.consumer.advise import Advise
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.consumer_advisory import MAX_DELIVERIES
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rooms import TwinBus
 
 

@@ -83,3 +83,12 @@ def test_deliveries_that_no_page_can_hold_are_cut() -> None:
     restored(node, {**state, "pending": pending, "redelivered": {"2": (1 << 32) - 1, "3": (1 << 63) - 1}})
     node.restart()
     assert [entry.deliveries for entry in node.state().pending.values()] == [archived.MAX_DELIVERIES] * 2
+
+
+def test_a_floor_above_what_was_delivered_and_what_is_below_it_are_no_state() -> None:
+    node = Node()
+    state = {"delivered": {"consumer_seq": 4, "stream_seq": 6}, "ack_floor": {"consumer_seq": 9, "stream_seq": 3}}
+    restored(node, {**state, "pending": {str(seq): {"Sequence": seq, "Timestamp": 5} for seq in (2, 5)}})
+    node.state().check()
+    assert list(node.state().pending) == [5]
+    assert node.floors() == (4, 6, 4, 3)

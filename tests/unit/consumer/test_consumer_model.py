@@ -14,7 +14,7 @@ from jetcluster.consumer import turn
 from jetcluster.consumer.info import num_pending
 from jetcluster.consumer.ops import OPS
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Sent, Settled, TurnResult
+from jetcluster.consumer.results import SentMessages, SettledMessages, TurnResult
 from jetcluster.consumer.turn import Op
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import matches
@@ -307,7 +307,7 @@ class Model:
 
 
 def plain(outcome: Any) -> Any:
-    return outcome.seqs if isinstance(outcome, Sent | Settled) else outcome
+    return outcome.seqs if isinstance(outcome, SentMessages | SettledMessages) else outcome
 
 
 class Steps:

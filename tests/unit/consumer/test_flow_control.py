@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from jetcluster.clock import SeededRng
 from jetcluster.consumer.flow_control import FIRST, LIMIT, FlowControl
+from tests.twins.time import SeededRng
 
 PREFIX = b"$JS.FC.S.C."
 

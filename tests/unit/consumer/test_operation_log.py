@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from jetcluster.clock import ManualTime
 from jetcluster.consumer import operation_log as consumer_turns
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.operation_log import ConsumerOperationLog
 from jetcluster.consumer.results import TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
+from tests.twins.time import ManualTime
 
 ME = b"NODEAAAA"
 

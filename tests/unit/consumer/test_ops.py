@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.pending import NEVER, Pending
-from jetcluster.consumer.results import Sent, Settled
+from jetcluster.consumer.results import SentMessages, SettledMessages
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, T0, Node
 
@@ -22,14 +22,14 @@ def node(messages: int = 10, **config: Any) -> Node:
 
 
 def seqs(outcome: Any) -> list[int]:
-    assert isinstance(outcome, Settled)
+    assert isinstance(outcome, SettledMessages)
     return outcome.seqs
 
 
 def test_deliver() -> None:
     n = node()
-    assert n.deliver(1, 2) == Sent(1, [1, 2], None)
-    assert n.deliver(5) == Sent(3, [5], None)
+    assert n.deliver(1, 2) == SentMessages(1, [1, 2], None)
+    assert n.deliver(5) == SentMessages(3, [5], None)
     assert n.floors() == (3, 5, 0, 0)
     assert n.state().delivered_at == n.now
     assert n.state().pending[5] == Pending(3, n.now + 30 * SECOND, 1)
@@ -46,9 +46,9 @@ def test_deliveries_in_flight_count_in_spite_of_a_purge() -> None:
     n = node()
     n.create("none", ack_policy="none")
     n.apply(commands.encode_purge(n.now, seq=8))
-    assert n.deliver(1, 2) == Sent(1, [1, 2], None)
+    assert n.deliver(1, 2) == SentMessages(1, [1, 2], None)
     assert n.op(turn.ADVANCE, (6, 6), "none") == 1
-    assert n.deliver(8) == Sent(3, [8], None)
+    assert n.deliver(8) == SentMessages(3, [8], None)
     assert n.op(turn.ADVANCE, (8, 1), "none") == 1
     assert n.floors() == (3, 8, 2, 2) and n.floors("none") == (7, 8, 7, 8)
     assert n.state().view()[:4] == (3, 8, 2, 7)
@@ -60,11 +60,11 @@ def test_redeliver_takes_numbers_for_what_is_pending() -> None:
     assert n.state().pending[1].due == n.now + SECOND
     n.ack(2)
     n.now += 1
-    assert n.op(turn.REDELIVER, [3, 2, 1, 9]) == Sent(4, [3, 1], [2, 2])
+    assert n.op(turn.REDELIVER, [3, 2, 1, 9]) == SentMessages(4, [3, 1], [2, 2])
     assert n.state().pending == {1: Pending(1, n.now + 5 * SECOND, 2), 3: Pending(3, n.now + 5 * SECOND, 2)}
-    assert n.op(turn.REDELIVER, [1]) == Sent(6, [1], [3])  # the last backoff repeats
+    assert n.op(turn.REDELIVER, [1]) == SentMessages(6, [1], [3])  # the last backoff repeats
     assert n.state().pending[1].due == n.now + 5 * SECOND
-    assert n.op(turn.REDELIVER, [2]) == Sent(7, [], [])
+    assert n.op(turn.REDELIVER, [2]) == SentMessages(7, [], [])
     assert n.floors() == (6, 3, 0, 0)
     assert n.state().unacked.redelivered == 2
 
@@ -73,11 +73,11 @@ def test_ack_explicit() -> None:
     n = node()
     n.deliver(3, 4, 7)
     due = n.now + 30 * SECOND
-    assert n.ack(7, 3, 9, 1) == Settled([7, 3], [Pending(3, due, 1), Pending(1, due, 1)])
+    assert n.ack(7, 3, 9, 1) == SettledMessages([7, 3], [Pending(3, due, 1), Pending(1, due, 1)])
     assert n.floors() == (3, 7, 1, 3)
     assert n.state().acked_at == n.now
     n.now += 5
-    assert n.ack(3) == Settled([], [])
+    assert n.ack(3) == SettledMessages([], [])
     assert n.state().acked_at == n.now - 5
     n.ack(4)
     assert n.floors() == (3, 7, 3, 7)
@@ -116,10 +116,10 @@ def test_nak_and_progress_set_the_time() -> None:
     n.deliver(1, 2)
     n.op(turn.REDELIVER, [1])
     n.now += SECOND
-    assert n.op(turn.NAK, [(1, 5), (9, 5), (2, 2**64 - 1)]) == Settled(
+    assert n.op(turn.NAK, [(1, 5), (9, 5), (2, 2**64 - 1)]) == SettledMessages(
         [1, 2], [Pending(1, n.now + 5, 2), Pending(2, NEVER, 1)]
     )
-    assert n.op(turn.PROGRESS, [2, 3]) == Settled([2], [Pending(2, n.now + 30 * SECOND, 1)])
+    assert n.op(turn.PROGRESS, [2, 3]) == SettledMessages([2], [Pending(2, n.now + 30 * SECOND, 1)])
     assert n.floors() == (3, 2, 0, 0)  # a NAK gives no number back
     assert n.state().acked_at == 0
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime
 from jetcluster.consumer import owners as consumer_owners
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
+from tests.twins.time import ManualTime
 
 ALL = ("A", "B", "C")
 

@@ -78,7 +78,7 @@ def test_one_entry_that_stays_does_not_let_the_order_grow_for_ever() -> None:
     for cseq in range(2, 20_000):
         pending.add([cseq], cseq, 0)
         pending.take([cseq])
-    assert len(pending._order) < 3000
+    assert len(pending.order) < 3000
     assert pending.lowest() == 1 and len(pending) == 1
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetcluster.clock import ManualTime
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
+from tests.twins.time import ManualTime
 
 
 class Owner:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jetcluster.consumer.ack_subject import Renderer
 from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.results import Sent
+from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.shipment import Shipment, pinned
 from jetcluster.store.api import Columns
 
@@ -22,7 +22,7 @@ def test_sizes() -> None:
 
 
 def test_again_in_the_order_of_the_op() -> None:
-    messages = shipment().again(RENDERER, Sent(7, [5, 3, 9], [2, 3, 2]))
+    messages = shipment().again(RENDERER, SentMessages(7, [5, 3, 9], [2, 3, 2]))
     assert [message and message[1] for message in messages] == [
         b"$JS.ACK.S.C.2.5.7.50.4",
         b"$JS.ACK.S.C.3.3.8.30.4",
@@ -31,13 +31,13 @@ def test_again_in_the_order_of_the_op() -> None:
 
 
 def test_numbers_only_for_those_still_pending() -> None:
-    messages = shipment().again(RENDERER, Sent(7, [5, 9], [2, 2]))
+    messages = shipment().again(RENDERER, SentMessages(7, [5, 9], [2, 2]))
     assert [message and message[1] for message in messages] == [
         b"$JS.ACK.S.C.2.5.7.50.4",
         None,
         b"$JS.ACK.S.C.2.9.8.90.4",
     ]
-    assert shipment().again(RENDERER, Sent(7, [], [])) == [None] * 3
+    assert shipment().again(RENDERER, SentMessages(7, [], [])) == [None] * 3
 
 
 def test_the_pin_joins_the_headers() -> None:

@@ -148,3 +148,15 @@ def test_a_row_of_another_version_is_refused() -> None:
     row = state().row()
     with pytest.raises(ValueError, match="version 9"):
         ConsumerState.from_row(b"\x09" + row[1:])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("floor_cseq", 5), ("floor_sseq", 5), ("floor_sseq", 1), ("delivered_sseq", 3), ("delivered_cseq", -1)],
+)
+def test_a_field_that_cannot_be_is_noticed(field: str, value: int) -> None:
+    made = delivered(4)
+    made.check()
+    setattr(made, field, value)
+    with pytest.raises(AssertionError):
+        made.check()

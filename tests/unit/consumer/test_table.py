@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jetcluster.consumer import turn
-from jetcluster.consumer.results import Sent, TurnResult
+from jetcluster.consumer.results import SentMessages, TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Op, Turn
@@ -142,7 +142,7 @@ def test_a_turn_out_of_its_session_is_void() -> None:
         assert isinstance(result, TurnResult) and not result.accepted and not result.outcomes
         assert notes.told[-1] == ("turn", serial, False, 0)
     assert n.table.session_of(OWNER) == (1, 1) and n.table.session_of(b"somebody") is None
-    assert n.deliver(2) == Sent(2, [2], None)
+    assert n.deliver(2) == SentMessages(2, [2], None)
 
 
 def test_ops_of_a_former_owner_or_for_nobody_are_void_and_the_others_count() -> None:
@@ -152,9 +152,9 @@ def test_ops_of_a_former_owner_or_for_nobody_are_void_and_the_others_count() -> 
     n.create("B")
     move(n, [1, 1, "other"])
     result = n.turn([Op(1, 1, turn.DELIVER, [1]), Op(2, 1, turn.DELIVER, [1]), Op(7, 1, turn.WAIT, b"x")])
-    assert result.outcomes == [None, Sent(1, [1], None), None]
+    assert result.outcomes == [None, SentMessages(1, [1], None), None]
     assert n.state("A").delivered_sseq == 0
-    assert n.turn([Op(1, 2, turn.DELIVER, [1])]).outcomes == [Sent(1, [1], None)]
+    assert n.turn([Op(1, 2, turn.DELIVER, [1])]).outcomes == [SentMessages(1, [1], None)]
 
 
 def test_owners_move_only_from_the_epoch_that_was_seen() -> None:
@@ -190,7 +190,7 @@ def test_reset() -> None:
     assert reset(n, 0) == 2
     assert n.floors() == (0, 1, 0, 1) and not n.state().pending and n.state().epoch == 2
     assert n.turn([Op(1, 1, turn.DELIVER, [4])]).outcomes == [None]  # decided before
-    assert n.deliver(2) == Sent(1, [2], None)
+    assert n.deliver(2) == SentMessages(1, [2], None)
     assert reset(n, 50) == 50
     assert n.floors() == (0, 49, 0, 49)
     assert reset(n, 2**64 - 1) == 2**64 - 1
@@ -251,7 +251,7 @@ def test_what_is_delivered_when_it_is_gone_does_not_pend() -> None:
     n.create()
     n.publish(*[b"a"] * 6)
     n.apply(commands.encode_purge(n.now, seq=4))
-    assert n.deliver(1, 2, 5) == Sent(1, [1, 2, 5], None)
+    assert n.deliver(1, 2, 5) == SentMessages(1, [1, 2, 5], None)
     assert list(n.state().pending) == [5] and n.floors() == (3, 5, 2, 4)
 
 

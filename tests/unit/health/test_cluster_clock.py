@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.health.cluster_clock import DOUBT, HOLD, LIMIT, PROVEN, ROUGH, SECOND, ClusterClock
+from tests.twins.time import ManualTime
 
 HOUR = 3600
 

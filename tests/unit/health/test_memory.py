@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.health.memory import EVERY, MemoryWatch
+from tests.twins.time import ManualTime
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

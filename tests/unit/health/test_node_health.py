@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.health.node_health import CALM, Aspect, NodeHealth, Trouble
+from tests.twins.time import ManualTime
 
 
 class Rig:

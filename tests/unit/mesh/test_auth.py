@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetcluster.mesh.auth import (
-    Credentials,
     Greeting,
     Handshake,
     Reason,
     Refused,
+    RouteCredentials,
     decode_refused,
     derive_key,
     encode_refused,
 )
 from jetcluster.mesh.frames import FrameError, FrameReader, Kind
 
-GOOD = Credentials("route", "s3cret")
+GOOD = RouteCredentials("route", "s3cret")
 KEY = derive_key("east", GOOD)
 
 
@@ -57,8 +57,10 @@ def test_same_secret() -> None:
     assert a.remote == DIALER
 
 
-@pytest.mark.parametrize("other", [Credentials("route", "wrong"), Credentials("other", "s3cret"), Credentials("", "")])
-def test_another_secret_is_refused_by_the_acceptor_first(other: Credentials) -> None:
+@pytest.mark.parametrize(
+    "other", [RouteCredentials("route", "wrong"), RouteCredentials("other", "s3cret"), RouteCredentials("", "")]
+)
+def test_another_secret_is_refused_by_the_acceptor_first(other: RouteCredentials) -> None:
     with pytest.raises(Refused, match="authorization violation") as refused:
         run(DIALER, derive_key("east", other), ACCEPTOR, KEY)
     assert refused.value.reason == Reason.AUTHORIZATION
@@ -78,7 +80,7 @@ def test_a_node_with_authorization_does_not_trust_one_without() -> None:
 
 def test_an_acceptor_that_only_pretends_to_need_the_secret_is_refused() -> None:
     with pytest.raises(Refused):
-        run(DIALER, KEY, ACCEPTOR, derive_key("east", Credentials("route", "guess")))
+        run(DIALER, KEY, ACCEPTOR, derive_key("east", RouteCredentials("route", "guess")))
 
 
 def test_route_credentials_without_own_authorization_join_an_open_cluster() -> None:
@@ -179,10 +181,10 @@ def test_refusals_are_made_printable_and_short() -> None:
 
 def test_keys_depend_on_cluster_user_and_password_and_passwords_are_not_shown() -> None:
     keys = {
-        derive_key("a", Credentials("u", "p")),
-        derive_key("b", Credentials("u", "p")),
-        derive_key("a", Credentials("v", "p")),
-        derive_key("a", Credentials("u", "q")),
+        derive_key("a", RouteCredentials("u", "p")),
+        derive_key("b", RouteCredentials("u", "p")),
+        derive_key("a", RouteCredentials("v", "p")),
+        derive_key("a", RouteCredentials("u", "q")),
     }
     assert len(keys) == 4
     assert "s3cret" not in repr(GOOD)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.interest import MeshInterest
 from tests.twins.mesh_memory import MemoryNetwork
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
 
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"

@@ -7,10 +7,11 @@ import socket
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh import dialer as mesh_dialer
 from jetcluster.mesh.dialer import LEARNED_TTL, LOG_EVERY, RETRY_MAX, Dialer
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh, Route
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 
 
@@ -60,7 +61,7 @@ async def test_retries_back_off_to_a_cap_and_are_logged_once_a_minute(
 ) -> None:
     _, dialer = offline(impatient.clock)
     start = impatient.clock.monotonic()
-    dialer.start((Route("127.0.0.1", free_port()),))
+    dialer.start((ConfiguredRoute("127.0.0.1", free_port()),))
     await until(lambda: impatient.clock.monotonic() - start > 1.5 * LOG_EVERY)
     elapsed = impatient.clock.monotonic() - start
     logged = len(caplog.records)
@@ -76,7 +77,7 @@ async def test_retries_back_off_to_a_cap_and_are_logged_once_a_minute(
 async def test_a_learned_address_is_forgotten_in_the_end_and_a_configured_one_never(impatient: Impatient) -> None:
     _, dialer = offline(impatient.clock)
     start = impatient.clock.monotonic()
-    dialer.start((Route("127.0.0.1", free_port()),))
+    dialer.start((ConfiguredRoute("127.0.0.1", free_port()),))
     dialer.learn("BBBBBBBB", f"127.0.0.1:{free_port()}")
     assert len(dialer._targets) == 2
     await until(lambda: len(dialer._targets) == 1)
@@ -102,7 +103,7 @@ async def test_what_is_learned_is_bounded_and_never_ourselves(
 
 async def test_what_strangers_tell_changes_nothing_that_is_known_and_leaves_room(impatient: Impatient) -> None:
     _, dialer = offline(impatient.clock)
-    dialer.set_routes((Route("127.0.0.1", free_port()),))
+    dialer.set_routes((ConfiguredRoute("127.0.0.1", free_port()),))
     (configured,) = dialer._targets.values()
     dialer.learn("x" * 8, str(configured), hearsay=True)
     assert configured.peer_id is None, "whoever is linked under that id would keep it from being dialled"
@@ -125,7 +126,7 @@ async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
     impatient: Impatient, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, dialer = offline(impatient.clock)
-    dialer.start((Route("x" * 70 + ".invalid", 1), Route("no\0host", 2)))
+    dialer.start((ConfiguredRoute("x" * 70 + ".invalid", 1), ConfiguredRoute("no\0host", 2)))
     await until(lambda: len({record.args[0] for record in caplog.records}) == 2)  # type: ignore[index]
     assert not dialer.settled
     assert all(not target.task.done() for target in dialer._targets.values())  # type: ignore[union-attr]
@@ -135,7 +136,9 @@ async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
 async def test_expected_nodes_and_settled() -> None:
     a = node("a")
     await a.start()
-    b = node("b", route_to(a), Route("localhost", route_to(a).port), Route("127.0.0.1", free_port()))
+    b = node(
+        "b", route_to(a), ConfiguredRoute("localhost", route_to(a).port), ConfiguredRoute("127.0.0.1", free_port())
+    )
     await b.start()
     try:
         await until(lambda: full(a, b))
@@ -151,7 +154,7 @@ async def test_first_dials_end_when_those_who_are_there_are_linked_and_the_other
     a, c = node("a"), node("c")
     await a.start()
     await c.start()
-    b = node("b", route_to(a), route_to(c), Route("127.0.0.1", free_port()))
+    b = node("b", route_to(a), route_to(c), ConfiguredRoute("127.0.0.1", free_port()))
     try:
         await b.start()
         assert not full(a, b)
@@ -168,7 +171,7 @@ async def test_first_dials_do_not_wait_for_somebody_who_only_accepts() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()  # the system accepts, nobody speaks
-        b = node("b", Route("127.0.0.1", silent.getsockname()[1]))
+        b = node("b", ConfiguredRoute("127.0.0.1", silent.getsockname()[1]))
         try:
             await b.start()
             before = asyncio.get_running_loop().time()

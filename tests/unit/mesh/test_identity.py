@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.mesh.identity import (
     BASE62,
     FILE_NAME,
@@ -21,6 +20,7 @@ from jetcluster.mesh.identity import (
     new_id,
     save_identity,
 )
+from tests.twins.time import ManualTime, SeededRng
 
 PARTS = ("journal", "data")
 

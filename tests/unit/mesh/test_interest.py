@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.traffic import Traffic
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 
 A, B = "AAAAAAAA", "BBBBBBBB"

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.auth import Handshake
 from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.link import (
@@ -21,8 +20,10 @@ from jetcluster.mesh.link import (
     WRITE_DEADLINE,
     TcpLink,
 )  # fmt: skip
-from jetcluster.mesh.mesh import MeshOptions, NodeMesh
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import MeshOptions
 from jetcluster.raft.config import RaftConfig
+from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 
 

@@ -23,12 +23,13 @@ from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.auth import Handshake, Reason, derive_key, encode_refused
+from jetcluster.mesh.auth import Handshake, Reason, RouteCredentials, derive_key, encode_refused
 from jetcluster.mesh.frames import FrameReader, Kind, frame
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.link import TcpLink
-from jetcluster.mesh.mesh import Credentials, MeshOptions, MeshTls, NodeMesh, Route
+from jetcluster.mesh.mesh import NodeMesh
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
 from tests.unit.server.certificate import Authority, pin_of
 
@@ -187,7 +188,7 @@ async def test_a_restarted_peer_replaces_its_old_connection_at_once(start: Start
         await one.until_closed()
 
 
-SECRET = Credentials("route", "s3cret")
+SECRET = RouteCredentials("route", "s3cret")
 
 
 async def test_same_secret_forms_a_mesh_also_with_credentials_of_the_route_url(start: Start) -> None:
@@ -200,14 +201,14 @@ async def test_same_secret_forms_a_mesh_also_with_credentials_of_the_route_url(s
 @pytest.mark.parametrize(
     ("wrong", "credentials"),
     [
-        (Credentials("route", "guess"), None),
-        (SECRET, Credentials("route", "guess")),
+        (RouteCredentials("route", "guess"), None),
+        (SECRET, RouteCredentials("route", "guess")),
         (None, None),
-        (None, Credentials("route", "guess")),
+        (None, RouteCredentials("route", "guess")),
     ],
 )
 async def test_wrong_or_no_secret_is_refused_and_logged(
-    start: Start, caplog: pytest.LogCaptureFixture, wrong: Credentials | None, credentials: Credentials | None
+    start: Start, caplog: pytest.LogCaptureFixture, wrong: RouteCredentials | None, credentials: RouteCredentials | None
 ) -> None:
     a = await start(node("a", authorization=SECRET))
     b = await start(node("b", route_to(a, credentials=credentials), authorization=wrong))
@@ -393,7 +394,7 @@ async def test_a_seed_that_starts_later_is_found(start: Start) -> None:
     port = probe.sockets[0].getsockname()[1]
     probe.close()
     await probe.wait_closed()
-    b = await start(node("b", Route("127.0.0.1", port)))
+    b = await start(node("b", ConfiguredRoute("127.0.0.1", port)))
     assert not b.settled
     await asyncio.sleep(0.15)
     a = await start(node("a", port=port))
@@ -690,7 +691,7 @@ async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handsha
 
 async def test_who_has_proven_nothing_cannot_say_that_a_node_was_left_out(start: Start) -> None:
     """It would end the process: only a peer that knows the cluster's secret is believed."""
-    mesh = await start(node("one", authorization=Credentials("u", "p")))
+    mesh = await start(node("one", authorization=RouteCredentials("u", "p")))
     said: list[str] = []
     mesh.on_left_out = lambda age, text: said.append(text)
     async with Stranger(mesh) as stranger:

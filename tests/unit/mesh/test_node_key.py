@@ -12,15 +12,16 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.auth import Reason, encode_refused
-from jetcluster.mesh.dialer import Target
+from jetcluster.mesh.dialer import DialTarget
 from jetcluster.mesh.frames import FrameError, Kind, encode_call, encode_notice, encode_raft, frame
 from jetcluster.mesh.identity import IdentityError, load_identity, new_id, save_identity
 from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
 from jetcluster.mesh.node_key import FILE_NAME, NodeKey, load_key, verify
+from tests.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 from tests.unit.cluster.rogue import SECRET, Rogue
 
@@ -456,7 +457,7 @@ async def test_two_that_know_each_other_and_dial_at_once_keep_one_link() -> None
                 a.mesh.links[HIGH].close("again")
             await asyncio.sleep(0.002 * turn)
             await asyncio.gather(
-                *(one.mesh._dialer._attempt(Target(at, configured=False)) for one, at in ((a, b_at), (b, a_at)))
+                *(one.mesh._dialer._attempt(DialTarget(at, configured=False)) for one, at in ((a, b_at), (b, a_at)))
             )
             await until(lambda: full(a.mesh, b.mesh), 5, "one link")
         await asyncio.sleep(0.3)

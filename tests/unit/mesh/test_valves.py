@@ -6,13 +6,13 @@ import struct
 
 import pytest
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.mesh import valves
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.valves import EVERY, LASTS, ToldValve
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts import Accounts
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 

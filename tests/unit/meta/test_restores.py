@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from jetcluster.clock import ManualTime
 from jetcluster.meta.restores import ALIVE_SECONDS, SILENT_SECONDS, RestoreWatch
 from jetcluster.meta.state import Assignment
+from tests.twins.time import ManualTime
 
 
 def stream(gid: int, **fields: object) -> Assignment:

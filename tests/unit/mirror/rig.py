@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.pace import paces
-from jetcluster.mirror.ports import Surroundings
+from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
+from tests.twins.time import ManualTime, SeededRng
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 
@@ -69,7 +69,7 @@ class Log:
 
 
 class Rig:
-    """`mirror.ports.Target` with a real machine; commands wait in `log` until `commit`."""
+    """`mirror.ports.LinkTarget` with a real machine; commands wait in `log` until `commit`."""
 
     def __init__(self, **config: Any) -> None:
         self.time = ManualTime()
@@ -84,7 +84,7 @@ class Rig:
         self.known: set[str] = set()
         self.configure(**config)
         self.links = Links(
-            Surroundings(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces()),
+            LinkDependencies(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces()),
             "S",  # type: ignore[arg-type]
         )
         self.upstream = {"created": CREATED, "state": {"last_seq": 0}, "config": {"retention": "limits"}}

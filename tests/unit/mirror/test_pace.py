@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.clock import ManualTime
 from jetcluster.mirror.pace import Pace
+from tests.twins.time import ManualTime
 from tests.unit.mirror.rig import Rig
 
 

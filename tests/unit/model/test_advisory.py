@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected, quorum_lost
+from tests.twins.time import ManualTime, SeededRng
 
 
 def test_leader_elected() -> None:

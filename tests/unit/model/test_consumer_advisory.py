@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.advisory import Advisories, Event
+from tests.twins.time import ManualTime, SeededRng
 
 RENDER = Advisories(ManualTime(), SeededRng(1)).render
 

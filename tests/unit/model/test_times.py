@@ -61,3 +61,8 @@ def test_everything_else_is_refused(text: str) -> None:
 def test_leap_day_and_zero_time() -> None:
     assert rfc3339(parse_rfc3339("2028-02-29T00:00:00Z")) == "2028-02-29T00:00:00Z"
     assert parse_rfc3339("0001-01-01T00:00:00Z") < 0
+
+
+def test_a_time_before_1970_is_written_as_bytes() -> None:
+    assert times.rfc3339_bytes(-1) == b"1969-12-31T23:59:59.999999999Z"
+    assert times.rfc3339_bytes(0) == b"0001-01-01T00:00:00Z"

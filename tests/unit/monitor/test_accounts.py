@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import (
     ExportOptions,
@@ -22,6 +21,7 @@ from jetcluster.monitor.source import QueryError
 from jetcluster.raft.api import Role
 from jetcluster.server.imports import share
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
 from tests.unit.monitor.test_pages import Wire
 

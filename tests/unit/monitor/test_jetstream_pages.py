@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.cluster.restart_safety import Risk, Safety
 from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.healthz import healthz
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.monitor.lag import IDLE_SECONDS, MAX_NOTES, Lag, LagNotes
+from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

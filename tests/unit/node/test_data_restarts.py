@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jetcluster.clock import ManualTime
 from jetcluster.node.data_restarts import COOL_DOWN, MOST, PERIOD, DataRestarts
+from tests.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

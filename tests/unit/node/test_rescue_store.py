@@ -14,7 +14,6 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.cli.rescue import report
-from jetcluster.clock import SeededRng
 from jetcluster.cluster import rescue_record
 from jetcluster.mesh import left_out
 from jetcluster.node import node_jetstream
@@ -24,6 +23,7 @@ from jetcluster.raft.inspection import read_journal
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP
+from tests.twins.time import SeededRng
 from tests.unit.node.stopped import Site, hurt, in_journal
 
 NOW = 1_800_000_000 * 10**9
@@ -338,7 +338,7 @@ for name in ("open", "write", "pwritev", "pwrite", "fsync", "fdatasync", "rename
     dying(name)
 
 from pathlib import Path
-from jetcluster.clock import SeededRng
+from tests.twins.time import SeededRng
 from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import carry_out, choose
 from jetcluster.node.rescue_survey import opened, survey

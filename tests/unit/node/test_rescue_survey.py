@@ -14,7 +14,7 @@ from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_fol
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.publish import Admission
+from jetcluster.stream.publish import MessageAdmission
 from tests.unit.node.stopped import PER_COMMAND, SECOND, START, Site, hurt
 
 
@@ -208,10 +208,10 @@ def test_a_store_in_use_is_not_looked_at(site: Site) -> None:
 
 
 def test_a_command_that_all_replicas_refuse_does_not_end_the_look(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    admit = Admission.admit
+    admit = MessageAdmission.admit
     bases: list[int] = []
 
-    def fail(self: Admission, batch: Batch, base: int, gate: Any = None) -> Any:
+    def fail(self: MessageAdmission, batch: Batch, base: int, gate: Any = None) -> Any:
         if base not in bases:
             bases.append(base)
         if bases.index(base) == 1:  # the second command, each time it is tried
@@ -221,7 +221,7 @@ def test_a_command_that_all_replicas_refuse_does_not_end_the_look(site: Site, mo
 
     site.fill("n1", {"S": (40, 12)})
     before = look(site, "n1")["A/S"]["n1"]
-    monkeypatch.setattr(Admission, "admit", fail)
+    monkeypatch.setattr(MessageAdmission, "admit", fail)
     view = look(site, "n1")["A/S"]["n1"]
     assert view.sound and view.problems == before.problems
     assert view.state is not None and before.state is not None

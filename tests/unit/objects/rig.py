@@ -10,9 +10,8 @@ from base64 import urlsafe_b64encode
 from hashlib import sha256
 from typing import Any
 
-from jetcluster.clock import ManualTime
 from jetcluster.objects.bucket import Bucket
-from jetcluster.objects.host import Done, Host, ObjectLimits
+from jetcluster.objects.host import BucketHost, Done, ObjectLimits
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
@@ -21,6 +20,7 @@ from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus, block
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ class Rig:
 
     def _lead(self) -> None:
         bus: Bus = self.bus  # type: ignore[assignment]
-        host = Host(
+        host = BucketHost(
             "OBJ_b", self.store, bus, self.time, self.time.call_soon,
             lambda *message: self.ingest.on_message(*message), self.propose,
             lambda msg_id: self.machine.seq_of_id(msg_id), self.damage.append, self.limits,

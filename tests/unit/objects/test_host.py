@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.clock import ManualTime
 from jetcluster.errors import by_code
-from jetcluster.objects.host import Host, ObjectLimits
+from jetcluster.objects.host import BucketHost, ObjectLimits
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus
 
 
 def test_publishers_are_told_in_the_form_of_a_pub_ack() -> None:
     bus, time = RecordingBus(), ManualTime()
-    host = Host(
+    host = BucketHost(
         "OBJ_b", NaiveStore(), bus, time, time.call_soon, lambda *message: None,  # type: ignore[arg-type]
         lambda command, done: False, lambda msg_id: None, lambda error: None, ObjectLimits(), "hub",
     )  # fmt: skip

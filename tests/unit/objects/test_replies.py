@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from jetcluster.objects.replies import Replies
+from jetcluster.objects.replies import BucketReplies
 from tests.unit.stream.twins import RecordingBus
 
 
 def test_own_tokens_are_kept_and_all_else_goes_on() -> None:
     bus = RecordingBus()
     own: list[tuple[bytes, bytes, bytes]] = []
-    replies = Replies(bus, lambda token, headers, body: own.append((token, headers, body)))
+    replies = BucketReplies(bus, lambda token, headers, body: own.append((token, headers, body)))
     first, second = replies.token(), replies.token()
     assert first != second
     replies.publish_many([(b"a", b"1"), (first, b"2"), (b"b", b"3")])

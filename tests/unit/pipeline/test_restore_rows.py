@@ -38,8 +38,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
     return found
 
 
-def read_back(data: bytes) -> list[archive.Entry]:
-    frames, reader = s2.Decoder(), archive.Reader()
+def read_back(data: bytes) -> list[archive.ArchiveEntry]:
+    frames, reader = s2.Decoder(), archive.ArchiveReader()
     found = [entry for content in frames.feed(data) for entry in reader.feed(content)]
     assert reader.finished
     assert frames.between_chunks

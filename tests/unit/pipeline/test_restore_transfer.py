@@ -65,7 +65,7 @@ def test_everything_arrives_in_order() -> None:
         answer = one.send([blob(4), blob(9)], lambda totals: "" if totals.rows == 2 else "wrong")
     assert answer["config"] == {"name": "S"}
     assert server.asked == {"config": CONFIG, "state": {"last_seq": 9}}
-    frames, reader = s2.Decoder(), archive.Reader()
+    frames, reader = s2.Decoder(), archive.ArchiveReader()
     found = [entry for content in frames.feed(server.data) for entry in reader.feed(content)]
     assert [entry.seq for entry in found] == [0, 4, 9]
     assert reader.finished
@@ -75,7 +75,7 @@ def test_an_archive_that_is_not_what_it_should_be_is_not_completed() -> None:
     server = Server()
     with transfer(server) as one, pytest.raises(NotTheArchiveError, match="other rows"):
         one.send([blob(4)], lambda totals: "other rows")
-    reader = archive.Reader()
+    reader = archive.ArchiveReader()
     entries = [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)]
     assert entries in ([0], [0, 4])  # what was not sent yet never is
     assert not reader.finished
@@ -102,7 +102,7 @@ def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: 
     with transfer(server) as one:
         one.send(slow(), lambda totals: "")
     assert restore_rows.PADDING in server.data
-    reader = archive.Reader()
+    reader = archive.ArchiveReader()
     assert [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)] == [0, 4, 9]
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.raft.codec import REGULAR
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal, JournalOptions
-from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Recovered
-from jetcluster.raft.writer import InlineWriter
+from tests.twins.journal import InlineWriter, MemoryMark
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import ManualTime, SeededRng
 
 ABC = Config(("A", "B", "C"))
 OPTIONS = JournalOptions(segment_bytes=4_096, reserve_bytes=0, node_retain_bytes=16_384, retry_delay=0.1)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal, JournalOptions
-from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
-from jetcluster.raft.writer import InlineWriter
+from tests.twins.journal import InlineWriter, MemoryMark
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import ManualTime, SeededRng
 
 SMALL = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes=1 << 20)
 

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.raft.append import Diverged, Held, New, Rejected, plan
 from jetcluster.raft.codec import REGULAR, Append, Entry
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
-from jetcluster.raft.writer import InlineWriter
+from tests.twins.journal import InlineWriter
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.raft.loopback import SMALL
 
 

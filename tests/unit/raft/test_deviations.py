@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.clock import SeededRng
 from jetcluster.raft import codec
 from jetcluster.raft.api import EntryTooLargeError, MembershipError, NotLeaderError, Role
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
+from tests.twins.time import SeededRng
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.stock import Stock, StockClock, stock_clock
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.clock import SeededRng
-from jetcluster.raft.disk import Disk, FileDisk, MemoryDisk
+from jetcluster.raft.disk import Disk, FileDisk
+from tests.twins.memory_disk import MemoryDisk
 from tests.twins.storage import SimDisk
+from tests.twins.time import SeededRng
 
 
 @pytest.fixture(params=["files", "relaxed files", "memory"])

@@ -7,7 +7,7 @@ from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.writer import InlineWriter
+from tests.twins.journal import InlineWriter
 from tests.unit.raft.journals import ABC, Bench
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.clock import SeededRng
-from jetcluster.raft.mark import SLOT, FileMark, MemoryMark, NoMark
+from jetcluster.raft.mark import SLOT, FileMark, NoMark
+from tests.twins.journal import MemoryMark
+from tests.twins.time import SeededRng
 from tests.unit.raft.journals import Bench, fill
 
 

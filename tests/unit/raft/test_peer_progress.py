@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
 
@@ -132,3 +134,27 @@ def test_a_new_connection_starts_over() -> None:
     flow.reset(13, connected=False)
     assert not flow.window_open(100, 10)
     assert not flow.stalled(100.0, 1.0)
+
+
+def test_a_late_ack_moves_the_next_index_too() -> None:
+    flow = PeerProgress("B", 11, connected=True)
+    flow.sent(10, 10, 0, 0.0)
+    assert flow.rejected(10, 3, last_index=20)
+    assert flow.acked(7, 0.0)
+    assert (flow.state, flow.match, flow.next) == (FlowState.PROBE, 7, 8), "what it has is not sent again"
+    flow.sent(7, 9, 10, 0.0)
+    assert not flow.acked(6, 0.0)
+    assert flow.state is FlowState.PROBE
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("next", 10), ("match", 30), ("bytes_out", -1), ("probe_prev", 10), ("state", FlowState.PROBE), ("match", -1)],
+)
+def test_a_field_that_cannot_be_is_noticed(field: str, value: int) -> None:
+    flow = replicating()
+    flow.sent(10, 12, 10, 0.0)
+    flow.check()
+    setattr(flow, field, value)
+    with pytest.raises(AssertionError):
+        flow.check()

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.clock import SeededRng
 from jetcluster.raft import records
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.recovery import scan
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import SeededRng
 from tests.unit.raft.journals import ABC, Bench, content, fill
 
 

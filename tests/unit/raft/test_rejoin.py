@@ -6,10 +6,10 @@ import pytest
 
 from jetcluster.raft import codec, records
 from jetcluster.raft.api import MembershipError, Role
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.group import Group
-from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.membership import Members
+from tests.twins.journal import MemoryMark
+from tests.twins.memory_disk import MemoryDisk
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import SeededRng
 from jetcluster.raft import records, restatement
-from jetcluster.raft.disk import MemoryDisk
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.mark import MemoryMark
 from jetcluster.raft.restatement import PER_BATCH
+from tests.twins.journal import MemoryMark
+from tests.twins.memory_disk import MemoryDisk
+from tests.twins.time import SeededRng
 from tests.unit.raft.journals import ABC, Bench, content, fill
 
 

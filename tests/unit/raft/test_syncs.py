@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.writer import InlineWriter
+from tests.twins.journal import InlineWriter
+from tests.twins.time import ManualTime, SeededRng
 from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill
 
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import asyncio
 import threading
 
-from jetcluster.clock import ManualTime
-from jetcluster.raft.writer import InlineWriter, ThreadWriter
+from jetcluster.raft.writer import ThreadWriter
+from tests.twins.journal import InlineWriter
+from tests.twins.time import ManualTime
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:

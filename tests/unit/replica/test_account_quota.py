@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.limits import AccountLimits
-from jetcluster.replica.account_quota import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountQuota
+from jetcluster.replica.account_quota import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountQuota, Holding
 from jetcluster.stream.answers import RefusedError
+from tests.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 
@@ -27,6 +27,10 @@ class FakeMesh:
         self.sent.append(payload)
 
 
+def holding_of(replica: Any) -> Holding:
+    return Holding(replica.assignment, replica.store.byte_count + replica.ingest.pending_bytes, replica.leading)
+
+
 class Node:
     """A room with the limits of account A and of the node."""
 
@@ -38,8 +42,14 @@ class Node:
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
         self.room = AccountQuota(lambda account: limits.get(account, AccountLimits()), lambda memory: node)
-        context: Any = SimpleNamespace(mesh=self.mesh, clock=self.time, log=self.log, nodes=lambda: self.members)
-        self.room.begin(context, self.replicas)
+        mesh: Any = self.mesh
+        self.room.begin(mesh, self.time, self.log, lambda: self.members, self.holdings)
+
+    def holdings(self) -> list[Holding]:
+        return [holding_of(replica) for replica in self.replicas.values()]
+
+    def take(self, replica: Any, size: int) -> None:
+        self.room.take(replica.assignment, size, lambda: holding_of(replica))
 
     def stream(
         self, size: int = 0, *, account: str = "A", copies: int = 1, memory: bool = False, led: bool = True
@@ -59,7 +69,7 @@ class Node:
         """How many of `size` bytes get in, stored at once."""
         for count in range(most):
             try:
-                self.room.take(replica, size)
+                self.take(replica, size)
             except RefusedError as error:
                 self.error = error.error
                 return count
@@ -91,10 +101,10 @@ def test_what_is_on_its_way_through_the_log_counts() -> None:
     node = Node(storage=1000)
     stream = node.stream()
     for _ in range(10):
-        node.room.take(stream, 100)
+        node.take(stream, 100)
         stream.ingest.pending_bytes += 100
     with pytest.raises(RefusedError):
-        node.room.take(stream, 1)
+        node.take(stream, 1)
 
 
 def test_every_replica_counts_and_the_limit_once_per_replica() -> None:
@@ -157,17 +167,17 @@ def test_a_tick_counts_again_only_what_was_stirred() -> None:
     one, two, three = (node.stream(100) for _ in range(3))
     node.room.tick()
     assert node.room._led["A", False, 0] == 300
-    node.room.take(one, 50)
+    node.take(one, 50)
     one.store.byte_count = 0
     two.store.byte_count = 0
-    node.room.tick([one])
+    node.room.tick([holding_of(one)])
     assert node.room._led["A", False, 0] == 200, "what was taken for it, and what it had, is gone"
     assert node.room._held[False] == 200
     node.room.forget(three.assignment.gid)
     assert node.room._led["A", False, 0] == 100
     two.leading = False
     two.store.byte_count = 30
-    node.room.tick([two])
+    node.room.tick([holding_of(two)])
     assert (node.room._led["A", False, 0], node.room._held[False]) == (0, 30)
     node.room.forget(77)
 
@@ -199,13 +209,13 @@ TWO_TIERS = {"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_stor
 def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before: int, after: int) -> None:
     node = Node(tiers=TWO_TIERS)
     stream = node.stream(copies=before)
-    node.room.take(stream, 500)
+    node.take(stream, 500)
     stream.ingest.pending_bytes = 500
     stream.assignment = SimpleNamespace(**{**vars(stream.assignment), "replicas": after})  # between two ticks
-    node.room.take(stream, 100)
+    node.take(stream, 100)
     stream.ingest.pending_bytes = 600
     assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
-    node.room.tick([stream])
+    node.room.tick([holding_of(stream)])
     assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
     assert node.room._held[False] == 600
     assert all(size >= 0 for _, _, size, _ in json.loads(node.mesh.sent[-1]))
@@ -218,10 +228,10 @@ def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, A
     node = Node(storage=1000, tiers=before)
     busy, idle = node.stream(), node.stream(700)
     node.room.tick()
-    node.room.take(busy, 100)
+    node.take(busy, 100)
     busy.ingest.pending_bytes = 100
     node.limits["A"] = AccountLimits(max_storage=1000, tiers=None if before else TWO_TIERS)
-    node.room.take(busy, 50)
+    node.take(busy, 50)
     busy.ingest.pending_bytes = 150
     node.room.tick([])  # nothing has happened in `idle`
     assert node.room._led == {("A", False, 0 if before else 1): 850}
@@ -250,10 +260,10 @@ def test_limits_are_asked_for_when_they_change_and_not_for_each_message() -> Non
     node.room._limits = limits
     stream = node.stream()
     for _ in range(5):
-        node.room.take(stream, 10)
+        node.take(stream, 10)
         stream.store.byte_count += 10
     before = len(asked)
-    node.room.take(stream, 10)
+    node.take(stream, 10)
     stream.store.byte_count += 10
     assert len(asked) == before > 0
     node.limits["A"] = AccountLimits(max_storage=60)

@@ -13,7 +13,7 @@ from jetcluster.objects.bucket import Bucket
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvDamagedError, KvError
 from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.publish import Admission
+from jetcluster.stream.publish import MessageAdmission
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -21,15 +21,15 @@ from tests.unit.cluster.virtual_loop import virtual_time
 
 def poison(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     """A message `bad` is stored, and then apply fails, on every replica."""
-    admit = Admission.admit
+    admit = MessageAdmission.admit
 
-    def fail(self: Admission, batch: Any, base: int) -> Any:
+    def fail(self: MessageAdmission, batch: Any, base: int) -> Any:
         result = admit(self, batch, base)
         if any(payload == b"bad" for _, _, payload in batch.messages()):
             raise error
         return result
 
-    monkeypatch.setattr(Admission, "admit", fail)
+    monkeypatch.setattr(MessageAdmission, "admit", fail)
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

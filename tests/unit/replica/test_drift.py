@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from jetcluster.replica.drift import CHECKPOINT_EVERY, CHECKPOINTS, INTERVAL, TELL_TIMES, Checkpoints
+from jetcluster.replica.drift import INTERVAL, TELL_TIMES
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
-
-
-def test_checkpoints_are_bounded_and_tell_the_newest_two() -> None:
-    points = Checkpoints(3, b"three")
-    assert points.at(3) == b"three" and points.to_tell() == [(3, b"three")]
-    for index in range(4, (CHECKPOINTS + 10) * CHECKPOINT_EVERY):
-        points.note(index, b"%d" % index)
-    assert len(points._hashes) == CHECKPOINTS
-    newest = (CHECKPOINTS + 10) * CHECKPOINT_EVERY - 1
-    checkpoint = newest - newest % CHECKPOINT_EVERY
-    assert points.to_tell() == [(newest, b"%d" % newest), (checkpoint, b"%d" % checkpoint)]
-    assert points.at(checkpoint) == b"%d" % checkpoint
-    assert points.at(checkpoint + 1) is None and points.at(CHECKPOINT_EVERY) is None
-    assert Checkpoints().to_tell() == []
 
 
 def corrupt(node: Node, stream: str) -> None:

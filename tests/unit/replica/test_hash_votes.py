@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.replica.drift import CHECKPOINT_EVERY, INTERVAL
+from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
+from jetcluster.replica.drift import INTERVAL
 from jetcluster.replica.hash_votes import METHOD, majority
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time

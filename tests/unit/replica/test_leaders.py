@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from jetcluster.clock import ManualTime
 from jetcluster.replica.leaders import MAX_ENTRIES_PER_NOTICE, LeaderTable
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from tests.twins.time import ManualTime
 from tests.unit.cluster.virtual_loop import virtual_time
 
 A, B, C = (name * 8 for name in "ABC")

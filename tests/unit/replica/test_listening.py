@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.budget import LoopBudget
-from jetcluster.clock import ManualTime
 from jetcluster.replica.listening import AT_ONCE, Listening
+from tests.twins.time import ManualTime
 
 
 class Bus:

@@ -11,10 +11,10 @@ import pytest
 from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
-from jetcluster.clock import SeededRng
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica import read_confirm, read_group
 from jetcluster.stream import commands, sourced
+from tests.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -13,7 +13,7 @@ from jetcluster.replica import exports, pull
 from jetcluster.replica.exports import OPEN
 from jetcluster.replica.pull import Pull, Transfer, _spans
 from jetcluster.store import transfer
-from jetcluster.store.transfer import Range, Wanted
+from jetcluster.store.transfer import Range, WantedRange
 from tests.unit.cluster.transfers import GID, Answers, Others, Owner, Pair
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
@@ -149,8 +149,8 @@ async def test_content_that_is_not_what_was_announced_is_not_written() -> None:
 
 
 def test_neighbours_are_asked_for_as_one_span_within_a_kind() -> None:
-    def wanted(start: bytes, end: bytes) -> Wanted:
-        return Wanted(Range(start, end, 1, 1, b""), [])
+    def wanted(start: bytes, end: bytes) -> WantedRange:
+        return WantedRange(Range(start, end, 1, 1, b""), [])
 
     batch = [wanted(b"\0", b"\0a"), wanted(b"\0a", b"\0b"), wanted(b"\0c", b"\1"), wanted(b"\1", b"\1x")]
     assert _spans(batch) == [(b"\0", b"\0b"), (b"\0c", b"\1"), (b"\1", b"\1x")]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jetcluster.clock import ManualTime
 from jetcluster.replica.read_waits import MAX_SECONDS, MAX_WAITING, ReadWaits
+from tests.twins.time import ManualTime
 
 
 def waits() -> tuple[ReadWaits, ManualTime, list[str]]:

@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
 from jetcluster.node.part_options import tls_context
 from jetcluster.server.imports import share
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 
 Reload = Callable[[], Awaitable[None]]
 

@@ -14,8 +14,9 @@ import pytest
 import uvloop
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SeededRng, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.server.server import Server
+from tests.twins.time import SeededRng
 from tests.unit.server.support import options_of
 
 Body = Callable[[], Coroutine[Any, Any, None]]

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.auth.authenticator import Authenticator, AuthResult
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime, SeededRng
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
 

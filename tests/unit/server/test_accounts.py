@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.clock import SeededRng
 from jetcluster.server import accounts, router
 from jetcluster.server.accounts import Accounts
+from tests.twins.time import SeededRng
 
 
 class Peer:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster.budget import LoopBudget
-from jetcluster.clock import ManualTime
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import LIGHT, NARROW
 from jetcluster.server.governor import CROWD, FIRST, HEAVY, LASTING, LEAST, MOST, Governor
+from tests.twins.time import ManualTime
 from tests.unit.server.support import Bench, FakePeer, Peer
 
 

@@ -4,8 +4,8 @@ import base64
 import binascii
 import re
 
-from jetcluster.clock import SeededRng
 from jetcluster.server.identity import new_nonce, new_server_id
+from tests.twins.time import SeededRng
 
 
 def test_server_id_is_a_server_nkey() -> None:

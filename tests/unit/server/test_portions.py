@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from jetcluster.clock import ManualTime, SystemClock
+from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.governor import HEAVY
+from tests.twins.time import ManualTime
 
 from .support import QUIET, Bench, Nobody, Peer
 from .test_leaf_link import End, Site

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import ALL_KINDS, BlockStore
-from jetcluster.store.kv import KeyValue, Kv
+from jetcluster.store.kv import KeyValue
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import END, START, Giver, Taker, decode_ranges, encode_ranges
 
 
@@ -21,7 +22,9 @@ class Shipped:
     announcements: int = 0
 
 
-def steps(giver: Giver, taker: Taker, kv: Kv, budget: int = 64 << 10, shipped: Shipped | None = None) -> Iterator[None]:
+def steps(
+    giver: Giver, taker: Taker, kv: RocksKv, budget: int = 64 << 10, shipped: Shipped | None = None
+) -> Iterator[None]:
     """One range after the other."""
     shipped = shipped or Shipped()
     place = START
@@ -41,7 +44,7 @@ def steps(giver: Giver, taker: Taker, kv: Kv, budget: int = 64 << 10, shipped: S
             yield
 
 
-def ship(giver: Giver, target: BlockStore, kv: Kv, budget: int = 64 << 10) -> Shipped:
+def ship(giver: Giver, target: BlockStore, kv: RocksKv, budget: int = 64 << 10) -> Shipped:
     """All of it; `target` is open afterwards."""
     shipped = Shipped()
     for _ in steps(giver, target.import_begin(), kv, budget, shipped):
@@ -51,7 +54,7 @@ def ship(giver: Giver, target: BlockStore, kv: Kv, budget: int = 64 << 10) -> Sh
     return shipped
 
 
-def filled(kv: Kv, stream: int = 1, blocks: int = 20) -> BlockStore:
+def filled(kv: RocksKv, stream: int = 1, blocks: int = 20) -> BlockStore:
     store = BlockStore(kv, stream, memory=False)
     for i in range(blocks):
         store.append(Batch.of([b"a", b"b", b"a"], [], [b"%d" % i] * 3), store.last_seq + 1, 1000 * i)
@@ -64,7 +67,7 @@ def filled(kv: Kv, stream: int = 1, blocks: int = 20) -> BlockStore:
     return store
 
 
-def records(kv: Kv, stream: int) -> list[KeyValue]:
+def records(kv: RocksKv, stream: int) -> list[KeyValue]:
     """All of a stream, without its id."""
     kv.commit()
     found: list[KeyValue] = []

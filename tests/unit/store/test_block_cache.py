@@ -4,7 +4,7 @@ import time
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, cache_of
-from jetcluster.store.mem_kv import MemKv
+from tests.twins.mem_kv import MemKv
 
 
 def batch(size: int) -> Batch:

@@ -18,9 +18,8 @@ from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import Kv
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
+from tests.twins.mem_kv import MemKv
 
 from .model import Model
 from .shipping import ship
@@ -45,7 +44,7 @@ def batches(draw: st.DrawFn) -> Batch:
 class StoreMachine(RuleBasedStateMachine):
     """`seqs` are drawn as offsets from the ends of the stream, so that they mostly hit."""
 
-    def open_kv(self) -> Kv:
+    def open_kv(self) -> RocksKv:
         raise NotImplementedError
 
     @initialize(memory=st.booleans(), tiny_cache=st.booleans(), small=st.booleans(), seek=st.booleans())
@@ -313,12 +312,12 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 class MemMachine(StoreMachine):
-    def open_kv(self) -> Kv:
+    def open_kv(self) -> RocksKv:
         return MemKv()
 
 
 class RocksMachine(StoreMachine):
-    def open_kv(self) -> Kv:
+    def open_kv(self) -> RocksKv:
         self.path = Path(tempfile.mkdtemp(prefix="jetcluster-store-"))
         return RocksKv(self.path)
 

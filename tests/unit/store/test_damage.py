@@ -14,9 +14,9 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import START
+from tests.twins.mem_kv import MemKv
 
 STREAM = 1
 SUBJECTS = [b"a", b"b", b"a", b"c", b"a"]

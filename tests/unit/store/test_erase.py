@@ -9,8 +9,8 @@ import pytest
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.rocks_kv import RocksKv
+from tests.twins.mem_kv import MemKv
 
 STREAM = 3
 SECRET = b"QzX93kJw71Lm"

@@ -11,7 +11,7 @@ from jetcluster.store import kept_filters, last_of_each, last_search, queries
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.filter_set import FilterSet
-from jetcluster.store.mem_kv import MemKv
+from tests.twins.mem_kv import MemKv
 
 from .model import matches
 

@@ -20,11 +20,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetcluster.store import keys, mem_kv
+from jetcluster.store import keys
 from jetcluster.store import kv as kv_module
-from jetcluster.store.kv import Kv, KvError, KvFullError
-from jetcluster.store.mem_kv import MemKv
+from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
+from tests.twins import mem_kv
+from tests.twins.mem_kv import MemKv
 
 KEYS = st.binary(min_size=1, max_size=3)
 END = b"\xff" * 4
@@ -40,7 +41,7 @@ class KvMachine(RuleBasedStateMachine):
         self.patch.setattr(mem_kv, "BUCKET", 2)
         self.patch.setattr(kv_module, "CHUNK", 2)
         self.path = Path(tempfile.mkdtemp(prefix="jetcluster-kv-")) if rocks else None
-        self.kv: Kv = RocksKv(self.path) if self.path else MemKv()
+        self.kv: RocksKv = RocksKv(self.path) if self.path else MemKv()
 
     @rule(key=KEYS, value=st.binary(max_size=4))
     def put(self, key: bytes, value: bytes) -> None:
@@ -151,8 +152,8 @@ TestKv.settings = settings(max_examples=60, stateful_step_count=40, deadline=Non
 
 
 @pytest.fixture(params=["rocks", "mem"])
-def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kv]:
-    opened: Kv = RocksKv(tmp_path / "db") if request.param == "rocks" else MemKv()
+def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RocksKv]:
+    opened: RocksKv = RocksKv(tmp_path / "db") if request.param == "rocks" else MemKv()
     yield opened
     opened.close()
 
@@ -226,7 +227,7 @@ def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_pat
     kv.close()
 
 
-def test_hooks_run_once_in_the_next_commit(kv: Kv) -> None:
+def test_hooks_run_once_in_the_next_commit(kv: RocksKv) -> None:
     calls = []
 
     def hook() -> None:
@@ -243,7 +244,7 @@ def test_hooks_run_once_in_the_next_commit(kv: Kv) -> None:
     assert calls == [0]
 
 
-async def test_flush_tells_what_is_durable(kv: Kv) -> None:
+async def test_flush_tells_what_is_durable(kv: RocksKv) -> None:
     told: list[int] = []
     kv.on_durable(told.append)
     kv.put(b"a", b"1")
@@ -391,7 +392,7 @@ def test_kill_leaves_exactly_the_state_of_one_commit(tmp_path: Path, flushes: in
     kv.close()
 
 
-def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv: Kv) -> None:
+def test_what_was_written_since_the_last_commit_is_taken_back_for_one_stream(kv: RocksKv) -> None:
     def rows() -> dict[bytes, bytes]:
         return {key[5:]: value for key, value in kv.scan(keys.stream_prefix(7, 0), keys.stream_end(7, 9))}
 

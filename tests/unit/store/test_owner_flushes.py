@@ -19,11 +19,11 @@ import pytest
 
 from chaos import shim
 from jetcluster import faults
-from jetcluster.clock import ManualTime
 from jetcluster.store import rocks_kv
 from jetcluster.store.kv import KvError
 from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED
 from jetcluster.store.rocks_kv import RocksKv
+from tests.twins.time import ManualTime
 
 END = b"\xff" * 8
 

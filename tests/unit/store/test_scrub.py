@@ -8,8 +8,8 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.scrub import Scrub
+from tests.twins.mem_kv import MemKv
 
 STREAM = 7
 

@@ -15,21 +15,23 @@ from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KeyValue, Kv, KvDamagedError, KvFullError, Snapshot
-from jetcluster.store.mem_kv import MemKv, MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
+from jetcluster.store.mem_records import MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.room import Room
 from jetcluster.store.scrub import KINDS
 from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places
 from jetcluster.store.transfer import encode_ranges as encode
+from tests.twins.mem_kv import MemKv
 from tests.unit.store.shipping import Shipped, filled, records, ship, steps
 
 OWN = 9
 
 
 @pytest.fixture(params=["rocks", "mem"])
-def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kv]:
-    opened: Kv = RocksKv(tmp_path / "source") if request.param == "rocks" else MemKv()
+def kv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RocksKv]:
+    opened: RocksKv = RocksKv(tmp_path / "source") if request.param == "rocks" else MemKv()
     yield opened
     opened.close()
 
@@ -51,7 +53,7 @@ def all_ranges(giver: Giver, budget: int = 1 << 30) -> list[Range]:
 # -- equal afterwards, whatever there was
 
 
-def test_the_cut_stays_while_the_source_goes_on(kv: Kv) -> None:
+def test_the_cut_stays_while_the_source_goes_on(kv: RocksKv) -> None:
     store = filled(kv)
     state, messages = store.state, list(store.scan(b">", 1))
     giver = store.export()

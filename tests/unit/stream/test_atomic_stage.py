@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.errors import ApiError
 from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import block
 
 Step = tuple[str, str | None, str | None]

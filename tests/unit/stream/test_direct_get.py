@@ -11,9 +11,9 @@ from jetcluster.model import times
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import direct_get
-from jetcluster.stream.direct_get import Answer, DirectGet, Frame, Reply
+from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000
@@ -344,7 +344,7 @@ def test_all_frames_are_of_the_moment_of_the_request(payload: bytes, change: Cal
         frames = frames_of(DirectGet("S", store).answer(payload), slice_bytes=1)
         found = [next(frames) for _ in range(before)]
         answer = DirectGet("S", store).answer(payload)
-        assert isinstance(answer, Reply)
+        assert isinstance(answer, GetReply)
         answer.hold()  # not even begun
         change(store)
         found += frames
@@ -556,7 +556,7 @@ def test_damage_comes_out_before_anything_is_sent(payload: bytes) -> None:
 def test_damage_in_the_middle_ends_a_batch_without_eob() -> None:
     for payload in (b'{"seq":1,"batch":3}', b'{"multi_last":["*"]}'):
         answer = DirectGet("S", damaged()).answer(payload)
-        assert isinstance(answer, Reply)
+        assert isinstance(answer, GetReply)
         assert [payload for _, payload in answer.take(1000)] == [b"1"]
         for _ in range(2):
             with pytest.raises(DamagedError):

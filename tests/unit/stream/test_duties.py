@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jetcluster.clock import ManualTime
 from jetcluster.stream import commands
 from jetcluster.stream.duties import LeaderDuties
+from tests.twins.time import ManualTime
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
 from tests.unit.stream.twins import RecordingBus

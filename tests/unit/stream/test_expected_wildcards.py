@@ -10,11 +10,11 @@ import pytest
 from jetcluster.store import last_of_each
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import PublishResult
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore
 
 T0 = 1_795_167_385_000_000_000

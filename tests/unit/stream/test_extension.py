@@ -9,13 +9,13 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, Extended
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import Sift
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 
 T0 = 1_700_000_000_000_000_000
 

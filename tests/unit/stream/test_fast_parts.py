@@ -11,7 +11,16 @@ from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, FastPublish, Publish
-from jetcluster.stream.fast_parts import ENDED, FastGate, FastPart, FastRun, Settled, decode_parts, encode_parts, settle
+from jetcluster.stream.fast_parts import (
+    ENDED,
+    FastGate,
+    FastPart,
+    FastRun,
+    SettledPart,
+    decode_parts,
+    encode_parts,
+    settle,
+)
 from jetcluster.stream.levels import FAST, lowered
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 
@@ -82,17 +91,17 @@ def test_below_its_level_a_command_publishes_the_same_messages() -> None:
 @pytest.mark.parametrize(
     ("verdicts", "gap_ok", "settled"),
     [
-        (None, True, Settled(9, 23, [], None)),
-        ([20, 21, 22, 23], False, Settled(9, 23, [], 23)),
-        ([20, NO, 22, 23], True, Settled(9, 23, [(6, NO)], 23)),
-        ([20, NO, 22, ENDED], False, Settled(5, 20, [(6, NO)], NO)),
-        ([NO, ENDED, 22, ENDED], False, Settled(0, 0, [(5, NO)], NO)),
-        ([20, Duplicate(3), 22, Counted(23, 8)], False, Settled(9, 23, [], Counted(23, 8))),
-        ([20, 21, 22, NO], True, Settled(9, 21, [(9, NO)], NO)),
-        ([Duplicate(1), Duplicate(2), 22, Duplicate(3)], True, Settled(9, 0, [], Duplicate(3))),
+        (None, True, SettledPart(9, 23, [], None)),
+        ([20, 21, 22, 23], False, SettledPart(9, 23, [], 23)),
+        ([20, NO, 22, 23], True, SettledPart(9, 23, [(6, NO)], 23)),
+        ([20, NO, 22, ENDED], False, SettledPart(5, 20, [(6, NO)], NO)),
+        ([NO, ENDED, 22, ENDED], False, SettledPart(0, 0, [(5, NO)], NO)),
+        ([20, Duplicate(3), 22, Counted(23, 8)], False, SettledPart(9, 23, [], Counted(23, 8))),
+        ([20, 21, 22, NO], True, SettledPart(9, 21, [(9, NO)], NO)),
+        ([Duplicate(1), Duplicate(2), 22, Duplicate(3)], True, SettledPart(9, 0, [], Duplicate(3))),
     ],
 )
-def test_how_far_a_batch_has_come(verdicts: list[Verdict] | None, gap_ok: bool, settled: Settled) -> None:
+def test_how_far_a_batch_has_come(verdicts: list[Verdict] | None, gap_ok: bool, settled: SettledPart) -> None:
     assert settle(part(gap_ok=gap_ok), PublishResult(20, 4, verdicts)) == settled
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster import errors
-from jetcluster.clock import ManualTime
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
@@ -23,6 +22,7 @@ from jetcluster.stream.expected_wildcards import MAX_EXPECTED
 from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
+from tests.twins.time import ManualTime
 from tests.unit.stream.twins import RecordingBus, block
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
-from jetcluster.stream.jobs import Job, JobError
+from jetcluster.stream.jobs import StreamJob, StreamJobError
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_700_000_000_000_000_000
@@ -281,10 +281,10 @@ def test_commands_of_logs_before_jobs_are_done_in_one_step() -> None:
 
 
 def test_a_job_survives_its_record() -> None:
-    job = Job(5, 2, jobs.SUBJECTS, 7, 8, 9, 10, 11, b"a.>", b"a.b\0")
+    job = StreamJob(5, 2, jobs.SUBJECTS, 7, 8, 9, 10, 11, b"a.>", b"a.b\0")
     assert jobs.decode(job.key, job.encode()) == job
     for row in (b"", job.encode()[:20], b"\xff" + job.encode()[1:]):
-        with pytest.raises(JobError):
+        with pytest.raises(StreamJobError):
             jobs.decode(job.key, row)
 
 

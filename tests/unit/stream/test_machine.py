@@ -6,13 +6,13 @@ from jetcluster.errors import ApiError
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, block
 
 T0 = 1_700_000_000_000_000_000
@@ -538,3 +538,12 @@ def test_a_stream_may_go_as_far_as_half_of_what_a_sequence_can_be() -> None:
     assert stream.apply(commands.encode_purge(T0, seq=farthest)) == 0
     assert [stream.one("a"), stream.one("a")] == [farthest, farthest + 1]
     assert Stream(first_seq=farthest).one("a") == farthest
+
+
+@pytest.mark.parametrize("counts", [(-1, 0, 1, 0), (1, 40, 1, 0), (5, 200, 7, 10), (3, 2, 1, 3), (0, 0, 9, 7)])
+def test_a_store_that_cannot_be_is_noticed(counts: tuple[int, int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = Stream(subjects=["s"])
+    stream.publish(("s", b"", b"1"))
+    monkeypatch.setattr(type(stream.store), "counts", counts)
+    with pytest.raises(AssertionError):
+        stream.publish(("s", b"", b"2"))

@@ -15,13 +15,12 @@ from jetcluster.errors import ApiError
 from jetcluster.model import times
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.ports import MachineStore
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 from tests.unit.stream.twins import NaiveStore, block, fits
 
@@ -422,12 +421,12 @@ class Block:
         self.kv = MemKv()
         self.store = BlockStore(self.kv, 7, memory=False)
 
-    def reopen(self) -> MachineStore:
+    def reopen(self) -> BlockStore:
         self.kv.commit()
         self.store = BlockStore(self.kv, 7, memory=False)
         return self.store
 
-    def install(self, source: Block) -> MachineStore:
+    def install(self, source: Block) -> BlockStore:
         """The snapshot of another replica in place of all that is here."""
         ship(source.store.export(), self.store, self.kv)
         return self.store
@@ -442,7 +441,7 @@ class Naive:
         self.store = NaiveStore()
         self.reopen, self.everything = self.store.reopen, self.store.everything
 
-    def install(self, source: Naive) -> MachineStore:
+    def install(self, source: Naive) -> BlockStore:
         return self.reopen()
 
 

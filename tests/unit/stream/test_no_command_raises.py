@@ -13,21 +13,21 @@ from jetcluster.consumer import ops, turn
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands
 from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republish
+from jetcluster.stream.republish import Republisher
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5
 
 
 class Replica:
-    """`stream.applier.Host`: a machine over a store that a crash takes back to its last commit."""
+    """`stream.applier.ApplierHost`: a machine over a store that a crash takes back to its last commit."""
 
     def __init__(self, log: list[bytes]) -> None:
         self.log = log
@@ -98,7 +98,7 @@ class Observer:
     def append(self, batch: Batch, first_seq: int, ts: int) -> None:
         rules = self._replica.machine.rules
         if rules.republish is not None:
-            Republish(rules, self._replica.store).take(batch, first_seq, ts)
+            Republisher(rules, self._replica.store).take(batch, first_seq, ts)
         self._told()
 
     def _told(self, *args: object) -> None:

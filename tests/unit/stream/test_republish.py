@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from jetcluster.model import times
-from jetcluster.stream.republish import Republish
+from jetcluster.stream.republish import Republisher
 from tests.unit.stream.test_machine import T0, Stream
 from tests.unit.stream.twins import block
 
 
-def republishing(**config: object) -> tuple[Stream, Republish]:
+def republishing(**config: object) -> tuple[Stream, Republisher]:
     stream = Stream(**config)
-    republish = Republish(stream.machine.rules, stream.store)
+    republish = Republisher(stream.machine.rules, stream.store)
     stream.machine.observe(republish.take)
     return stream, republish
 

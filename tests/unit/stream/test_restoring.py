@@ -10,11 +10,11 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands, restoring
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.runs import encode_runs
+from tests.twins.mem_kv import MemKv
 
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": "S", "storage": "file", "num_replicas": 1, "subjects": ["s.>"], "allow_msg_ttl": True}

@@ -9,11 +9,11 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.mem_kv import MemKv
 from jetcluster.stream import commands, sourced
 from jetcluster.stream.machine import REFUSED, StreamMachine
 from jetcluster.stream.rules import StreamRules, link_key
 from jetcluster.stream.runs import cut
+from tests.twins.mem_kv import MemKv
 from tests.unit.stream.twins import block
 
 T0 = 1_700_000_000_000_000_000

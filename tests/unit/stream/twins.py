@@ -43,7 +43,7 @@ class NaiveView:
 
 
 class NaiveSlices:
-    """`ports.Slices`, `step` messages at a time."""
+    """`store.slices.Slices`, `step` messages at a time."""
 
     def __init__(self, store: NaiveStore) -> None:
         self.store = store
@@ -114,7 +114,7 @@ class NaiveSlices:
 
 
 class NaiveStore:
-    """`MachineStore` in the most obvious way: everything is a scan over a dict of messages."""
+    """`BlockStore` in the most obvious way: everything is a scan over a dict of messages."""
 
     def __init__(self, *, memory: bool = False) -> None:
         self.memory = memory

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pytest
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.files import make_folder
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.disk import FileDisk
@@ -18,6 +17,7 @@ from jetcluster.raft.journal import Journal, JournalOptions
 from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
 from tests.twins.storage import SimDisk, SimWriter
+from tests.twins.time import ManualTime, SeededRng
 
 ABC = Config(("A", "B", "C"))
 FOLDER = Path("/node")

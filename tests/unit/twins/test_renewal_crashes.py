@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.files import Files, exists, make_folder, names_in, read_text, write_durably
 from jetcluster.mesh.identity import load_identity
 from jetcluster.node import data_renewal
@@ -14,6 +13,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from tests.twins.storage import RocksModule, SimDisk
+from tests.twins.time import ManualTime, SeededRng
 
 STORE = Path("/node/jetstream")
 STREAM = 2

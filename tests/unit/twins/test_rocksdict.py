@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from jetcluster import files as node_files
-from jetcluster.clock import ManualTime, SeededRng
 from jetcluster.files import make_folder
 from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
 from tests.twins.storage import RocksModule, SimDisk, SimWriter, differential
 from tests.twins.storage.rocks_store import RocksStore
 from tests.twins.storage.rocks_view import View
+from tests.twins.time import ManualTime, SeededRng
 
 DATA = Path("/node/data")
 

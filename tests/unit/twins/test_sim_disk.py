@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster import files as node_files
-from jetcluster.clock import ManualTime, SeededRng, SystemRng
+from jetcluster.clock import SystemRng
 from jetcluster.files import make_folder, read, sync, write, write_durably
 from jetcluster.mesh.identity import IdentityError, load_identity
 from jetcluster.mesh.node_key import load_key
@@ -19,6 +19,7 @@ from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.mark import FileMark
 from jetcluster.store.disk_probe import probe
 from tests.twins.storage import SimDisk, SimWriter
+from tests.twins.time import ManualTime, SeededRng
 
 FLAGS = os.O_RDWR | os.O_CREAT
 

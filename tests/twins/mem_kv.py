@@ -1,4 +1,4 @@
-"""`MemKv`: the twin of `RocksKv` in memory, for a state that is being fetched (the meta group's) and for tests."""
+"""`MemKv`: the twin of `RocksKv` in memory. It never waits and never fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from jetcluster.store import keys
 from jetcluster.store.kv import Commits, KeyValue, chunked
+from jetcluster.store.mem_records import MemSnapshot
 
 BUCKET = 1_000
 """A bucket is cut in two when it holds twice as many keys: insertion then moves at most 16 KB of pointers."""
@@ -92,18 +93,6 @@ class SortedKeys:
             start = part[-1] + b"\x00"
 
 
-class MemSnapshot:
-    def __init__(self, pairs: list[KeyValue]) -> None:
-        self._pairs = pairs
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
-        low = bisect_left(self._pairs, start, key=lambda pair: pair[0])
-        for at in range(low, len(self._pairs)):
-            if self._pairs[at][0] >= end:
-                return
-            yield self._pairs[at]
-
-
 class MemKv(Commits):
     """Writes take effect at once: no crash can show half of them, as none survives the process. What they replaced is
     kept until the next commit, for `discard`."""
@@ -115,6 +104,28 @@ class MemKv(Commits):
         self._dirty = False
         self._before: dict[bytes, bytes | None] = {}
         """What the keys written since the last commit held at that commit."""
+
+    @property
+    def overloaded(self) -> bool:
+        return False
+
+    @property
+    def due(self) -> bool:
+        return False
+
+    @property
+    def busy_since(self) -> float | None:
+        return None
+
+    @property
+    def failing(self) -> str:
+        return ""
+
+    def trouble(self) -> str:
+        return ""
+
+    async def probe(self) -> None:
+        """There is no disk."""
 
     @property
     def open_bytes(self) -> int:

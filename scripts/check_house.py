@@ -1,0 +1,261 @@
+"""House rules that no other tool checks (`make lint`): run from the top of the repository, prints what breaks one.
+References that lead nowhere are found by `scripts.check_docs`.
+
+| rule | breaks it |
+|---|---|
+| circles | files of jetcluster that import each other, also over others, and for types alone |
+| names | a class name that two files of jetcluster use |
+| sizes | a file of more than 600 lines |
+| openings | a docstring that begins with Of, What, Who, How or Whether instead of what the thing is |
+| tests | a source file without a test file of its own name |
+
+`scripts/house.toml` lists what may remain, each with the reason. That list may only shrink: an entry that nothing needs
+any more is an error as well, and `python -m scripts.check_house --shrink` takes those away.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+TOP: Final = Path(__file__).resolve().parents[1]
+PACKAGE: Final = "jetcluster"
+MOST_LINES: Final = 600
+OPENING: Final = re.compile(r"(Of|What|Who|How|Whether|Whatever|Whoever)\b")
+
+
+class House:
+    """The source files below `top`, parsed once, and the rules over them."""
+
+    def __init__(self, top: Path = TOP) -> None:
+        self.top = top
+        self.files = sorted((top / PACKAGE).rglob("*.py"))
+        self.texts = {file: file.read_text() for file in self.files}
+        self.trees = {file: ast.parse(text) for file, text in self.texts.items()}
+        self.modules = {self.module_of(file): file for file in self.files}
+
+    def name(self, file: Path) -> str:
+        return file.relative_to(self.top).as_posix()
+
+    def module_of(self, file: Path) -> str:
+        parts = file.relative_to(self.top).with_suffix("").parts
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    # -- rules: each gives (key of the exception, what is wrong) --------------------------------------------------
+
+    def circles(self) -> list[list[str]]:
+        """Groups of modules, sorted, each of which leads back to each of the others."""
+        imports = {module: set(self._imports(file)) for module, file in self.modules.items()}
+        return sorted(sorted(circle) for circle in components(imports) if len(circle) > 1)
+
+    def _imports(self, file: Path) -> Iterator[str]:
+        for node in ast.walk(self.trees[file]):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                for alias in node.names:
+                    found = f"{node.module}.{alias.name}"
+                    yield found if found in self.modules else node.module
+            elif isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+
+    def repeated_names(self) -> dict[str, list[str]]:
+        """Class name -> the files that define one, where they are several. One with an underscore is its file's own."""
+        places: dict[str, set[str]] = defaultdict(set)
+        for file, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].add(self.name(file))
+        return {name: sorted(files) for name, files in places.items() if len(files) > 1}
+
+    def long_files(self) -> dict[str, int]:
+        counts = {self.name(file): text.count("\n") for file, text in self.texts.items()}
+        return {name: count for name, count in counts.items() if count > MOST_LINES}
+
+    def openings(self) -> dict[str, list[int]]:
+        """File -> lines of docstrings that do not begin with what the thing is."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for file, tree in self.trees.items():
+            for text, line in docstrings(tree):
+                if OPENING.match(text.lstrip()):
+                    found[self.name(file)].append(line)
+        return dict(found)
+
+    def untested(self) -> list[str]:
+        """Source files of some content without `tests/unit/.../test_<name>.py`."""
+        missing = []
+        for file in self.files:
+            if file.name in ("__init__.py", "__main__.py"):
+                continue
+            parts = file.relative_to(self.top / PACKAGE).parts
+            wanted = self.top.joinpath("tests", "unit", *parts[:-1], f"test_{file.name}")
+            if not wanted.exists():
+                missing.append(self.name(file))
+        return missing
+
+
+HEADED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Docstrings of modules, classes, functions and fields, each with the line it begins in."""
+    for node in ast.walk(tree):
+        for before, statement in zip([None, *_body(node)], _body(node), strict=False):
+            if not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
+                continue
+            if not isinstance(statement.value.value, str):
+                continue
+            heads = before is None and isinstance(
+                node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+            )
+            if heads or isinstance(before, ast.Assign | ast.AnnAssign):
+                yield statement.value.value, statement.lineno
+
+
+def _body(node: ast.AST) -> list[ast.stmt]:
+    body = getattr(node, "body", None)
+    return body if isinstance(body, list) else []
+
+
+def components(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """The strongly connected components of a graph (Tarjan)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for other in graph[node]:
+            if other not in graph:
+                continue
+            if other not in order:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == order[node]:
+            at = stack.index(node)
+            found.append(stack[at:])
+            del stack[at:]
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return found
+
+
+# -- what may remain ----------------------------------------------------------------------------------------------
+
+
+def problems(house: House, allowed: Mapping[str, Any]) -> list[str]:
+    """Lines that say what breaks a rule, and which exceptions are not needed any more."""
+    openings = house.openings()
+    return [
+        *_circles(house.circles(), allowed.get("circles", {})),
+        *_listed("class name", house.repeated_names(), allowed.get("names", {})),
+        *_counted("lines", house.long_files(), allowed.get("sizes", {}), {}),
+        *_counted("openings", sizes(openings), allowed.get("openings", {}), openings),
+        *_untested(house, allowed.get("tests", {})),
+    ]
+
+
+def sizes(lists: Mapping[str, list[Any]]) -> dict[str, int]:
+    return {name: len(found) for name, found in lists.items()}
+
+
+def _circles(found: list[list[str]], allowed: Mapping[str, Any]) -> Iterator[str]:
+    """An entry names the modules of one circle and the reason. A circle may have fewer than its entry, never more."""
+    left = {name: set(entry["modules"]) for name, entry in allowed.items()}
+    for circle in found:
+        entry = next((modules for modules in left.values() if modules >= set(circle)), None)
+        if entry is None:
+            yield f"circle of imports: {' '.join(circle)}"
+            continue
+        if extra := entry - {module for other in found for module in other if other}:
+            yield f"house.toml: no circle has these any more: {' '.join(sorted(extra))}"
+    for name, modules in left.items():
+        if not any(modules >= set(circle) for circle in found):
+            yield f"house.toml: there is no circle {name} any more"
+
+
+def _listed(what: str, found: Mapping[str, list[str]], allowed: Mapping[str, str]) -> Iterator[str]:
+    for name, places in found.items():
+        if name not in allowed:
+            yield f"{what} {name}: {', '.join(places)}"
+    for name in allowed:
+        if name not in found:
+            yield f"house.toml: {what} {name} is not repeated any more"
+
+
+def _counted(
+    what: str, found: Mapping[str, int], allowed: Mapping[str, int], places: Mapping[str, list[Any]]
+) -> Iterator[str]:
+    for name, count in found.items():
+        most = allowed.get(name, 0)
+        if count > most:
+            yield f"{name}: {count} {what}, {most} may be {places.get(name, '')}"
+        elif count < most:
+            yield f"house.toml: {name} has {count} {what}, not {most}"
+    for name in allowed:
+        if name not in found:
+            yield f"house.toml: {name} has no {what} to be excused"
+
+
+def _untested(house: House, allowed: Mapping[str, str]) -> Iterator[str]:
+    """An entry names the test that covers the file; that one has to name the file's module."""
+    missing = set(house.untested())
+    for name in sorted(missing - allowed.keys()):
+        yield f"{name}: no test file of its own name"
+    for name, test in allowed.items():
+        if name not in missing:
+            yield f"house.toml: {name} has a test file of its own, or is gone"
+        elif not (house.top / test).is_file():
+            yield f"house.toml: {name} is said to be tested by {test}, which is not there"
+
+
+def shrunk(text: str, house: House) -> str:
+    """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
+    counts = {"sizes": house.long_files(), "openings": sizes(house.openings())}
+    kept = {"names": set(house.repeated_names()), "tests": set(house.untested())}
+    in_circles = {module for circle in house.circles() for module in circle}
+    lines, table = [], ""
+    for line in text.splitlines():
+        if line.startswith("["):
+            table = line.strip("[]")
+        elif " = " in line and not line.startswith("#"):
+            key, value = line.split(" = ", 1)
+            name = key.strip('"')
+            if table in counts:
+                if name not in counts[table]:
+                    continue
+                line = f"{key} = {min(int(value), counts[table][name])}"
+            elif table == "circles":
+                entry = tomllib.loads(line)[name]
+                modules = [module for module in entry["modules"] if module in in_circles]
+                if not modules:
+                    continue
+                line = f"{key} = {{ reason = {json.dumps(entry['reason'])}, modules = {json.dumps(modules)} }}"
+            elif name not in kept.get(table, {name}):
+                continue
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    sys.setrecursionlimit(10_000)
+    house, file = House(), TOP / "scripts" / "house.toml"
+    if "--shrink" in arguments:
+        file.write_text(shrunk(file.read_text(), house))
+    found = problems(house, tomllib.loads(file.read_text()))
+    print("\n".join(found) or "house: every rule is kept, but for what house.toml lists")
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,41 @@
+"""The answers of leaders to nodes that read elsewhere (cluster/leader_reads.py)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from jetcluster.mesh.api import MeshError
+from jetcluster.raft.api import META_GROUP
+from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
+from tests.unit.cluster.nodes import Cluster
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@virtual_time
+async def test_the_leader_says_where_its_log_and_its_stream_stand() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        leader = await cluster.led("S")
+        for _ in range(3):
+            await leader.publish(b"s", b"m")
+        follower = cluster.followers("S")[0]
+        group = follower.replica("S").group
+        assert await confirmed_last(follower.context, group.gid) == 3
+        assert await confirmed_commit(follower.context, group) == leader.replica("S").group.commit_index
+
+
+@virtual_time
+async def test_one_that_does_not_lead_says_nothing() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.led("S")
+        asker, follower = cluster.followers("S")
+        gid = struct.pack("<I", asker.replica("S").group.gid)
+        for method in (COMMIT_METHOD, LAST_METHOD):
+            with pytest.raises(MeshError):
+                await asker.context.mesh.call(follower.me, method, gid, 2.0)
+        others = [node for node in cluster if not node.js.meta.leading]
+        with pytest.raises(MeshError):
+            await others[0].context.mesh.call(others[1].me, COMMIT_METHOD, struct.pack("<I", META_GROUP), 2.0)
