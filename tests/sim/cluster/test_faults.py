@@ -129,6 +129,19 @@ def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
     assert list(wanting(deployment)) == []
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
+    machine = deployment.machines["n2"]
+    deployment.victim = "n2" if damaged else "n3"
+    machine.kill()
+    for path, file in list(machine.disk.tree("/data/jetstream/journal")):
+        if file.sectors and path.endswith(".wal"):
+            machine.disk.rot(path, 0, 512)
+    deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
+    deployment.run(30.0)
+    assert machine.ready is damaged
+
+
 def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
     rng = Random(1)
     first = expendable(deployment, rng)
