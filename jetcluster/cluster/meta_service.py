@@ -338,10 +338,10 @@ class MetaService:
             raise invalid_config("too many subjects for an account whose wildcards are at so many places")
 
     def _place(self, config: Mapping[str, Any]) -> Placement:
-        # A standalone server ignores the cluster named in a placement (nats-server 2.15, seen live).
-        cluster = self._cluster_name if self._clustered else config.get("placement", {}).get("cluster", "")
-        wish, candidates = config.get("placement"), self._candidates()
-        return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=self._rules())
+        # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
+        wish = config.get("placement") if self._clustered else None
+        rules, candidates = self._rules(), self._candidates()
+        return place(config["name"], config["num_replicas"], candidates, wish, self._cluster_name, rules=rules)
 
     def _candidates(self) -> list[Candidate]:
         online, machine = self._online(), self._machine

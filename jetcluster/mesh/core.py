@@ -21,6 +21,7 @@ from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.auth import decode_refused
 from jetcluster.mesh.frames import (
     DELIVER,
+    MAX_DELIVER,
     MSG,
     RAFT,
     FrameError,
@@ -55,8 +56,6 @@ SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
 MAX_ACCOUNT = 1024
 """Characters of an account's name."""
-MAX_DELIVER = 128 * 1024
-"""Bytes of a frame of many messages; a single message may be larger."""
 
 UpListener = Callable[[NodeInfo], None]
 NoticeHandler = Callable[[str, bytes], None]

@@ -5,6 +5,7 @@ long.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import field
 
 from jetcluster.mesh.auth import Handshake, Reason, Refused, derive_key
@@ -52,6 +53,11 @@ class Dialer:
     def __init__(self, mesh: LinkOwner) -> None:
         self._mesh = mesh
         self._targets: dict[tuple[str, int], DialTarget] = {}
+
+    @property
+    def targets(self) -> Mapping[tuple[str, int], DialTarget]:
+        """The addresses that are dialled, by host and port."""
+        return self._targets
 
     def start(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         self.set_routes(routes)

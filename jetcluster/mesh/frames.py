@@ -22,6 +22,9 @@ VERSION = 2
 MAX_FRAME = 16 * 1024 * 1024
 """Default upper bound of `length`, bytes. A message with subject, headers and payload must fit."""
 
+MAX_DELIVER = 128 * 1024
+"""Bytes of a frame of many messages; a single message may be larger."""
+
 MAX_HANDSHAKE_FRAME = 8 * 1024
 """Bound of `length` until the other side has proven that it belongs to the cluster."""
 
@@ -230,6 +233,8 @@ def decode_deliver(buffer: bytes, start: int, end: int) -> tuple[str, bytes, lis
     if end - start < _DELIVER_BODY.size:
         raise FrameError("DELIVER is too short")
     a, t, queue_count, count = _DELIVER_BODY.unpack_from(buffer, start)
+    if count > 1 and end - start > MAX_DELIVER:
+        raise FrameError("DELIVER is longer than nodes send it")
     p0 = start + _DELIVER_BODY.size
     p1 = p0 + a
     p2 = p1 + t

@@ -47,6 +47,7 @@ PORTION = 512
 at the other end."""
 LANE = 512 * 1024
 """Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
+_SUB = int(Kind.SUB)
 FULL_READ = 128 * 1024
 """Bytes of a read from which on the next one waits for the loop's next turn."""
 
@@ -217,7 +218,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         spans = reader.feed(data)
         if not self.up:
             self._before_up(reader, spans)
-        elif len(spans) > PORTION and spans[PORTION][0] == Kind.SUB and reader.error is None:
+        elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
         else:

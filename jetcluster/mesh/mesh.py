@@ -81,7 +81,7 @@ class NodeMesh(LinkOwner):
         self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
         self._server: asyncio.Server | TlsListener | None = None
         self._secure: TlsListener | None = None
-        self._dialer = Dialer(self)
+        self.dialer = Dialer(self)
         self._connections: OrderedSet[TcpLink] = OrderedSet()
         self._chosen: dict[str, TcpLink] = {}
         self._next_rid = 1
@@ -95,7 +95,7 @@ class NodeMesh(LinkOwner):
     def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
         """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
-        self._dialer.set_routes(routes)
+        self.dialer.set_routes(routes)
 
     def set_advertise(self, advertise: str) -> None:
         """Where others reach this node, after a reload; they are told. Raises ValueError."""
@@ -138,7 +138,7 @@ class NodeMesh(LinkOwner):
             )
         self._last_tick = self.clock.monotonic()
         self._ticker = self.loop.call_later(TICK, self._tick)
-        self._dialer.start(options.routes)
+        self.dialer.start(options.routes)
 
     async def _listen(self) -> int:
         options, tls = self.options, self.options.tls
@@ -160,7 +160,7 @@ class NodeMesh(LinkOwner):
             self._ticker.cancel()
         if self._server is not None:
             self._server.close()
-        await self._dialer.stop()
+        await self.dialer.stop()
         connections = list(self._connections)
         for link in connections:
             link.close("shutting down")
@@ -171,17 +171,22 @@ class NodeMesh(LinkOwner):
 
     async def first_dials(self, seconds: float) -> None:
         """Returns when every configured route was dialled once, with or without success, or after `seconds`."""
-        await self._dialer.first_dials(seconds)
+        await self.dialer.first_dials(seconds)
+
+    @property
+    def connections(self) -> int:
+        """TCP connections to other nodes, also those over which nobody has said who he is."""
+        return len(self._connections)
 
     @property
     def settled(self) -> bool:
         """Every configured route led to a peer that is connected now, or to this node itself."""
-        return self._dialer.settled
+        return self.dialer.settled
 
     @property
     def expected_nodes(self) -> int:
         """Distinct nodes that the configured routes name, this one included. An upper bound until `settled`."""
-        return self._dialer.expected_nodes
+        return self.dialer.expected_nodes
 
     def cut(self, peer: str) -> None:
         """Closes the link to a peer, if there is one; it is dialled again. For operators and tests."""
@@ -307,7 +312,7 @@ class NodeMesh(LinkOwner):
         if link.up:
             self.log.info("Route to %s is down: %s", link.describe(), link.close_reason)
             self._set_down(link)
-            self._dialer.peer_lost(link.peer_id)
+            self.dialer.peer_lost(link.peer_id)
 
     # -- internals -----------------------------------------------------------------------------------------------
 
@@ -412,7 +417,7 @@ class NodeMesh(LinkOwner):
 
     def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
         if info.cluster_url:
-            self._dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
+            self.dialer.learn(info.peer_id, info.cluster_url, hearsay=not self.is_member(info.peer_id))
             gossip = encode_gossip([(info.peer_id, info.cluster_url)])
             for other in self.links.values():
                 if other is not link:
@@ -427,7 +432,7 @@ class NodeMesh(LinkOwner):
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
         for peer_id, url in nodes:
             if peer_id not in self.links:
-                self._dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
+                self.dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
 
     def _tick(self) -> None:
         """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent

@@ -37,6 +37,11 @@ def account_names(node: NodeView) -> list[str]:
     return sorted(router.account for router in node.server.accounts)
 
 
+def connected_accounts(node: NodeView) -> set[str]:
+    """Those of clients and leaf links. Accounts can be very many, and those with a connection few."""
+    return {client.account for client in node.server.clients.values()} | {link.account for link in leaf_links(node)}
+
+
 def account_stats(node: NodeView, names: list[str]) -> list[Json]:
     """One per account that exists, from one pass over the connections."""
     known = set(account_names(node))  # to ask for the router of another one would make that account

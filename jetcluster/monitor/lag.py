@@ -40,7 +40,8 @@ class _Note(NamedTuple):
 class LagNotes:
     def __init__(self, node: NodeView) -> None:
         self._node = node
-        self._notes: dict[int, list[_Note]] = {}
+        self.notes: dict[int, list[_Note]] = {}
+        """By group."""
         self._asked = 0.0
         self._timer: TimerHandle | None = None
 
@@ -55,13 +56,13 @@ class LagNotes:
         now = self._node.clock.monotonic()
         engine = engine_of(self._node)
         if engine is None or now - self._asked > IDLE_SECONDS:
-            self._notes.clear()
+            self.notes.clear()
             return
         led = {gid: replica for gid, replica in engine.replicas.items() if replica.leading}
-        for gid in self._notes.keys() - led.keys():
-            del self._notes[gid]
+        for gid in self.notes.keys() - led.keys():
+            del self.notes[gid]
         for gid, replica in led.items():
-            self._note(self._notes.setdefault(gid, []), replica, now)
+            self._note(self.notes.setdefault(gid, []), replica, now)
         self._timer = self._node.server.timers.call_later(INTERVAL, self._take_notes)
 
     @staticmethod
@@ -82,7 +83,7 @@ class LagNotes:
         if not entries:
             return Lag(0, 0, 0.0)
         newest = replica.store.state.last_seq
-        when, sequence = _at(self._notes.get(group.gid, ()), match, now, newest)
+        when, sequence = _at(self.notes.get(group.gid, ()), match, now, newest)
         fetching = missing()
         return Lag(entries, max(newest - sequence, 0) if fetching is None else fetching, max(now - when, 0.0))
 

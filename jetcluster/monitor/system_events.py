@@ -15,7 +15,7 @@ from jetcluster.logs import get_logger
 from jetcluster.model.advisory import Advisories, Event
 from jetcluster.model.codec import dumps
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor.accstatz import account_names, account_stats, data_stats
+from jetcluster.monitor.accstatz import account_stats, connected_accounts, data_stats
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
@@ -137,16 +137,15 @@ class SystemEvents:
             self._arm("changed", CONNS_PAUSE, self._changed_due)
 
     def _conns_due(self) -> None:
-        self._tell_conns(set(account_names(self._node)), connected_only=True)
+        self._tell_conns(connected_accounts(self._node))
         self._arm("conns", CONNS_BEAT, self._conns_due)
 
-    def _tell_conns(self, accounts: set[str], *, connected_only: bool = False) -> None:
+    def _tell_conns(self, accounts: set[str]) -> None:
         heard = [name for name in sorted(accounts) if any(self._bus.has_interest(s) for s in _conns_subjects(name))]
         for stat in account_stats(self._node, heard):
-            if stat["total_conns"] or not connected_only:
-                for subject in _conns_subjects(stat["acc"]):
-                    if self._bus.has_interest(subject):
-                        self._publish(subject, CONNECTIONS, stat)
+            for subject in _conns_subjects(stat["acc"]):
+                if self._bus.has_interest(subject):
+                    self._publish(subject, CONNECTIONS, stat)
 
     # ---- statistics
 

@@ -113,7 +113,8 @@ def _shift_tables() -> list[list[int]]:
     return shifts
 
 
-def _masked(data: bytes) -> int:
+def masked(data: bytes) -> int:
+    """The checksum of a chunk: CRC-32C, rotated and offset, so that data may hold its own checksum."""
     return _mask(crc32c(data))
 
 
@@ -125,7 +126,7 @@ def encode(data: bytes) -> Iterator[bytes]:
     """Uncompressed chunks that hold `data`; the stream begins with STREAM_ID."""
     for start in range(0, len(data), MAX_PLAIN):
         piece = data[start : start + MAX_PLAIN]
-        yield b"\x01" + (len(piece) + 4).to_bytes(3, "little") + _masked(piece).to_bytes(4, "little") + piece
+        yield b"\x01" + (len(piece) + 4).to_bytes(3, "little") + masked(piece).to_bytes(4, "little") + piece
 
 
 class Decoder:

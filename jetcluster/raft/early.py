@@ -13,34 +13,35 @@ Frame = tuple[float, str, bytes]
 class EarlyFrames:
     def __init__(self, config: RaftConfig) -> None:
         self._config = config
-        self._kept: dict[int, list[Frame]] = {}
-        self._bytes = 0
+        self.kept: dict[int, list[Frame]] = {}
+        """By group."""
+        self.bytes = 0
 
     def keep(self, gid: int, peer: str, frame: bytes, now: float) -> bool:
         """False when there is no room."""
         config = self._config
-        kept = self._kept.get(gid, [])
-        full = len(self._kept) >= config.early_groups and gid not in self._kept
-        if full or len(kept) >= config.early_frames or self._bytes + len(frame) > config.early_bytes:
+        kept = self.kept.get(gid, [])
+        full = len(self.kept) >= config.early_groups and gid not in self.kept
+        if full or len(kept) >= config.early_frames or self.bytes + len(frame) > config.early_bytes:
             return False
-        self._kept.setdefault(gid, kept).append((now, peer, bytes(frame)))
-        self._bytes += len(frame)
+        self.kept.setdefault(gid, kept).append((now, peer, bytes(frame)))
+        self.bytes += len(frame)
         return True
 
     def pop(self, gid: int) -> list[Frame]:
-        kept = self._kept.pop(gid, [])
-        self._bytes -= sum(len(frame) for _, _, frame in kept)
+        kept = self.kept.pop(gid, [])
+        self.bytes -= sum(len(frame) for _, _, frame in kept)
         return kept
 
     def drop_peer(self, peer: str) -> None:
         """Its link is gone."""
-        for gid in list(self._kept):
+        for gid in list(self.kept):
             rest = [frame for frame in self.pop(gid) if frame[1] != peer]
             if rest:
-                self._kept[gid] = rest
-                self._bytes += sum(len(frame) for _, _, frame in rest)
+                self.kept[gid] = rest
+                self.bytes += sum(len(frame) for _, _, frame in rest)
 
     def expire(self, now: float) -> int:
         """Gives frames up and returns how many: no such group came in time."""
-        late = [gid for gid, kept in self._kept.items() if now - kept[0][0] > self._config.early_seconds]
+        late = [gid for gid, kept in self.kept.items() if now - kept[0][0] > self._config.early_seconds]
         return sum(len(self.pop(gid)) for gid in late)

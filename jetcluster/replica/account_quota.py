@@ -81,9 +81,9 @@ class AccountQuota:
         self._log: Log
         self._nodes: Callable[[], Container[str]]
         self._holdings: Callable[[], Iterable[Holding]] = tuple
-        self._led: Counter[Key] = Counter()
+        self.led: Counter[Key] = Counter()
         """Bytes of the streams led here, all replicas counted; never less than they have."""
-        self._held: Counter[bool] = Counter()
+        self.held: Counter[bool] = Counter()
         """Bytes of the replicas here, by storage; never less."""
         self._shares: dict[int, _Share] = {}
         """By group."""
@@ -118,14 +118,14 @@ class AccountQuota:
             if share.limit >= 0 and self._account(share.key) + weight > share.limit:
                 self._warn(share.key[0], "JetStream account limits exceeded")
                 raise RefusedError(_ACCOUNT_FULL)
-        if 0 <= share.node < self._held[memory] + size:
+        if 0 <= share.node < self.held[memory] + size:
             self._count()
             share = self._shares.get(assignment.gid) or self._count_one(holding())
-            if 0 <= share.node < self._held[memory] + size:
+            if 0 <= share.node < self.held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 raise RefusedError(_NODE_FULL)
-        self._led[share.key] += weight
-        self._held[memory] += size
+        self.led[share.key] += weight
+        self.held[memory] += size
         share.led += weight
         share.held += size
 
@@ -137,8 +137,8 @@ class AccountQuota:
         """The replica is gone."""
         share = self._shares.pop(gid, None)
         if share is not None:
-            self._led[share.key] -= share.led
-            self._held[share.key[1]] -= share.held
+            self.led[share.key] -= share.led
+            self.held[share.key[1]] -= share.held
 
     def tick(self, stirred: Iterable[Holding] | None = None) -> None:
         """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
@@ -148,9 +148,9 @@ class AccountQuota:
             for holding in stirred:
                 self._count_one(holding)
         now = self._clock.monotonic()
-        if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self._led):
+        if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self.led):
             self._count()  # the account got tiers; streams where nothing happens are not among the stirred
-        told = Counter({key: max(0, size) for key, size in self._led.items() if self._limited(key)})
+        told = Counter({key: max(0, size) for key, size in self.led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
             # Of nodes of before, the last row of an account counts: they know no tiers.
@@ -163,7 +163,7 @@ class AccountQuota:
             del self._elsewhere[peer]
 
     def _account(self, key: Key) -> int:
-        return self._led[key] + sum(told[key] for told in self._elsewhere.values())
+        return self.led[key] + sum(told[key] for told in self._elsewhere.values())
 
     def _limited(self, key: Key) -> bool:
         return self._limit(key) >= 0
@@ -176,7 +176,7 @@ class AccountQuota:
         return limits.max_memory if key[1] else limits.max_storage
 
     def _count(self) -> None:
-        self._led, self._held = Counter(), Counter()
+        self.led, self.held = Counter(), Counter()
         self._shares.clear()
         for holding in self._holdings():
             self._count_one(holding)
@@ -191,9 +191,9 @@ class AccountQuota:
         led = size * copies if leading else 0
         most = limit * copies if limit >= 0 else -1
         share = self._shares[assignment.gid] = _Share(key, assignment, copies, led, size, most, self._node(memory))
-        self._held[memory] += size
+        self.held[memory] += size
         if led:
-            self._led[key] += led
+            self.led[key] += led
         return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:

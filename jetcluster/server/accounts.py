@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
@@ -21,16 +22,29 @@ DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
 """From so many on, what other nodes say of further ones is not kept: a peer can make up names without end."""
+MAX_HEARD = 64
+"""Subjects that one peer wants of an account that is not in use here; with more of them it gets its router at once, so
+that there is not much to be done when its first client comes."""
+
+MAX_WANTED_TOKENS = 2 * MAX_TOKENS
+"""Tokens of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
+
+Wants = dict[tuple[bytes, bytes | None], int]
+"""The number of members by subject and queue."""
 
 
 class Accounts:
-    """Routers by account name, made when first asked for. Subject spaces are fully separate."""
+    """Routers by account name, made when first asked for. Subject spaces are fully separate.
+
+    What a peer says of an account that is not in use here is merely kept: a router costs kilobytes, and subscriptions
+    of its own that all other nodes are told of."""
 
     def __init__(self, rng: Rng, removals: Removals | None = None) -> None:
         """Without `removals`, what a peer wanted is removed in one step."""
         self._rng = rng
         self._removals = removals
         self._routers: dict[str, Router] = {}
+        self._heard: dict[str, dict[RemotePeer, Wants]] = {}
         self.listener: InterestListener | None = None
         self.on_router: Callable[[Router], None] | None = None
         """Told of every router that is made."""
@@ -43,6 +57,9 @@ class Accounts:
             router = self._routers[name] = Router(name, self._rng, self._changed)
             if self.on_router is not None:
                 self.on_router(router)
+            for peer, wants in self._heard.pop(name, {}).items():
+                for (subject, queue), count in wants.items():
+                    router.set_remote_interest(peer, subject, queue, count)
         return router
 
     def known(self, name: str) -> Router | None:
@@ -74,10 +91,33 @@ class Accounts:
     def set_remote_interest(
         self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int
     ) -> None:
-        if account in self._routers or (count > 0 and len(self._routers) < MAX_ACCOUNTS):
+        if subject.count(b".") >= MAX_WANTED_TOKENS:
+            return
+        if account in self._routers or self._hear(peer, account, subject, queue, count):
             self[account].set_remote_interest(peer, subject, queue, count)
 
+    def _hear(self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int) -> bool:
+        """Returns whether it takes a router to keep this."""
+        known = self._heard.get(account)
+        if known is None:
+            if count <= 0 or len(self._routers) + len(self._heard) >= MAX_ACCOUNTS:
+                return False
+            known = self._heard[account] = {}
+        wants = known.setdefault(peer, {})
+        if count > 0:
+            wants[subject, queue] = count
+            return len(wants) > MAX_HEARD
+        wants.pop((subject, queue), None)
+        if not wants:
+            del known[peer]
+        if not known:
+            del self._heard[account]
+        return False
+
     def drop_peer(self, peer: RemotePeer) -> None:
+        for account, known in list(self._heard.items()):
+            if known.pop(peer, None) is not None and not known:
+                del self._heard[account]
         for router in self:
             if self._removals is None:
                 router.drop_peer(peer)

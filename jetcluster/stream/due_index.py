@@ -24,6 +24,7 @@ from jetcluster.store.block_store import BlockStore
 _KEY: Final = struct.Struct(">QQ")
 _COUNT: Final = struct.Struct("<Q")
 _META: Final = b""
+_LAST: Final = b"\xff" * _KEY.size
 _MAX_OFFSET: Final = 2**32 - 1
 MAX_DUE: Final = 2**64 - 1
 
@@ -35,7 +36,7 @@ SWEEP_ENTRIES: Final = 4096
 
 
 class DueIndex:
-    __slots__ = ("_cursor", "_next", "_store", "_table", "entries")
+    __slots__ = ("_cursor", "_floor", "_next", "_store", "_table", "entries")
 
     def __init__(self, store: BlockStore, table: int) -> None:
         self._store = store
@@ -47,8 +48,11 @@ class DueIndex:
         if meta is not None:
             (self.entries,) = _COUNT.unpack_from(meta)
             self._cursor = meta[_COUNT.size :]
+        self._floor = _KEY.pack(0, 0)
+        """No row is before this key. A scan from further in front would pass all rows that were removed since the store
+        was last flushed."""
         self._next: int | None = None
-        self._look(0)
+        self._look()
 
     @property
     def next_due(self) -> int | None:
@@ -60,7 +64,9 @@ class DueIndex:
         due = max(0, min(due, MAX_DUE))
         first = seqs[0]
         assert seqs[-1] - first <= _MAX_OFFSET
-        self._store.side_put(self._table, _KEY.pack(due, first), array("I", [seq - first for seq in seqs]).tobytes())
+        key = _KEY.pack(due, first)
+        self._store.side_put(self._table, key, array("I", [seq - first for seq in seqs]).tobytes())
+        self._floor = min(self._floor, key)
         self.entries += len(seqs)
         self._save()
         if self._next is None or due < self._next:
@@ -75,7 +81,7 @@ class DueIndex:
         found: list[tuple[int, int]] = []
         if self._next is None or self._next > now:
             return found
-        for key, value in self._store.side_scan(self._table, _KEY.pack(self._next, 0)):
+        for key, value in self._store.side_scan(self._table, self._floor):
             due, first = _KEY.unpack(key)
             if due > now or len(found) >= limit:
                 break
@@ -88,7 +94,7 @@ class DueIndex:
         if self._next is None or self._next > now:
             return taken
         rows: list[bytes] = []
-        for key, value in self._store.side_scan(self._table, _KEY.pack(self._next, 0)):
+        for key, value in self._store.side_scan(self._table, self._floor):
             due, first = _KEY.unpack(key)
             if due > now or len(taken) >= limit:
                 break
@@ -96,9 +102,10 @@ class DueIndex:
             taken += [first + offset for offset in array("I", value)]
         for key in rows:
             self._store.side_delete(self._table, key)
+            self._floor = key
         self.entries -= len(taken)
         self._save()
-        self._look(self._next)
+        self._look()
         return taken
 
     def remove(self, due: int, first: int) -> None:
@@ -110,7 +117,7 @@ class DueIndex:
         self.entries -= len(value) // 4
         self._save()
         if due == self._next:
-            self._look(due)
+            self._look()
 
     def sweep(self, is_live: Callable[[int], bool]) -> None:
         """Forgets entries of deleted messages, a share per call, if there must be many."""
@@ -127,7 +134,7 @@ class DueIndex:
                 self._cursor = key + b"\0"  # behind this row
                 break
         self._save()
-        self._look(0)
+        self._look()
 
     def _sweep_row(self, key: bytes, offsets: array[int], is_live: Callable[[int], bool]) -> None:
         due, first = _KEY.unpack(key)
@@ -140,9 +147,10 @@ class DueIndex:
             kept = array("I", [seq - live[0] for seq in live]).tobytes()
             self._store.side_put(self._table, _KEY.pack(due, live[0]), kept)
 
-    def _look(self, since: int) -> None:
-        """Finds the earliest row; none is due before `since`."""
-        row = next(self._store.side_scan(self._table, _KEY.pack(since, 0)), None)
+    def _look(self) -> None:
+        """Finds the earliest row."""
+        row = next(self._store.side_scan(self._table, self._floor), None)
+        self._floor = row[0] if row is not None else _LAST
         self._next = _KEY.unpack(row[0])[0] if row is not None else None
 
     def _save(self) -> None:

@@ -274,7 +274,7 @@ def _uvarint(value: int) -> bytes:
 
 
 def _chunk(block: bytes, data: bytes | None = None) -> bytes:
-    checksum = s2._masked(s2.decode_block(block) if data is None else data).to_bytes(4, "little")
+    checksum = s2.masked(s2.decode_block(block) if data is None else data).to_bytes(4, "little")
     return b"\x00" + (len(block) + 4).to_bytes(3, "little") + checksum + block
 
 

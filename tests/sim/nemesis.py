@@ -188,7 +188,7 @@ class Nemesis:
         node = self.world.nodes[self._name()]
         self.world.log("DISK FULL", node.name)
         self.world.stats["disk-full"] += 1
-        node.disk.capacity = node.disk._used()
+        node.disk.capacity = node.disk.used()
 
         def free() -> None:
             node.disk.capacity = 1 << 40

@@ -23,12 +23,25 @@ class MemoryMark:
 
 
 class InlineWriter:
-    """Test twin: does the job at once, reports in the next turn."""
+    """Test twin: does the job at once, reports in the next turn. From `hold` to `release` the disk does nothing."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
+        self._held: list[tuple[Job, Done]] | None = None
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> None:
+        """What was held is done now."""
+        held, self._held = self._held or [], None
+        for job, done in held:
+            self.submit(job, done)
 
     def submit(self, job: Job, done: Done) -> None:
+        if self._held is not None:
+            self._held.append((job, done))
+            return
         error: BaseException | None = None
         try:
             job()

@@ -19,17 +19,18 @@ class MemoryDisk:
         """Syncs do nothing: the power is going."""
         self._files: dict[int, bytearray] = {}
         self._synced: dict[int, bytearray] = {}
-        self._unsynced: list[tuple[int, int, int]] = []
+        self.unsynced: list[tuple[int, int, int]] = []
+        """What a crash may lose: segment, start, end."""
 
     def segments(self) -> list[int]:
         return sorted(self._files)
 
-    def _used(self) -> int:
+    def used(self) -> int:
         return sum(map(len, self._files.values()))
 
     def create(self, number: int, size: int) -> None:
         faults.point("journal.create")
-        if self._used() + size > self.capacity:
+        if self.used() + size > self.capacity:
             raise OSError(28, "No space left on device")
         self._files[number] = bytearray(size)
         self._synced[number] = bytearray(size)
@@ -41,13 +42,13 @@ class MemoryDisk:
         file = self._files[number]
         end = offset + len(data)
         if end > len(file):
-            if self._used() + end - len(file) > self.capacity:
+            if self.used() + end - len(file) > self.capacity:
                 fits = max(0, len(file) - offset)
                 file[offset : offset + fits] = data[:fits]  # as a full file system does: part of it is there
                 raise OSError(28, "No space left on device")
             file.extend(bytes(end - len(file)))
         file[offset:end] = data
-        self._unsynced.append((number, offset, end))
+        self.unsynced.append((number, offset, end))
         if sync:
             self.sync(number)
         if faults.active:
@@ -59,12 +60,12 @@ class MemoryDisk:
         if self.hold_sync:
             return
         kept: list[tuple[int, int, int]] = []
-        for item in self._unsynced:
+        for item in self.unsynced:
             if item[0] == number:
                 self._harden(*item)
             else:
                 kept.append(item)
-        self._unsynced = kept
+        self.unsynced = kept
 
     def _harden(self, number: int, start: int, end: int) -> None:
         target = self._synced[number]
@@ -73,7 +74,7 @@ class MemoryDisk:
         target[start:end] = self._files[number][start:end]
 
     def rewrite(self, number: int, offset: int, length: int) -> None:
-        self._unsynced.append((number, offset, offset + length))
+        self.unsynced.append((number, offset, offset + length))
         self.sync(number)
 
     def wipe(self, number: int, offset: int) -> None:
@@ -102,21 +103,21 @@ class MemoryDisk:
         self._synced.pop(number, None)
 
     def free_bytes(self) -> int:
-        return self.capacity - self._used() if self.reported_free is None else self.reported_free
+        return self.capacity - self.used() if self.reported_free is None else self.reported_free
 
     def close(self) -> None:
         pass
 
     def crash(self, rng: Rng) -> None:
         """Loses what was not synced, except sectors that happened to reach the platter."""
-        for number, start, end in self._unsynced:
+        for number, start, end in self.unsynced:
             if number not in self._synced:
                 continue
             survives = rng.random()
             for at in range(start, end, self.SECTOR):
                 if rng.random() < survives:
                     self._harden(number, at, min(at + self.SECTOR, end))
-        self._unsynced = []
+        self.unsynced = []
         self._files = {number: bytearray(data) for number, data in self._synced.items()}
 
     def corrupt(self, number: int, offset: int, data: bytes) -> None:

@@ -54,6 +54,10 @@ class ManualTime:
     def time_ns(self) -> int:
         return self._epoch_ns + int(self._now * 1e9)
 
+    def set_time_ns(self, now: int) -> None:
+        """Sets the clock; monotonic time goes on."""
+        self._epoch_ns += now - self.time_ns()
+
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> _ManualHandle:
         return self.call_later(0.0, callback, *args)
 

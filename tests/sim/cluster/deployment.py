@@ -72,6 +72,11 @@ class Deployment:
         self.trace.add("!", text)
         self.failures.append(text)
 
+    @property
+    def relaxed(self) -> bool:
+        """A loss of power may take what was acknowledged."""
+        return any(server.sync_interval for server in self.servers.values())
+
     # ---- clients and control
 
     def client(self, name: str) -> SimLoop:

@@ -1,7 +1,8 @@
 """Faults of disks: slow, hung, full, errors; and what damages data, within the limits of what is promised.
 
 Damage (`expendable`) comes to one machine of a run only, and never to the only copy of anything: what two of three
-disks hold is what is promised, and nobody knows of rot before somebody reads it.
+disks hold is what is promised, and nobody knows of rot before somebody reads it. The data store is damaged once in a
+run: a server renews its store or starts again for its sake once in a while, and then says that the disk is failing.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from tests.twins.storage.sectors import SectorFile
 
 COPIES = 3
 """Voters of a group of which one may lose its data."""
-FOLDERS = ("/data/jetstream/journal/", "/data/jetstream/data/")
-"""The journal, the data store."""
+JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
 
 
 async def slow_disk(deployment: Deployment, rng: Random) -> None:
@@ -53,7 +53,7 @@ async def io_error(deployment: Deployment, rng: Random) -> None:
     if machine is None:
         return
     operation = rng.choice(["read", "write", "sync"])
-    within = rng.choice(["", *FOLDERS])
+    within = _folder(machine, rng)
     times = rng.choice([1, 1, 3, None])
     deployment.trace.add("nemesis", f"{machine.name}: {operation} in '{within}' fails, times: {times}")
     disk = machine.disk
@@ -69,7 +69,10 @@ async def rot(deployment: Deployment, rng: Random) -> None:
     machine = expendable(deployment, rng)
     if machine is None:
         return
-    path, file = rng.choice(_files(machine))
+    found = _files(machine, _folder(machine, rng))
+    if not found:
+        return
+    path, file = rng.choice(found)
     offset, flips = _within(file, rng), rng.choice([1, 8, 512])
     deployment.trace.add("nemesis", f"{machine.name}: rot in {path} at {offset}, {flips} bytes")
     machine.disk.rot(path, offset, flips)
@@ -86,7 +89,7 @@ async def cut_file(deployment: Deployment, rng: Random) -> None:
     if machine is None:
         return
     machine.lose_power()
-    found = _files(machine)
+    found = _files(machine, _folder(machine, rng))
     if found:
         path, file = rng.choice(found)
         size = _within(file, rng)
@@ -146,14 +149,18 @@ def _is_whole(replica: Replica) -> bool:
     return stream is None or not (stream.installing or stream.suspect or stream.doubt)
 
 
-def _files(machine: Machine) -> list[tuple[str, SectorFile]]:
-    """Of the journal and of the data store. Not what tells whose they are: a server that lost that wants somebody to
-    move its store away, and says so."""
+def _folder(machine: Machine, rng: Random) -> str:
+    """What is to be damaged now."""
+    folder = JOURNAL if machine.damaged_data else rng.choice([JOURNAL, DATA])
+    machine.damaged_data |= folder == DATA
+    return folder
+
+
+def _files(machine: Machine, folder: str) -> list[tuple[str, SectorFile]]:
+    """Not what tells whose they are: a server that lost that wants somebody to move its store away, and says so."""
     found = machine.disk.tree()
     return [
-        (path, file)
-        for path, file in found
-        if file.sectors and path.startswith(FOLDERS) and not path.endswith("/STORE")
+        (path, file) for path, file in found if file.sectors and path.startswith(folder) and not path.endswith("/STORE")
     ]
 
 

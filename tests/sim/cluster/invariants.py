@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.replica.proposals import MAX_WAITING
-from jetcluster.store.kv import KvError
+from jetcluster.store.kv import KvFullError
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.machine import Machine
 
@@ -104,7 +105,7 @@ class Invariants:
 
     def _one_leader(self, replica: Replica) -> None:
         group = replica.group
-        if group.role is not Role.LEADER or not replica.lasting:
+        if group.role is not Role.LEADER or not self._lasts(replica):
             return
         me = replica.machine.name
         led = self._leaders.setdefault((replica.cluster, replica.gid, group.term), me)
@@ -125,7 +126,7 @@ class Invariants:
 
     def _same_state(self, replica: Replica) -> None:
         """Those that were somewhere else when the others were here compare with what was seen there."""
-        if not replica.lasting:
+        if not self._lasts(replica):
             return
         for index, digest in self._told(replica):
             known, where = self._hashes.setdefault(
@@ -145,8 +146,11 @@ class Invariants:
     def _sound(self, replica: Replica) -> None:
         fault = replica.group.fault
         self._require(fault is None or _of_the_disk(replica), f"{replica.where}: apply raised {fault!r}")
-        if replica.stream is not None and replica.lasting:
+        if replica.stream is not None and self._lasts(replica):
             self._require(not replica.stream.divergences, f"{replica.where}: {DIVERGED}")
+
+    def _lasts(self, replica: Replica) -> bool:
+        return replica.lasting and not (self._deployment.relaxed and self._deployment.power_failures)
 
     # ---- bounds
 
@@ -198,5 +202,7 @@ class Invariants:
 
 def _of_the_disk(replica: Replica) -> bool:
     """A replica may stop whose disk fails under a command: its server starts again once the disk takes writes
-    (docs/health.md). That it does is judged when all is over (`liveness`)."""
-    return isinstance(replica.group.fault, KvError | OSError) and replica.machine.disk.errors > 0
+    (docs/health.md, `cluster/store_care.py`). That it does is judged when all is over (`liveness`)."""
+    fault, disk = replica.group.fault, replica.machine.disk
+    failed = disk.errors > 0 or disk.tampered > 0 or isinstance(fault, KvFullError)
+    return failed and isinstance(fault, PASSING)

@@ -237,6 +237,35 @@ class Ordered:
             require(contents.get(seq) == text, f"{seq} was delivered as {text}, and is {contents.get(seq)}")
 
 
+class Copies:
+    """Mirrors and sources; upstreams are (sequence, text)."""
+
+    @staticmethod
+    def mirrored(where: str, upstream: Mapping[int, str], contents: Mapping[int, str]) -> None:
+        for seq in sorted(upstream.keys() | contents.keys()):
+            mine, its = contents.get(seq), upstream.get(seq)
+            require(mine == its, f"{where}: {seq} is {mine} in the mirror and {its} upstream")
+
+    @staticmethod
+    def sourced(where: str, upstreams: Iterable[Mapping[int, str]], texts: Sequence[str]) -> None:
+        """`texts`: all of the stream with sources, in its order."""
+        rest = list(texts)
+        for upstream in upstreams:
+            wanted = [upstream[seq] for seq in sorted(upstream)]
+            known = set(wanted)
+            found = [text for text in texts if text in known]
+            require(found == wanted, f"{where}: {_difference(found, wanted)}")
+            rest = [text for text in rest if text not in known]
+        require(not rest, f"{where}: {rest[:5]} are of no source")
+
+
+def _difference(found: Sequence[str], wanted: Sequence[str]) -> str:
+    ends = min(len(found), len(wanted))
+    at = next((at for at in range(ends) if found[at] != wanted[at]), ends)
+    there, here = found[at : at + 3], wanted[at : at + 3]
+    return f"{len(found)} of {len(wanted)} messages of a source, from {at} on {there}, not {here}"
+
+
 class Batches:
     """Atomic batches: stored whole and together, or not at all."""
 
@@ -303,6 +332,10 @@ class Lifetimes:
         self._lives: dict[int, tuple[float, float]] = {}
         """By sequence: earliest and latest time of its end; infinity for one that stays."""
 
+    @property
+    def seqs(self) -> Iterable[int]:
+        return self._lives.keys()
+
     def ack(self, seq: int, sent: float, acked: float, seconds: float = math.inf) -> None:
         self._lives[seq] = sent + seconds - self.slack, acked + seconds + self.slack
 
@@ -310,3 +343,24 @@ class Lifetimes:
         earliest, latest = self._lives[seq]
         require(there or ended > earliest, f"{seq} is gone {earliest - ended:.3f} s too early")
         require(not there or began < latest, f"{seq} is there {began - latest:.3f} s too long")
+
+
+class Firings:
+    """Scheduled messages, which fire once and not before their time."""
+
+    def __init__(self) -> None:
+        self.due: dict[str, str] = {}
+        """By name: RFC 3339, of one precision for all."""
+
+    def put(self, name: str, at: str) -> None:
+        self.due[name] = at
+
+    def fired(self, where: str, messages: Iterable[tuple[str, str]]) -> set[str]:
+        """(name, when it was stored, as in `due`) of all that has come; the names."""
+        found: set[str] = set()
+        for name, at in messages:
+            require(name in self.due, f"{where}: {name} fired and was never put")
+            require(name not in found, f"{where}: {name} fired twice")
+            require(at >= self.due[name], f"{where}: {name} fired at {at}, it is due at {self.due[name]}")
+            found.add(name)
+        return found

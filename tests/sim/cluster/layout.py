@@ -24,6 +24,8 @@ class Server:
     domain: str = ""
     leaf_of: str = ""
     """The cluster that it has a leaf link to; "" for none."""
+    sync_interval: float = 0.0
+    """Seconds; 0: every message is synced before its ack."""
     config: str = ""
     """More lines of its configuration."""
     level: int = LEVEL
@@ -36,13 +38,16 @@ class Server:
         lines = [f"server_name: {self.name}", f'listen: "{self.ip}:{CLIENT_PORT}"']
         if self.jetstream:
             domain = f", domain: {self.domain}" if self.domain else ""
-            lines.append(f'jetstream {{ store_dir: "/data"{domain} }}')
+            sync = f', sync_interval: "{self.sync_interval:g}s"' if self.sync_interval else ""
+            lines.append(f'jetstream {{ store_dir: "/data"{domain}{sync} }}')
         if self.cluster:
             routes = ", ".join(f'"nats://{SECRET}:{SECRET}@{peer.ip}:{ROUTE_PORT}"' for peer in peers)
             lines.append(
                 f'cluster {{ name: {self.cluster}, listen: "{self.ip}:{ROUTE_PORT}", '
                 f"authorization {{ user: {SECRET}, password: {SECRET} }}, routes: [{routes}] }}"
             )
+        if hub or any(other.leaf_of == self.cluster for other in others if self.cluster):
+            lines.append("ping_interval: 2s")  # a leaf link is given up after two that nobody answers
         if hub:
             urls = ", ".join(f'"nats-leaf://{one.ip}:{LEAF_PORT}"' for one in hub)
             lines.append(f"leafnodes {{ reconnect: 1, remotes: [ {{ urls: [{urls}] }} ] }}")
@@ -51,10 +56,10 @@ class Server:
         return "\n".join((*lines, self.config))
 
 
-def cluster(size: int, *, plain: int = 0, config: str = "") -> tuple[Server, ...]:
+def cluster(size: int, *, plain: int = 0, sync_interval: float = 0.0, config: str = "") -> tuple[Server, ...]:
     """`plain`: so many more without JetStream."""
     return tuple(
-        Server(f"n{number}", f"10.0.0.{number}", jetstream=number <= size, config=config)
+        Server(f"n{number}", f"10.0.0.{number}", jetstream=number <= size, sync_interval=sync_interval, config=config)
         for number in range(1, size + plain + 1)
     )
 
@@ -76,4 +81,5 @@ LAYOUTS: dict[str, tuple[Server, ...]] = {
     "three and a plain one": cluster(3, plain=1),
     "three and a leaf": with_leaf(3, 1),
     "three and a leaf of three": with_leaf(3, 3),
+    "relaxed": cluster(3, sync_interval=1.0),
 }

@@ -26,11 +26,11 @@ async def settle(deployment: Deployment) -> None:
     """Returns once nothing is wanting. Raises Violation after SETTLES, with what is."""
     end = deployment.scheduler.now + SETTLES
     while True:
-        wanting = next(_wanting(deployment), "")
-        if not wanting:
+        first = next(wanting(deployment), "")
+        if not first:
             return
         if deployment.scheduler.now > end:
-            raise Violation(f"{SETTLES:g} s after the last fault: {wanting}")
+            raise Violation(f"{SETTLES:g} s after the last fault: {first}")
         await asyncio.sleep(0.5)
 
 
@@ -49,7 +49,8 @@ async def supervise(deployment: Deployment) -> None:
                 machine.start()
 
 
-def _wanting(deployment: Deployment) -> Iterator[str]:
+def wanting(deployment: Deployment) -> Iterator[str]:
+    """Nothing, where all is well."""
     for name, machine in deployment.machines.items():
         if not machine.ready:
             yield f"{name} does not serve"

@@ -127,6 +127,8 @@ class Machine:
         self.make_node: Callable[[SimLog, Platform], Node]
         """For each start; there is none where no node runs."""
         self.paused = False
+        self.damaged_data = False
+        """Its data store was (`disk_faults`)."""
         self.usual_slowness = 1.0
         self.starts = 0
         self.power_failures: list[float] = []
@@ -158,6 +160,7 @@ class Machine:
     def new_disk(self, capacity: int | None = None) -> None:
         """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
         assert self.loop is None
+        self.damaged_data = False
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from jetcluster.raft.api import Role
-from jetcluster.raft.membership import decode_members, encode_config
 from jetcluster.stream.ports import SIDE_MEMBERS
+from tests.sim.cluster import invariants, liveness
 from tests.sim.cluster.deployment import Deployment, Violation
 
 if TYPE_CHECKING:
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
     from jetcluster.store.api import Msg
 
-TABLES = range(1, 32)
-"""Of a stream's side rows, those not in use are empty."""
-SETTLE = 90.0
-"""Seconds after the last fault within which everything is led, current and the same everywhere."""
+TABLES = [table for table in range(1, 32) if table != SIDE_MEMBERS]
+"""Of a stream's side rows. Members are kept with the index at which a replica learnt of them, by a command or with a
+state that it fetched; `liveness` compares who they are."""
+SETTLE = 60.0
+"""Seconds within which all is well and quiet, once it was well (`liveness`)."""
 QUIET = 4.0
 """Seconds for which nothing of that changes then."""
 
@@ -57,11 +58,7 @@ def decided(deployment: Deployment, stream: str, consumer: str) -> int:
 def contents(replica: StreamReplica) -> Contents:
     """Messages, side rows (table, key, value) and the rolling hash."""
     store = replica.store
-    rows = [(table, key, value) for table in TABLES if table != SIDE_MEMBERS for key, value in store.side_scan(table)]
-    members = store.side_get(SIDE_MEMBERS, b"")
-    if members is not None:
-        # At which index of its own state a replica learned of them is its own matter: a fetched state has a later one.
-        rows.append((SIDE_MEMBERS, b"", encode_config(decode_members(members).config)))
+    rows = [(table, key, value) for table in TABLES for key, value in store.side_scan(table)]
     return list(store.scan(b">", 1)), rows, replica.machine.hash
 
 
@@ -98,63 +95,33 @@ def compare_all(deployment: Deployment) -> int:
     return sum(len(found) for found in groups.values() if len(found) > 1)
 
 
-def state(deployment: Deployment) -> tuple[list[str], list[tuple[object, ...]]]:
-    """What is not as it is to be, and what is not to change while nothing happens."""
-    wrong: list[str] = []
-    still: list[tuple[object, ...]] = []
-    for name in deployment.servers:
-        machine = deployment.machines[name]
-        if not machine.ready:
-            wrong.append(f"{name} does not serve")
-        still.append((name, machine.starts))
-    led: dict[tuple[str, int], int] = {}
+def strangers(deployment: Deployment) -> Iterator[str]:
+    """Replicas of streams that are not there, or not on that server."""
     for name, jetstream in jetstreams(deployment):
-        cluster = deployment.servers[name].cluster or name
         me = jetstream.context.me
-        wanted = [one for one in jetstream.meta.machine.all_assignments() if me in one.peers]
-        for assignment in wanted:
-            replica = jetstream.replicas.get(assignment.gid)
-            what = f"{name}: {assignment.name}"
-            if replica is None:
-                wrong.append(f"{what} has no replica")
-                continue
-            led.setdefault((cluster, assignment.gid), 0)
-            group = replica.group
-            led[cluster, assignment.gid] += group.role is Role.LEADER
-            if set(group.peers) != set(assignment.peers):
-                wrong.append(f"{what} has other members than the meta group says")
-            if replica.suspect or replica.doubt or replica.installing:
-                wrong.append(f"{what} is not sound: {replica.suspect or replica.doubt or 'installing'}")
-            if group.applied_index < group.last_index:
-                wrong.append(f"{what} has not applied all it has")
-            still.append((name, assignment.gid, group.term, group.role.name))
-        strangers = jetstream.replicas.keys() - {one.gid for one in wanted}
-        if strangers:
-            wrong.append(f"{name} has replicas that belong to nobody: {sorted(strangers)}")
-    wrong += [f"group {gid} of {cluster} has {count} leaders" for (cluster, gid), count in led.items() if count != 1]
-    indexes: dict[tuple[str, int], set[int]] = {}
-    for name, jetstream in jetstreams(deployment):
-        for gid, replica in jetstream.replicas.items():
-            cluster = deployment.servers[name].cluster or name
-            indexes.setdefault((cluster, gid), set()).add(replica.machine.applied_index)
-    wrong += [
-        f"group {gid} of {cluster} stands at {sorted(at)}" for (cluster, gid), at in indexes.items() if len(at) > 1
-    ]
-    return wrong, still
+        own = {one.gid for one in jetstream.meta.machine.all_assignments() if me in one.peers}
+        if rest := jetstream.replicas.keys() - own:
+            yield f"{name} has replicas that belong to nobody: {sorted(rest)}"
+
+
+def standing(deployment: Deployment) -> list[tuple[object, ...]]:
+    """All that is not to change while nothing happens."""
+    found: list[tuple[object, ...]] = [(name, machine.starts) for name, machine in deployment.machines.items()]
+    for one in invariants.replicas(deployment):
+        found.append((one.machine.name, one.gid, one.group.term, one.group.role.name))
+    return found
 
 
 async def settle(deployment: Deployment, seconds: float = SETTLE) -> None:
-    """Returns when everything is led, current, the same everywhere, and quiet. Raises Violation."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    quiet_since = loop.time()
-    wrong, still = state(deployment)
-    while wrong or loop.time() - quiet_since < QUIET:
-        if loop.time() > end:
-            raise Violation(f"{seconds:.0f} s after the last fault: {'; '.join(wrong[:5]) or 'it is not quiet'}")
+    """Returns when all is well (`liveness`), quiet, and the same everywhere. Raises Violation."""
+    end = deployment.scheduler.now + seconds
+    since, still = deployment.scheduler.now, standing(deployment)
+    while deployment.scheduler.now < since + QUIET:
         await asyncio.sleep(0.5)
-        before = still
-        wrong, still = state(deployment)
+        wrong = next(itertools.chain(liveness.wanting(deployment), strangers(deployment)), "")
+        before, still = still, standing(deployment)
         if wrong or still != before:
-            quiet_since = loop.time()
+            since = deployment.scheduler.now
+        if deployment.scheduler.now > end:
+            raise Violation(f"{seconds:g} s later: {wrong or 'it is not quiet'}")
     compare_all(deployment)

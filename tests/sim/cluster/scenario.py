@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
-from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.nemesis import FAULTS
 from tests.sim.cluster.workload import found
+
+USUAL = ("three", "five", "three and a plain one", "three and a leaf", "three and a leaf of three")
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,11 +39,15 @@ class Scenario:
     def of(cls, seed: int) -> Scenario:
         rng = Random(f"scenario {seed}")
         names = sorted(found())
+        workloads = tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names))))))
+        layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
+        if alone := [name for name in workloads if found()[name].layout]:
+            workloads, layout = (alone[0],), found()[alone[0]].layout
         return cls(
             seed=seed,
-            layout=rng.choices(list(LAYOUTS), (60, 8, 12, 12, 8))[0],
+            layout=layout,
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
-            workloads=tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names)))))),
+            workloads=workloads,
             faults=tuple(sorted(rng.sample(sorted(FAULTS), rng.randint(1, 6)))),
             disk=rng.choices([128 << 20, 1 << 30], (5, 1))[0],
             processor=rng.choice([1.0, 1.0, 10.0]),

@@ -120,7 +120,7 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
-    wanting = liveness._wanting
+    wanting = liveness.wanting
     assert list(wanting(deployment)) == []
     deployment.machines["n2"].kill()
     assert next(wanting(deployment)) == "n2 does not serve"

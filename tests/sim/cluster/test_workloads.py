@@ -96,6 +96,16 @@ def lifetimes() -> judges.Lifetimes:
     return history
 
 
+def firings() -> judges.Firings:
+    history = judges.Firings()
+    history.put("a", "2023-11-14T22:13:20.000000Z")
+    history.put("b", "2023-11-14T22:13:21.500000Z")
+    return history
+
+
+FIRED = [("b", "2023-11-14T22:13:21.500000Z"), ("a", "2023-11-14T22:13:25.000000Z")]
+
+
 def message(seq: int, text: str) -> Msg:
     return Msg(seq, 0, b"s", b"", text.encode())
 
@@ -123,9 +133,14 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
     ],
     judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
+    judges.Copies: [
+        lambda: judges.Copies.mirrored("n1", STORED, STORED),
+        lambda: judges.Copies.sourced("n1", [STORED, {1: "x"}], ["a", "b", "x", "c"]),
+    ],
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
     judges.Ordered: [lambda: ordered().complete({1: "a", 3: "c", 4: "d"})],
+    judges.Firings: [lambda: firings().fired("n1", FIRED)],
     judges.Lifetimes: [
         lambda: lifetimes().look(1, 13.0, 13.9, True),
         lambda: lifetimes().look(1, 17.5, 17.6, False),
@@ -181,6 +196,15 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "wrong total": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 4)]),
         "phantom": lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3), (3, "x", 3)]),
     },
+    judges.Copies: {
+        "mirror: lost": lambda: judges.Copies.mirrored("n1", STORED, {1: "a", 3: "c"}),
+        "mirror: more": lambda: judges.Copies.mirrored("n1", STORED, STORED | {4: "d"}),
+        "mirror: moved": lambda: judges.Copies.mirrored("n1", STORED, {1: "a", 2: "c", 3: "b"}),
+        "sources: lost": lambda: judges.Copies.sourced("n1", [STORED], ["a", "c"]),
+        "sources: twice": lambda: judges.Copies.sourced("n1", [STORED], ["a", "b", "b", "c"]),
+        "sources: reordered": lambda: judges.Copies.sourced("n1", [STORED], ["a", "c", "b"]),
+        "sources: more": lambda: judges.Copies.sourced("n1", [STORED], ["a", "b", "c", "x"]),
+    },
     judges.Chain: {
         "something between": lambda: chain().stored("n1", [(1, "a"), (2, "x"), (3, "b")]),
         "behind another text": lambda: chain().stored("n1", [(1, "a"), (2, "c")]),
@@ -195,6 +219,11 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "backwards": lambda: ordered().take(2, "b"),
         "skipped": lambda: ordered().complete({1: "a", 2: "b", 3: "c"}),
         "wrong content": lambda: ordered().complete({1: "a", 3: "x"}),
+    },
+    judges.Firings: {
+        "twice": lambda: firings().fired("n1", [*FIRED, FIRED[0]]),
+        "too early": lambda: firings().fired("n1", [("b", "2023-11-14T22:13:21.499999Z")]),
+        "phantom": lambda: firings().fired("n1", [("c", "2023-11-14T22:13:30.000000Z")]),
     },
     judges.Lifetimes: {
         "gone too early": lambda: lifetimes().look(1, 13.0, 13.5, False),

@@ -34,6 +34,8 @@ class Workload:
     name: ClassVar[str] = ""
     promises: ClassVar[tuple[str, ...]] = ()
     """In the words of docs/."""
+    layout: ClassVar[str] = ""
+    """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
@@ -62,9 +64,9 @@ class Workload:
         return self.deployment.scheduler.now
 
     def wall(self, ahead: float) -> str:
-        """RFC 3339: what clocks that are right say in so many seconds."""
+        """RFC 3339 with microseconds: what clocks that are right say in so many seconds."""
         at = datetime.fromtimestamp(EPOCH_NS / 1e9, UTC) + timedelta(seconds=self.now + ahead)
-        return at.isoformat().replace("+00:00", "Z")
+        return at.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
     @property
     def members(self) -> list[str]:
@@ -143,10 +145,16 @@ class Workload:
         return base64.b64decode(message.get("data", "")).decode()
 
     async def everywhere(
-        self, stream: str, last: int, look: Callable[[str, dict[int, Msg]], None], subject: str = ">"
+        self,
+        stream: str,
+        last: int,
+        look: Callable[[str, dict[int, Msg]], None],
+        subject: str = ">",
+        nodes: tuple[str, ...] = (),
     ) -> None:
-        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`."""
-        for name in self.deployment.members():
+        """Calls `look(server, contents)` with what each server says once it has come to sequence `last`: each of the
+        main cluster, or of `nodes`."""
+        for name in nodes or self.deployment.members():
             session = await self.session(f"check-{stream}-{name}", name)
             found: dict[int, Msg] = {}
 

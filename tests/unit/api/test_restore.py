@@ -46,7 +46,7 @@ def compressed(pattern: bytes, size: int) -> bytes:
     block += bytes((2 | 3 << 2,)) + len(pattern).to_bytes(2, "little")
     left -= 4
     block += bytes((1 | 7 << 2, 0)) + (left - 65_540).to_bytes(3, "little")
-    body = s2._masked(s2.decode_block(block)).to_bytes(4, "little") + block
+    body = s2.masked(s2.decode_block(block)).to_bytes(4, "little") + block
     return b"\x00" + len(body).to_bytes(3, "little") + body
 
 

@@ -50,7 +50,7 @@ def full(*meshes: NodeMesh) -> bool:
 async def stop(*meshes: NodeMesh) -> None:
     """All together. Nobody dials any more when the first one closes its port: asyncio of Python 3.11 forgets to close
     what it has just accepted for a server that is closed in the same turn (gh-109564)."""
-    await asyncio.gather(*(mesh._dialer.stop() for mesh in meshes))
+    await asyncio.gather(*(mesh.dialer.stop() for mesh in meshes))
     await asyncio.sleep(0.01)
     await asyncio.gather(*(mesh.stop() for mesh in meshes))
 

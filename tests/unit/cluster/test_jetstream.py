@@ -43,6 +43,20 @@ async def test_standalone_node_serves_alone_and_after_a_restart() -> None:
 
 
 @virtual_time
+async def test_a_standalone_node_takes_any_placement_and_a_cluster_does_not() -> None:
+    for place in ({"cluster": "elsewhere"}, {"tags": ["ssd"]}, {"cluster": "elsewhere", "tags": ["ssd", "!hdd"]}):
+        async with Cluster("A", clustered=False) as cluster:
+            await cluster.create("S", 1, placement=place)
+            assert (await cluster["A"].publish(b"s"))["seq"] == 1
+            made = await cluster.update("S", 1, placement={"tags": ["other"]})
+            assert made.config["placement"] == {"tags": ["other"]}
+        async with Cluster() as cluster:
+            with pytest.raises(ApiError) as refused:
+                await cluster.create("S", 1, placement=place)
+            assert refused.value.err_code == 10005
+
+
+@virtual_time
 async def test_power_failure_of_all_nodes_loses_no_acked_message() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")

@@ -60,7 +60,7 @@ class Rig:
         self.replicated = replicated
         self.bench = Bench()
         self.time = self.bench.time
-        self.time._epoch_ns += T0 - self.time.time_ns()
+        self.time.set_time_ns(T0)
         self.lag = lag
         self.node = Node(stream)
         self.ops: list[tuple[int, Value, object]] = []

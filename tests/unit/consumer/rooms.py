@@ -188,7 +188,7 @@ class Rig:
     def _sync(self) -> None:
         """The log's time is the clock's, `ahead` of which the owner's is."""
         self.node.now = max(self.node.now, self.time.time_ns() - self.ahead)
-        self.time._epoch_ns += self.node.now - (self.time.time_ns() - self.ahead)
+        self.time.set_time_ns(self.node.now + self.ahead)
 
     @property
     def now(self) -> int:
@@ -262,7 +262,7 @@ class Rig:
     # -- clients
 
     def publish(self, *subjects: bytes, payload: bytes = b"x") -> None:
-        self.time._epoch_ns += len(subjects)
+        self.time.set_time_ns(self.time.time_ns() + len(subjects))
         self._sync()
         batch = Batch.encode(subjects, [], [payload] * len(subjects))
         self.node.apply(commands.encode_publish(self.node.now, batch))

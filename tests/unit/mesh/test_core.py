@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from jetcluster.mesh.frames import MAX_DELIVER, FrameError, Kind, encode_deliver
 from jetcluster.mesh.interest import MeshInterest
 from tests.twins.mesh_memory import MemoryNetwork
 from tests.twins.time import ManualTime
@@ -50,6 +53,21 @@ def test_a_link_that_goes_down_in_the_middle_of_a_read_delivers_no_more_of_it() 
     a.send_raft(B, 1, b"second")
     time.advance(0)
     assert b_log.log == [("raft", A, 1, b"first"), ("down", A), ("end",)]
+
+
+def test_a_delivery_that_no_node_would_send_ends_the_link_and_others_arrive() -> None:
+    _, _, (_, b, _), _ = trio()
+    link, board = b.links[A], FakeSwitchboard()
+    b._switchboard = board
+    many = [(b"x", b"", b"", b"")] * 100_000
+    raw = encode_deliver("ACC", b"inbox", [], many)
+    with pytest.raises(FrameError):
+        b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
+    assert not board.deliveries
+    for single in ([(b"x", b"", b"", b"." * (2 * MAX_DELIVER))], many[:100]):
+        raw = encode_deliver("ACC", b"inbox", [], single)
+        b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
+    assert [len(delivery[4]) for delivery in board.deliveries] == [1, 100]
 
 
 def test_client_urls_follow_the_connected_peers() -> None:

@@ -53,7 +53,7 @@ def offline(clock: ManualTime) -> tuple[NodeMesh, Dialer]:
     """A mesh that was never started, so that only its dialer runs."""
     mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c"), clock=clock)
     mesh.loop = asyncio.get_running_loop()
-    return mesh, mesh._dialer
+    return mesh, mesh.dialer
 
 
 async def test_retries_back_off_to_a_cap_and_are_logged_once_a_minute(
@@ -79,10 +79,10 @@ async def test_a_learned_address_is_forgotten_in_the_end_and_a_configured_one_ne
     start = impatient.clock.monotonic()
     dialer.start((ConfiguredRoute("127.0.0.1", free_port()),))
     dialer.learn("BBBBBBBB", f"127.0.0.1:{free_port()}")
-    assert len(dialer._targets) == 2
-    await until(lambda: len(dialer._targets) == 1)
+    assert len(dialer.targets) == 2
+    await until(lambda: len(dialer.targets) == 1)
     assert impatient.clock.monotonic() - start > LEARNED_TTL / 2  # both targets move the clock
-    (left,) = dialer._targets.values()
+    (left,) = dialer.targets.values()
     assert left.configured
     await dialer.stop()
 
@@ -94,31 +94,31 @@ async def test_what_is_learned_is_bounded_and_never_ourselves(
     mesh, dialer = offline(impatient.clock)
     dialer.learn(mesh.me.peer_id, "127.0.0.1:1")
     dialer.learn("BBBBBBBB", "")
-    assert dialer._targets == {}
+    assert dialer.targets == {}
     for number in range(1, 10):
         dialer.learn("BBBBBBBB", f"127.0.0.1:{number}")
-    assert len(dialer._targets) == 3
+    assert len(dialer.targets) == 3
     await dialer.stop()
 
 
 async def test_what_strangers_tell_changes_nothing_that_is_known_and_leaves_room(impatient: Impatient) -> None:
     _, dialer = offline(impatient.clock)
     dialer.set_routes((ConfiguredRoute("127.0.0.1", free_port()),))
-    (configured,) = dialer._targets.values()
+    (configured,) = dialer.targets.values()
     dialer.learn("x" * 8, str(configured), hearsay=True)
     assert configured.peer_id is None, "whoever is linked under that id would keep it from being dialled"
     dialer.learn("x" * 8, str(configured))
     assert configured.peer_id is None, "nor does a member that only hands on what it was told"
     dialer.learn("m" * 8, "10.255.0.1:1")
     dialer.learn("x" * 8, "10.255.0.1:1", hearsay=True)
-    assert dialer._targets["10.255.0.1", 1].peer_id == "m" * 8
+    assert dialer.targets["10.255.0.1", 1].peer_id == "m" * 8
     for number in range(200):
         dialer.learn("x" * 8, f"10.255.1.{number}:1", hearsay=True)
-    assert len(dialer._targets) == 2 + mesh_dialer.MAX_HEARSAY
+    assert len(dialer.targets) == 2 + mesh_dialer.MAX_HEARSAY
     dialer.learn("n" * 8, "10.255.1.1:1")
-    assert dialer._targets["10.255.1.1", 1].peer_id == "n" * 8, "a member knows better"
+    assert dialer.targets["10.255.1.1", 1].peer_id == "n" * 8, "a member knows better"
     dialer.learn("n" * 8, "10.255.0.2:1")
-    assert ("10.255.0.2", 1) in dialer._targets, "and is heard all the same"
+    assert ("10.255.0.2", 1) in dialer.targets, "and is heard all the same"
     await dialer.stop()
 
 
@@ -129,7 +129,7 @@ async def test_an_unresolvable_or_impossible_host_is_a_failed_attempt(
     dialer.start((ConfiguredRoute("x" * 70 + ".invalid", 1), ConfiguredRoute("no\0host", 2)))
     await until(lambda: len({record.args[0] for record in caplog.records}) == 2)  # type: ignore[index]
     assert not dialer.settled
-    assert all(not target.task.done() for target in dialer._targets.values())  # type: ignore[union-attr]
+    assert all(not target.task.done() for target in dialer.targets.values())  # type: ignore[union-attr]
     await dialer.stop()
 
 

@@ -220,6 +220,20 @@ async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later(
     assert len(board.messages) == 5001
 
 
+async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_it() -> None:
+    link, transport, _ = await up_link()
+    board = FakeSwitchboard()
+    link.core.attach(board, lambda _: None)
+    subs = [encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)]
+    subs.insert(PORTION, msg(b"between"))
+    link.data_received(b"".join(subs))
+    assert len(board.log) == PORTION and not board.messages
+    while not transport.reading:
+        await asyncio.sleep(0)
+    assert len(board.log) == 5000
+    assert [message[-1] for message in board.messages] == [b"between"]
+
+
 async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_with_the_link() -> None:
     link, _, _ = await up_link()
     board = FakeSwitchboard()

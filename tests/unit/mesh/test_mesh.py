@@ -105,7 +105,7 @@ async def test_three_nodes_form_a_full_mesh_from_one_seed_route(start: Start) ->
     assert b.peers[c.me.peer_id].cluster_url == c.me.cluster_url
     assert b.settled and c.settled
     await asyncio.sleep(0.05)
-    assert sum(len(mesh._connections) for mesh in (seed, b, c)) == 6  # one TCP connection per pair
+    assert sum(mesh.connections for mesh in (seed, b, c)) == 6  # one TCP connection per pair
 
 
 async def test_all_nodes_name_all_routes_including_themselves(start: Start) -> None:
@@ -115,7 +115,7 @@ async def test_all_nodes_name_all_routes_including_themselves(start: Start) -> N
     c = await start(node("c", *routes, route_to(b)))
     d = node("d", *routes, route_to(b), route_to(c))
     await start(d)
-    d._dialer.start((route_to(d),))
+    d.dialer.start((route_to(d),))
     await until(lambda: full(first, b, c, d))
     await until(lambda: d.settled)
     assert d.me.peer_id not in d.peers
@@ -134,12 +134,12 @@ async def test_nodes_that_dial_each_other_at_once_keep_one_connection_and_never_
                 lambda peer, ups=ups: ups.append(peer.name),
                 lambda peer, ups=ups: ups.append("down"),
             )
-        a._dialer.start((route_to(b),))
-        b._dialer.start((route_to(a),))
+        a.dialer.start((route_to(b),))
+        b.dialer.start((route_to(a),))
         await until(lambda a=a, b=b: full(a, b))
         await asyncio.sleep(0.05)
         assert sorted(ups) == ["a", "b"]
-        assert len(a._connections) == len(b._connections) == 1
+        assert a.connections == b.connections == 1
         near, far = a.links[b.me.peer_id], b.links[a.me.peer_id]
         assert near.stats.did_solicit != far.stats.did_solicit  # both kept the same one
         duplicates += a.counters.duplicates + b.counters.duplicates
@@ -453,7 +453,7 @@ async def test_a_silently_dead_connection_is_noticed_and_replaced(start: Start, 
         b = await start(node("b", await proxy.start(), stale_after=1.2, advertise=""))
         await until(lambda: full(a, b))
         for mesh in (a, b):  # or they would find each other around the proxy
-            for target in list(mesh._dialer._targets.values()):
+            for target in list(mesh.dialer.targets.values()):
                 if not target.configured:
                     target.task.cancel()  # type: ignore[union-attr]
         downs: list[float] = []
@@ -528,7 +528,7 @@ async def test_interest_barrier_and_messages_over_tcp(start: Start) -> None:
     adapters = [MeshInterest(mesh, board, mesh.clock, loop) for mesh, board in zip((a, b), boards, strict=True)]
     await start(a)
     await start(b)
-    b._dialer.start((route_to(a),))
+    b.dialer.start((route_to(a),))
     await until(lambda: full(a, b))
     await asyncio.gather(*(adapter.sync_interest(2.0) for adapter in adapters))
     assert boards[0].remote == {b.me.peer_id: {("$G", b"b.>", b"q"): 2}}
@@ -627,7 +627,7 @@ async def test_stop_tells_listeners_and_peers_and_sends_what_is_queued(start: St
     assert downs == ["a"]
     await until(lambda: a.peers == {})
     assert notes == [b"last words"]
-    assert not b._connections
+    assert not b.connections
 
 
 @pytest.mark.parametrize(

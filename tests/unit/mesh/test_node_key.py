@@ -231,7 +231,7 @@ async def test_a_signature_of_one_link_is_of_no_use_on_another(a_id: str, b_id: 
 @SIDES
 async def test_whoever_comes_while_a_member_is_away_is_not_taken_for_it(a_id: str, b_id: str) -> None:
     async with members(a_id, b_id) as (a, b):
-        await b.mesh._dialer.stop()
+        await b.mesh.dialer.stop()
         b.mesh.links[a_id].close("gone")
         await until(lambda: not a.mesh.links)
         half = Rogue(info("b", b_id))
@@ -246,7 +246,7 @@ async def test_whoever_comes_while_a_member_is_away_is_not_taken_for_it(a_id: st
 async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life: bool) -> None:
     """Under its id and with the password it is let in so far as to be asked for a signature."""
     async with members(LOW, HIGH) as (a, b):
-        await b.mesh._dialer.stop()
+        await b.mesh.dialer.stop()
         b.mesh.links[LOW].close("gone")
         await until(lambda: not a.mesh.links)
         mute = Rogue(info("b", HIGH, b.me.boot_id if same_life else None))
@@ -263,7 +263,7 @@ async def test_a_stranger_that_says_nothing_does_not_keep_a_member_out(same_life
 
 async def test_of_two_connections_of_a_member_the_first_signature_counts() -> None:
     async with members(LOW, HIGH) as (a, b):
-        await b.mesh._dialer.stop()
+        await b.mesh.dialer.stop()
         b.mesh.links[LOW].close("gone")
         await until(lambda: not a.mesh.links)
         both = [Rogue(b.me, key=b.key) for _ in range(4)]
@@ -280,7 +280,7 @@ async def test_of_two_connections_of_a_member_the_first_signature_counts() -> No
 async def test_two_members_that_dial_each_other_at_once_have_one_link(a_id: str, b_id: str) -> None:
     for _ in range(8):
         async with members(a_id, b_id) as (a, b):
-            a.mesh._dialer.learn(b_id, b.mesh.me.cluster_url)
+            a.mesh.dialer.learn(b_id, b.mesh.me.cluster_url)
             for _ in range(4):
                 for one in (a.mesh, b.mesh):
                     for link in list(one.links.values()):
@@ -323,7 +323,7 @@ async def test_links_of_strangers_are_limited_and_members_come_in(
 async def test_a_stranger_under_the_name_of_a_member_makes_way_for_it(a_id: str, b_id: str) -> None:
     async with members(a_id, b_id) as (a, b):
         a.mesh.knows = a.mesh.is_member = lambda peer: peer == b_id
-        await b.mesh._dialer.stop()
+        await b.mesh.dialer.stop()
         b.mesh.links[a_id].close("gone")
         await until(lambda: not a.mesh.links)
         named = await Rogue(info("b", "x" * 8)).meet(a.mesh)
@@ -457,9 +457,9 @@ async def test_two_that_know_each_other_and_dial_at_once_keep_one_link() -> None
                 a.mesh.links[HIGH].close("again")
             await asyncio.sleep(0.002 * turn)
             await asyncio.gather(
-                *(one.mesh._dialer._attempt(DialTarget(at, configured=False)) for one, at in ((a, b_at), (b, a_at)))
+                *(one.mesh.dialer._attempt(DialTarget(at, configured=False)) for one, at in ((a, b_at), (b, a_at)))
             )
             await until(lambda: full(a.mesh, b.mesh), 5, "one link")
         await asyncio.sleep(0.3)
         assert full(a.mesh, b.mesh)
-        assert len(a.mesh._connections) == len(b.mesh._connections) == 1
+        assert a.mesh.connections == b.mesh.connections == 1

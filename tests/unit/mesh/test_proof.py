@@ -36,11 +36,11 @@ async def test_a_relay_that_is_named_as_the_address_of_a_node_links_nobody(a_id:
         mesh.on_peers(came_up.append, lambda info: None)
     try:
         named = await relay.start()
-        a._dialer.learn(b_id, f"{named.host}:{named.port}")
+        a.dialer.learn(b_id, f"{named.host}:{named.port}")
         await until(lambda: a.counters.refused + b.counters.refused >= 2)
         await asyncio.sleep(0.2)
         assert not came_up, "neither of the two took the other for linked"
-        a._dialer.learn(b_id, b.me.cluster_url)
+        a.dialer.learn(b_id, b.me.cluster_url)
         await until(lambda: full(a, b))
         assert {link.stats.port for link in a.links.values()} == {route_to(b).port}
     finally:
@@ -55,7 +55,7 @@ async def test_the_addresses_of_a_node_lead_to_it(a_id: str, b_id: str, listen: 
     await a.start()
     await b.start()
     try:
-        a._dialer.learn(b_id, b.me.cluster_url.replace("0.0.0.0", "127.0.0.1"))
+        a.dialer.learn(b_id, b.me.cluster_url.replace("0.0.0.0", "127.0.0.1"))
         await until(lambda: full(a, b))
     finally:
         await stop(a, b)

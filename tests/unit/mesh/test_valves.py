@@ -56,6 +56,7 @@ class Pair:
         self.here[ACCOUNT].subscribe(b"old", lambda *message: None)
         self.told = ToldValve(self.a, ACCOUNT, self.time)
         self.publisher = Publisher(self.there, b"orders.1")
+        assert self.there[ACCOUNT] is not None, "the account is in use there"
         self.time.advance(0)
 
     def tells(self, closed: bool, subject: bytes = b"orders.>", mesh: InMemoryMesh | None = None) -> None:

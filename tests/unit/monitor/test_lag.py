@@ -61,7 +61,7 @@ def test_notes_are_bounded_and_reach_back(world: World) -> None:
         world.clock.advance(1.0)
         if not second % 100:
             world.notes.asked()
-    (kept,) = world.notes._notes.values()
+    (kept,) = world.notes.notes.values()
     assert len(kept) <= MAX_NOTES
     lag = world.lag(100)
     assert (lag.entries, lag.messages) == (190, 190)
@@ -82,16 +82,16 @@ def test_an_idle_stream_has_no_lag_of_its_own(world: World) -> None:
 def test_nobody_asks_any_more(world: World) -> None:
     world.notes.asked()
     world.clock.advance(IDLE_SECONDS + 2)
-    assert world.notes._notes == {}
+    assert world.notes.notes == {}
     world.publish(1)
     world.clock.advance(10)
-    assert world.notes._notes == {}
+    assert world.notes.notes == {}
     world.notes.asked()
-    assert list(world.notes._notes) == [7]
+    assert list(world.notes.notes) == [7]
 
 
 def test_a_stream_that_is_led_elsewhere_now(world: World) -> None:
     world.notes.asked()
     world.replica.leading = False
     world.clock.advance(2.0)
-    assert world.notes._notes == {}
+    assert world.notes.notes == {}

@@ -69,6 +69,34 @@ async def test_many_changes_make_few_counts(server: Server, events: SystemEvents
         await wire.close()
 
 
+async def test_the_beat_tells_of_accounts_with_connections_and_looks_at_no_others(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_events, "CONNS_BEAT", 0.02)
+    for number in range(100):
+        server.account(f"unused-{number}")
+    system = Asker(server)
+    system.listen(b"$SYS.ACCOUNT.*.SERVER.CONNS")
+    wire = await Wire.open(server, "a")
+    node = twins.node(server, SystemClock())
+    events = SystemEvents(node, ServerBlock(node))
+    asked: list[bytes] = []
+    ask = events._bus.has_interest
+
+    def spy(subject: bytes) -> bool:
+        asked.append(subject)
+        return ask(subject)
+
+    monkeypatch.setattr(events._bus, "has_interest", spy)
+    events.start()
+    for _ in range(3):
+        subject, told = await system.next()
+        assert (subject, told["conns"]) == ("$SYS.ACCOUNT.$G.SERVER.CONNS", 1)
+    assert not [subject for subject in asked if b"unused" in subject]
+    events.stop()
+    await wire.close()
+
+
 async def test_refused_clients(server: Server, events: SystemEvents) -> None:
     server.authenticator = Nobody()
     system = Asker(server)

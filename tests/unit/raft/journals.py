@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -34,9 +35,9 @@ class Bench:
 
     def open(self) -> Journal:
         self.opens += 1
-        writer = InlineWriter(self.time)
+        self.writer = InlineWriter(self.time)
         rng = SeededRng(self.opens)
-        self.journal = Journal(self.disk, writer, self.time, rng, self.options, self.fatal.append, self.mark)
+        self.journal = Journal(self.disk, self.writer, self.time, rng, self.options, self.fatal.append, self.mark)
         self.found = self.journal.open()
         return self.journal
 
@@ -47,9 +48,13 @@ class Bench:
         log = self.journal.groups.get(gid)
         return log if log is not None else self.journal.create(gid, ABC, durable)
 
+    def kill(self) -> None:
+        """The process is gone: the disk stays as it is, and what the journal still does reaches another one."""
+        self.disk, self.mark = copy.deepcopy(self.disk), copy.deepcopy(self.mark)
+
     def crash(self) -> Journal:
         """What was not synced is gone; the journal is opened again."""
-        self.journal._closed = True
+        self.kill()
         self.disk.crash(SeededRng(5))
         return self.open()
 

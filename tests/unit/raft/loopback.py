@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 from jetcluster.raft.api import Role
@@ -75,9 +76,8 @@ class Member:
         self.rng = SeededRng(hash_of(name) + net.boots)
         net.boots += 1
         mark = net.marks.setdefault(name, MemoryMark())
-        self.journal = Journal(
-            disk, InlineWriter(net.time), net.time, self.rng, net.journal_options, self.fatal.append, mark
-        )
+        self.writer = InlineWriter(net.time)
+        self.journal = Journal(disk, self.writer, net.time, self.rng, net.journal_options, self.fatal.append, mark)
         self.journal.open()
         self.clock = MemberClock(net, name)
         self.node = RaftNode(name, self.journal, self, self.clock, self.rng, net.time, net.config, self._report)
@@ -198,7 +198,7 @@ class Loopback:
         self.isolate(name)
         member.dead = True
         member.node.close()
-        member.journal._closed = True  # the writer's answers go nowhere
+        member.disk = copy.deepcopy(member.disk)  # what the old journal still does reaches another one
         if lose:
             member.disk.crash(SeededRng(7))
 

@@ -343,15 +343,13 @@ def test_d12_nothing_is_committed_that_a_majority_has_not_on_disk() -> None:
     net.run(0.1)
     stuck = {"A", "B"}
     for name in stuck:
-        journal = net[name].journal
-        journal._busy = True  # a sync that takes for ever
+        net[name].writer.hold()  # a sync that takes for ever
     index = leader.propose(b"x")
     net.run(0.3)
     assert net["C"].group().log.durable_index == index
     assert net["B"].group().last_index == index
     assert leader.commit_index < index
-    net["B"].journal._busy = False
-    net["B"].journal._kick()
+    net["B"].writer.release()
     net.run(0.05)
     assert leader.commit_index == index, "two of three disks hold it"
     assert net["A"].machine().commands() == [], "but it is applied only where it is on disk"

@@ -35,20 +35,20 @@ def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
     for i in range(3_000):
         node.on_frame("A", 10 + i % 1_500, codec.encode_vote(1, 0, 0))
     early = node._early
-    assert len(early._kept) == node.config.early_groups
+    assert len(early.kept) == node.config.early_groups
     for _ in range(1_000):
         node.on_frame("A", 10, codec.encode_vote(1, 0, 0))
-    assert len(early._kept[10]) == node.config.early_frames
+    assert len(early.kept[10]) == node.config.early_frames
     net.cut("A", "B")
-    assert (early._kept, early._bytes) == ({}, 0)
+    assert (early.kept, early.bytes) == ({}, 0)
     net.connect("A", "B")
     node.on_frame("A", 11, bytes(node.config.early_bytes))
     node.on_frame("A", 11, b"x")
-    assert (len(early._kept[11]), early._bytes) == (1, node.config.early_bytes)
+    assert (len(early.kept[11]), early.bytes) == (1, node.config.early_bytes)
     node.on_frame("C", 12, b"x")
-    assert 12 not in early._kept, "the bound is that of all of them"
+    assert 12 not in early.kept, "the bound is that of all of them"
     net.run(7.0)
-    assert (early._kept, early._bytes) == ({}, 0)
+    assert (early.kept, early.bytes) == ({}, 0)
 
 
 def test_pre_vote_is_refused_while_a_leader_is_heard() -> None:

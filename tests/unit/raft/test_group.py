@@ -71,7 +71,7 @@ def test_only_what_is_on_the_own_disk_is_applied() -> None:
     net = Loopback()
     leader = net.start()
     net.run(0.1)
-    net["B"].journal._busy = True
+    net["B"].writer.hold()
     index = leader.propose(b"x")
     net.run(0.1)
     follower = net["B"].group()
@@ -157,7 +157,7 @@ def test_memory_groups_answer_before_the_disk() -> None:
     leader.propose(b"x")
     net.run(0.01)
     assert net["A"].machine().commands() == [b"x"]
-    assert net["A"].disk._unsynced
+    assert net["A"].disk.unsynced
 
 
 def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuilt() -> None:
@@ -170,7 +170,7 @@ def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuil
     assert applied == 5
     net.isolate("A")
     for name in "BC":
-        net[name].disk._unsynced.clear()
+        net[name].disk.unsynced.clear()
         net.crash(name)
         net.restart(name).create(1, ("A", "B", "C"), durable=False)
     net.connect("B", "C")

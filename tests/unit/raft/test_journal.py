@@ -211,7 +211,7 @@ def test_a_partial_write_on_a_full_disk_is_undone() -> None:
     for _ in range(12):
         fill(log, 5)
         bench.settle()
-    bench.disk.capacity = bench.disk._used()
+    bench.disk.capacity = bench.disk.used()
     for _ in range(40):
         fill(log, 5)
         bench.settle()
@@ -291,15 +291,15 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
     assert log.durable_index == 0, "a killed process would lose them"
     bench.settle()
     assert log.durable_index == 5
-    assert bench.disk._unsynced
+    assert bench.disk.unsynced
     assert bench.journal.synced == bench.journal._seq - 2, "no later batch says that it was durable"
     fill(log, 5)
     fill(other, 1)
     bench.settle()
-    assert not bench.disk._unsynced, "what is durable has no hole before it"
+    assert not bench.disk.unsynced, "what is durable has no hole before it"
     fill(log, 5)
     bench.settle()
-    bench.disk._unsynced.clear()  # the power fails
+    bench.disk.unsynced.clear()  # the power fails
     assert bench.crash().groups[1].last_index == 10
     assert bench.found.damage == []
     assert not bench.journal.groups[1].damaged
@@ -311,9 +311,9 @@ def test_a_new_segment_syncs_what_was_only_written_to_the_old_one() -> None:
     while bench.journal.segment == 1 or bench.journal._fresh_segment:
         fill(log, 5)
         bench.settle()
-    kept = [segment for segment, _, _ in bench.disk._unsynced]
+    kept = [segment for segment, _, _ in bench.disk.unsynced]
     assert 1 not in kept
-    bench.disk._unsynced.clear()
+    bench.disk.unsynced.clear()
     bench.crash()
     assert bench.found.damage == []
 
@@ -380,7 +380,7 @@ def test_where_no_whole_segment_fits_a_small_batch_still_does() -> None:
     for _ in range(20):
         fill(log, 5, size=50)
         bench.settle()
-    bench.disk.capacity = bench.disk._used() + 3_000
+    bench.disk.capacity = bench.disk.used() + 3_000
     segment = bench.journal.segment
     while bench.journal.segment == segment:
         fill(log, 5, size=50)
@@ -408,7 +408,7 @@ def test_what_is_to_be_forgotten_leaves_the_disk_and_what_is_live_stays() -> Non
         bench.settle(1.0)
         bench.journal.housekeep()
     assert bench.disk.segments() == [2]
-    assert not any(b"THE-SECRET" in bench.disk._files[number] for number in bench.disk.segments())
+    assert not any(b"THE-SECRET" in bench.disk.load(number) for number in bench.disk.segments())
     assert erased.base_index == 2
     kept = content(erased)
     bench.settle(5.0)

@@ -85,7 +85,7 @@ def test_a_slow_disk_does_not_delay_reads() -> None:
     leader = net.start()
     net.run(0.1)
     for name in "BC":
-        net[name].journal._busy = True
+        net[name].writer.hold()
     leader.propose(b"not durable there")
     net.run(0.01)
     answers: list[bool] = []
@@ -99,8 +99,7 @@ def test_a_confirmed_read_waits_for_a_leader_that_has_not_applied_what_is_commit
     net = Loopback()
     leader = net.start()
     net.run(0.1)
-    journal = net["A"].journal
-    journal._busy = True
+    net["A"].writer.hold()
     index = leader.propose(b"acknowledged by the other two")
     net.until(lambda: leader.commit_index >= index, seconds=0.1, step=0.0001)
     assert leader.applied_index < index
@@ -109,8 +108,7 @@ def test_a_confirmed_read_waits_for_a_leader_that_has_not_applied_what_is_commit
     net.run(0.01)
     assert [opened.confirmed for opened in leader.reads._rounds] == [True]
     assert applied == []
-    journal._busy = False
-    journal._kick()
+    net["A"].writer.release()
     net.run(0.01)
     assert applied == [index]
 

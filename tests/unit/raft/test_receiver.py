@@ -60,7 +60,7 @@ def test_an_ack_in_a_new_term_waits_until_that_term_is_on_disk() -> None:
     leader = net.start()
     crowd(net, leader, 5)
     net.run(0.2)
-    follower, journal = net["C"].group(), net["C"].journal
+    follower, writer = net["C"].group(), net["C"].writer
     end, term = follower.last_index, leader.term + 1
     acks: list[int] = []
 
@@ -70,13 +70,12 @@ def test_an_ack_in_a_new_term_waits_until_that_term_is_on_disk() -> None:
         return not gid
 
     net.filter = note
-    journal._busy = True
+    writer.hold()
     net["C"].node.on_frame("B", 1, codec.encode_append(term, end, follower.log.term_at(end) or 0, end, 0, []))
     net["C"].node.end_of_batch()
     net.run(0.01)
     assert (follower.term, follower.log.durable_index, acks) == (term, end, [])
-    journal._busy = False
-    journal._kick()
+    writer.release()
     net.run(0.01)
     assert acks == [term]
 

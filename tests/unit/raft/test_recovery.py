@@ -68,7 +68,7 @@ def test_rot_anywhere_is_noticed_or_harmless() -> None:
     bench = history()
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
     terms = {gid: (log.term, log.voted_for) for gid, log in bench.journal.groups.items()}
-    bench.journal._closed = True
+    bench.kill()
     rng = SeededRng(11)
     last_number, last_start, _ = batches(bench.disk)[-1]
     places = [
@@ -100,7 +100,7 @@ def test_rot_anywhere_is_noticed_or_harmless() -> None:
 
 def test_the_mark_outlives_the_damaged_segment() -> None:
     bench = history()
-    bench.journal._closed = True
+    bench.kill()
     number, start, _ = batches(bench.disk)[-4]
     bench.disk.corrupt(number, start + 40, b"rot")
     bench.open()
@@ -126,7 +126,7 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
     bench.settle()
     fill(log, 3, term=2)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, start, _ = batches(bench.disk)[-2]
     bench.disk.corrupt(number, start + records.BATCH_HEAD + 8, b"\xff\xff")
     bench.open()
@@ -144,7 +144,7 @@ def test_a_torn_tail_is_cut_and_is_no_damage(cut: int) -> None:
     bench.settle()
     fill(log, 5)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, _, end = batches(bench.disk)[-1]
     bench.disk.corrupt(number, end - cut, b"\xee" * cut)
     bench.open()
@@ -164,7 +164,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
     for _ in range(4):
         fill(log, 3)
         bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     (_, before, _), (number, _, end) = batches(bench.disk)[-2:]
     bench.disk.corrupt(number, before + 40, b"rot")
     bench.disk.corrupt(number, end - 5, b"torn!")
@@ -172,7 +172,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
         bench.open()
         assert bench.found.damage
         assert bench.journal.groups[1].damaged
-        bench.journal._closed = True
+        bench.kill()
     bench.open()
     bench.settle()
     again = bench.crash()
@@ -181,7 +181,7 @@ def test_cutting_a_torn_tail_does_not_hide_the_damage_before_it() -> None:
 
 def test_a_missing_segment_is_damage() -> None:
     bench = history()
-    bench.journal._closed = True
+    bench.kill()
     middle = bench.disk.segments()[1]
     bench.disk.delete(middle)
     bench.open()
@@ -191,14 +191,14 @@ def test_a_missing_segment_is_damage() -> None:
 
 def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born() -> None:
     bench = history()
-    bench.journal._closed = True
+    bench.kill()
     first = bench.disk.segments()[0]
     bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD)
     assert "header" in scan(bench.disk).damage[0].why
     fresh = Bench()
     fill(fresh.log(), 3)
     fresh.settle()
-    fresh.journal._closed = True
+    fresh.kill()
     fresh.disk.create(fresh.disk.segments()[-1] + 1, 4_096)
     fresh.open()
     assert fresh.found.damage == []
@@ -208,7 +208,7 @@ def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(
 def test_one_copy_of_the_header_is_enough() -> None:
     bench = history()
     truth = content(bench.journal.groups[1])
-    bench.journal._closed = True
+    bench.kill()
     for number in bench.disk.segments():
         bench.disk.corrupt(number, 0, b"\xff" * 40)
     bench.open()
@@ -224,7 +224,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     bench.settle()
     fill(bench.log(1), 3)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, start, end = batches(bench.disk)[-2]
     bench.disk.corrupt(number, start, b"\xee" * (end - start))
     bench.open()
@@ -238,7 +238,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
 
 def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
     bench = history()
-    bench.journal._closed = True
+    bench.kill()
     bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD)
     bench.open()
     assert bench.found.damage
@@ -253,7 +253,7 @@ def test_a_message_that_looks_like_a_batch_is_not_believed() -> None:
     forged = records.batch_head(99, 98, 0, 0, records.salt(1, 0)) * 3
     log.append(0, 1, forged)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, start, _ = batches(bench.disk)[-1]
     bench.disk.corrupt(number, start + 4, b"\0\0")
     bench.open()
@@ -269,7 +269,7 @@ def test_groups_that_lost_nothing_are_not_suspect_even_if_nothing_of_them_follow
     for _ in range(5):
         fill(bench.log(3), 1)
         bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, _, end = batches(bench.disk)[-3]
     bench.disk.corrupt(number, end - 3, b"\xee")
     bench.open()
@@ -289,7 +289,7 @@ def test_groups_stay_suspect_when_a_lost_record_is_missed_by_nobody() -> None:
     bench.settle()
     fill(bench.log(3), 1)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, _, end = batches(bench.disk)[-2]
     bench.disk.corrupt(number, end - 3, b"\xee")
     bench.open()
@@ -301,7 +301,7 @@ def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
     """At whatever length: what was vouched for is there, or the group says that it may be missing something."""
     bench = history()
     truth = {gid: content(log) for gid, log in bench.journal.groups.items()}
-    bench.journal._closed = True
+    bench.kill()
     number, start, end = batches(bench.disk)[-1]
     made = len(bench.disk.load(number))
     for size in (*range(1, end, 37), start, end - 1, made - 1):
@@ -323,7 +323,7 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     assert bench.mark.batch == 0
     bench.journal.housekeep()
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     assert bench.mark.batch == bench.journal._seq - 1
     number, start, _ = batches(bench.disk)[-2]
     bench.disk.wipe(number, start)
@@ -333,7 +333,7 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     assert again.journal._seq > bench.mark.batch, "numbers that the mark knows are not used again"
     fill(again.journal.groups[1], 1, term=9)
     again.settle()
-    again.journal._closed = True
+    again.kill()
     third = reopened(again, again.disk)
     assert all(log.damaged for log in third.journal.groups.values())
 
@@ -342,7 +342,7 @@ def test_a_segment_of_which_nothing_is_left() -> None:
     bench = history()
     bench.journal.housekeep()
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     bench.disk.cut(bench.disk.segments()[-1], 0)
     again = reopened(bench, bench.disk)
     assert "had been durable and are gone" in str(again.found.damage)
@@ -355,7 +355,7 @@ def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
     bench.settle()
     fill(bench.journal.groups[1], 1, term=9)
     bench.settle()
-    bench.journal._closed = True
+    bench.kill()
     number, start, _ = batches(bench.disk)[-1]
     size = len(bench.disk.load(number))
     bench.disk.corrupt(number, start + records.BATCH_HEAD, b"\xff")
@@ -372,7 +372,7 @@ def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> No
     while bench.journal.segment < 3:
         fill(log, 10, size=60)
         bench.settle()
-    bench.disk.capacity = bench.disk._used() + 3_000
+    bench.disk.capacity = bench.disk.used() + 3_000
     fill(log, 60, size=60)
     bench.settle()
     bench.disk.capacity = 1 << 40

@@ -123,7 +123,7 @@ class Moments:
 
     def keep(self) -> None:
         disk = MemoryDisk()
-        for name in ("_files", "_synced", "_unsynced"):
+        for name in ("_files", "_synced", "unsynced"):
             setattr(disk, name, copy.deepcopy(getattr(self.bench.disk, name)))
         self.kept.append((disk, copy.copy(self.bench.mark), vouched(self.bench.journal)))
 

@@ -238,15 +238,15 @@ def test_pins_hold_a_share_of_the_free_space_and_at_least_a_fixed_amount() -> No
     retention.pins = PinLimits(bytes=40_000, share=0.25)
     for free, most in ((100_000, 40_000), (400_000, 90_000)):
         log.pin = log.base_index
-        bench.disk.capacity = bench.disk._used() + free
+        bench.disk.capacity = bench.disk.used() + free
         held = 0
         while log.pin == log.base_index:
             written(bench, log, 1)
-            held = max(held, bench.disk._used())
+            held = max(held, bench.disk.used())
             flushed(bench, log)
             assert held < most * 2
         assert most * 0.8 < held < most * 1.4
-        assert bench.disk._used() < 30_000
+        assert bench.disk.used() < 30_000
     assert bench.journal.counters.pins_given_up == 2
 
 

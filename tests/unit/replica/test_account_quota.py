@@ -166,19 +166,19 @@ def test_a_tick_counts_again_only_what_was_stirred() -> None:
     node = Node(storage=1000)
     one, two, three = (node.stream(100) for _ in range(3))
     node.room.tick()
-    assert node.room._led["A", False, 0] == 300
+    assert node.room.led["A", False, 0] == 300
     node.take(one, 50)
     one.store.byte_count = 0
     two.store.byte_count = 0
     node.room.tick([holding_of(one)])
-    assert node.room._led["A", False, 0] == 200, "what was taken for it, and what it had, is gone"
-    assert node.room._held[False] == 200
+    assert node.room.led["A", False, 0] == 200, "what was taken for it, and what it had, is gone"
+    assert node.room.held[False] == 200
     node.room.forget(three.assignment.gid)
-    assert node.room._led["A", False, 0] == 100
+    assert node.room.led["A", False, 0] == 100
     two.leading = False
     two.store.byte_count = 30
     node.room.tick([holding_of(two)])
-    assert (node.room._led["A", False, 0], node.room._held[False]) == (0, 30)
+    assert (node.room.led["A", False, 0], node.room.held[False]) == (0, 30)
     node.room.forget(77)
 
 
@@ -214,10 +214,10 @@ def test_a_stream_that_gets_other_replicas_under_traffic_leaves_its_tier(before:
     stream.assignment = SimpleNamespace(**{**vars(stream.assignment), "replicas": after})  # between two ticks
     node.take(stream, 100)
     stream.ingest.pending_bytes = 600
-    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    assert node.room.led == {("A", False, before): 0, ("A", False, after): 600 * after}
     node.room.tick([holding_of(stream)])
-    assert node.room._led == {("A", False, before): 0, ("A", False, after): 600 * after}
-    assert node.room._held[False] == 600
+    assert node.room.led == {("A", False, before): 0, ("A", False, after): 600 * after}
+    assert node.room.held[False] == 600
     assert all(size >= 0 for _, _, size, _ in json.loads(node.mesh.sent[-1]))
     assert node.taken(node.stream(copies=before), 100) == 10, "the tier that it left has all its room again"
     assert node.taken(stream, 100) == 4, "and the one that it came to has what it brought with it less"
@@ -234,7 +234,7 @@ def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, A
     node.take(busy, 50)
     busy.ingest.pending_bytes = 150
     node.room.tick([])  # nothing has happened in `idle`
-    assert node.room._led == {("A", False, 0 if before else 1): 850}
+    assert node.room.led == {("A", False, 0 if before else 1): 850}
     node.time.advance(TELL_SECONDS)
     node.room.tick([])
     assert json.loads(node.mesh.sent[-1]) == [["A", False, 850, *([] if before else [1])]]

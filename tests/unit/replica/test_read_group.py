@@ -253,7 +253,7 @@ async def test_a_batch_waits_for_a_slow_reader_and_goes_on(monkeypatch: pytest.M
         await asyncio.sleep(0.006)
         await cluster.until(lambda: reader.ended, what="all of it", seconds=1)
         assert len(reader.frames) == 31
-        assert node.replica("S").reads._streaming == 0
+        assert node.replica("S").reads.streaming == 0
 
 
 async def evict(cluster: Cluster) -> None:
@@ -282,7 +282,7 @@ async def test_a_batch_is_of_the_moment_it_was_asked_for(monkeypatch: pytest.Mon
             await cluster.until(lambda reader=reader: reader.ended, what="all of it")  # type: ignore[misc]
             assert [int(payload.rstrip(b".")) for _, payload in reader.frames[:-1]] == list(range(1, 31))
             assert reader.frames[-1][0].endswith(b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 30\r\n\r\n")
-        assert node.replica("S").reads._streaming == 0
+        assert node.replica("S").reads.streaming == 0
 
 
 @virtual_time
@@ -304,7 +304,7 @@ async def test_a_batch_whose_rest_cannot_be_kept_ends_without_eob(why: str, monk
         reader.backlog = 0
         await asyncio.sleep(1)
         assert 0 < len(reader.frames) < 10 and not reader.ended
-        assert node.replica("S").reads._streaming == 0
+        assert node.replica("S").reads.streaming == 0
 
 
 @virtual_time
@@ -328,7 +328,7 @@ async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(mo
         reader = Slow(node, backlog=1 << 30)
         for _ in range(MAX_STREAMING):
             reader.ask(30)
-        assert node.replica("S").reads._streaming == MAX_STREAMING
+        assert node.replica("S").reads.streaming == MAX_STREAMING
         other = Slow(node)
         other.ask(30)
         assert other.frames == [(b"NATS/1.0 503\r\n\r\n", b"")]
@@ -336,7 +336,7 @@ async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(mo
         reader.leave()
         reader.backlog = 0
         await asyncio.sleep(0.1)
-        assert node.replica("S").reads._streaming == 0
+        assert node.replica("S").reads.streaming == 0
         other.ask(30)
         await cluster.until(lambda: other.ended, what="a batch is served again")
 
@@ -355,7 +355,7 @@ async def test_a_batch_ends_without_eob_when_the_state_is_not_to_be_read_any_mor
         await asyncio.sleep(1)
         assert 0 < len(reader.frames) < 30 and not reader.ended
         await cluster.all_read("S")
-        assert node.replica("S").reads._streaming == 0
+        assert node.replica("S").reads.streaming == 0
         again = Slow(node)
         again.ask(30)
         await cluster.until(lambda: again.ended, what="a batch from the rebuilt replica")

@@ -19,11 +19,11 @@ def rot(node: Node, kind: int = keys.BLOCK, pick: int = 5) -> None:
     """Flips a bit of one record of the node's only stream, below everything that could notice."""
     gid = node.replica("S").assignment.gid
     start, end = keys.stream_prefix(kind, gid), keys.stream_end(kind, gid)
-    found = sorted(key for key in node.kv._values if start <= key < end)
-    key = found[pick % len(found)]
-    value = bytearray(node.kv._values[key])
+    found = list(node.kv.scan(start, end))
+    key, sound = found[pick % len(found)]
+    value = bytearray(sound)
     value[-1] ^= 4
-    node.kv._values[key] = bytes(value)
+    node.kv.put(key, bytes(value))
     node.replica("S").store._cache.drop_stream(gid)
 
 

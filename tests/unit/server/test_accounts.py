@@ -28,7 +28,8 @@ def test_names_that_a_peer_makes_up_are_bounded(monkeypatch: pytest.MonkeyPatch)
     assert list(own) == [genuine], "only interest makes an account known"
     for number in range(100):
         own.set_remote_interest(peer, f"made-up-{number}", b"s", None, 1)  # type: ignore[arg-type]
-    assert len(list(own)) == 10
+    assert list(own) == [genuine], "what is not in use here has no router"
+    assert len(own._heard) == 9
     own.set_remote_interest(peer, "$G", b"s", None, 1)  # type: ignore[arg-type]
     assert len(genuine._remote[peer]) == 1, "what is known goes on"  # type: ignore[index]
     assert own["configured"] in list(own), "this node's own accounts have no bound"
@@ -44,3 +45,46 @@ def test_the_interest_of_one_peer_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     own.set_remote_interest(peer, "$G", b"s.0", None, 0)  # type: ignore[arg-type]
     own.set_remote_interest(peer, "$G", b"s.30", None, 1)  # type: ignore[arg-type]
     assert (b"s.30", None) in wants
+
+
+def test_interest_in_an_account_counts_from_the_moment_it_is_in_use_here() -> None:
+    own, peer, other = Accounts(SeededRng(1)), Peer(), Peer()
+    for who, subject in ((peer, b"kept"), (peer, b"ended"), (other, b"kept"), (other, b"gone")):
+        own.set_remote_interest(who, "later", subject, None, 2)  # type: ignore[arg-type]
+    own.set_remote_interest(peer, "later", b"ended", None, 0)  # type: ignore[arg-type]
+    own.drop_peer(other)  # type: ignore[arg-type]
+    made = own["later"]
+    assert {key: want.count for key, want in made._remote[peer].items()} == {(b"kept", None): 2}  # type: ignore[index]
+    assert other not in made._remote
+    own.set_remote_interest(peer, "later", b"kept", None, 0)  # type: ignore[arg-type]
+    assert not made._remote[peer]  # type: ignore[index]
+
+
+def test_what_is_heard_of_an_account_leaves_nothing_behind() -> None:
+    own, peer, other = Accounts(SeededRng(1)), Peer(), Peer()
+    for number in range(20):
+        own.set_remote_interest(peer, f"one-{number}", b"s", None, 1)  # type: ignore[arg-type]
+        own.set_remote_interest(other, f"two-{number}", b"s", None, 1)  # type: ignore[arg-type]
+        own.set_remote_interest(other, f"two-{number}", b"s", None, 0)  # type: ignore[arg-type]
+    own.drop_peer(peer)  # type: ignore[arg-type]
+    assert not own._heard
+
+
+def test_an_account_that_peers_want_much_of_is_made_bit_by_bit() -> None:
+    own, peer = Accounts(SeededRng(1)), Peer()
+    for number in range(accounts.MAX_HEARD + 5):
+        own.set_remote_interest(peer, "much", b"s.%d" % number, None, 1)  # type: ignore[arg-type]
+    router = own.known("much")
+    assert router is not None
+    assert len(router._remote[peer]) == accounts.MAX_HEARD + 5  # type: ignore[index]
+
+
+def test_subjects_of_very_many_tokens_are_nothing_that_a_peer_wants() -> None:
+    own, peer = Accounts(SeededRng(1)), Peer()
+    used = own["$G"]
+    longest = b".".join([b"*"] * accounts.MAX_WANTED_TOKENS)
+    for account in ("$G", "other"):
+        for subject in (longest, longest + b".*", b"a." * 32_000 + b"a"):
+            own.set_remote_interest(peer, account, subject, None, 1)  # type: ignore[arg-type]
+    assert list(used._remote[peer]) == [(longest, None)]  # type: ignore[index]
+    assert list(own["other"]._remote[peer]) == [(longest, None)]  # type: ignore[index]

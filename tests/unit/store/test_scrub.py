@@ -41,7 +41,7 @@ def test_a_pass_reads_all_of_the_stream_and_nothing_else(step: int) -> None:
     kv = filled()
     kinds = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
     prefixes = tuple(keys.stream_prefix(kind, STREAM) for kind in kinds)
-    wanted = sum(len(key) + len(value) for key, value in kv._values.items() if key.startswith(prefixes))
+    wanted = sum(len(key) + len(value) for key, value in kv.scan(b"", b"\xff") if key.startswith(prefixes))
     total, steps = whole_pass(kv, step)
     assert total == wanted > 10_000
     assert steps >= total // (step + 3000)
@@ -52,20 +52,20 @@ def test_any_flipped_bit_of_a_checked_record_is_found(kind: int) -> None:
     kv = filled()
     prefix = keys.stream_prefix(kind, STREAM)
     found = 0
-    for key in [key for key in kv._values if key.startswith(prefix) and len(kv._values[key]) > 4][:5]:
-        value = kv._values[key]
+    rows = list(kv.scan(prefix, keys.stream_end(kind, STREAM)))
+    for key, value in [(key, value) for key, value in rows if len(value) > 4][:5]:
         for at in range(0, len(value), max(len(value) // 7, 1)):
-            kv._values[key] = value[:at] + bytes([value[at] ^ 8]) + value[at + 1 :]
+            kv.put(key, value[:at] + bytes([value[at] ^ 8]) + value[at + 1 :])
             with pytest.raises(DamagedError):
                 whole_pass(kv, 1000)
             found += 1
-        kv._values[key] = value
+        kv.put(key, value)
     assert found
     whole_pass(kv, 1000)
 
 
 def test_damage_of_another_stream_is_not_this_ones() -> None:
     kv = filled()
-    key = next(key for key in kv._values if key.startswith(keys.stream_prefix(keys.BLOCK, STREAM + 1)))
-    kv._values[key] = kv._values[key][:-1] + b"?"
+    key, value = next(kv.scan(keys.stream_prefix(keys.BLOCK, STREAM + 1), keys.stream_end(keys.BLOCK, STREAM + 1)))
+    kv.put(key, value[:-1] + b"?")
     whole_pass(kv, 1000)

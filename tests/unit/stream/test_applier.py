@@ -12,9 +12,10 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.kv import KvFullError
 from jetcluster.stream import commands
+from jetcluster.stream import publish as publish_rules
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import REFUSED, StateError
-from jetcluster.stream.publish import EXHAUSTED, MAPPED_BYTES, SUBJECT_TOO_LONG
+from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from tests.unit.stream.extremes import T0
 from tests.unit.stream.test_no_command_raises import Replica
@@ -227,16 +228,19 @@ def test_a_transform_that_makes_a_subject_too_long_refuses_that_message(dest: st
     assert not replica.refusals
 
 
-def test_what_a_transform_makes_of_many_subjects_is_bounded_together() -> None:
-    """A destination as one of before may have it: each subject fits, and all of them are too much."""
+def test_what_a_transform_makes_of_many_subjects_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A destination as one of before may have it: each subject fits, and all of them are too much. Its bound is an
+    eighth of the true one here."""
+    bound = publish_rules.MAPPED_BYTES // 8
+    monkeypatch.setattr(publish_rules, "MAPPED_BYTES", bound)
     for dest in ("z." + "y" * 60_000 + ".$1", "z." + "y" * 60_000 + ".$1.{{random(5)}}"):
         replica = started(subject_transform={"src": "a.*", "dest": dest}, duplicate_window=0)
-        subjects = [b"a.%d" % n for n in range(1500)]
+        subjects = [b"a.%d" % n for n in range(190)]
         replica.log.append(commands.encode_publish(T0, Batch.encode(subjects, [], [b""] * len(subjects))))
         (result,) = replica.catch_up()
         assert isinstance(result, PublishResult) and result.verdicts is not None
         fitting = result.verdicts.index(SUBJECT_TOO_LONG)
-        assert 1000 < fitting <= MAPPED_BYTES // 60_000
+        assert 125 < fitting <= bound // 60_000
         assert result.verdicts == [*range(1, fitting + 1), *[SUBJECT_TOO_LONG] * (len(subjects) - fitting)]
         assert not replica.refusals
 

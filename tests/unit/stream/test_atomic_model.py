@@ -16,7 +16,7 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult
 from jetcluster.stream.rules import StreamRules
-from tests.unit.stream.test_model import T0, Block, Model, Naive, encode, plain
+from tests.unit.stream.test_model import FIELDS, T0, Block, HeaderBlocks, Model, Naive, encode, plain
 from tests.unit.stream.twins import block, fits
 
 Message = tuple[bytes, bytes, bytes]
@@ -120,86 +120,84 @@ def bare(headers: bytes) -> bool:
     return headers.count(b"\r\nNats-") == 2
 
 
-@st.composite
-def headers(draw: st.DrawFn) -> bytes:
-    """Mostly none or a message id; now and then an expectation that has a fair chance to hold."""
-    small = st.integers(0, 12).map(str)
-    fields = {
-        "Nats-Msg-Id": st.sampled_from("12345678"),
-        "Nats-Expected-Last-Sequence": small,
-        "Nats-Expected-Last-Subject-Sequence": small,
-        "Nats-Expected-Last-Subject-Sequence-Subject": st.sampled_from(["a.x", "a.*", "b", ">"]),
-        "Nats-Expected-Last-Msg-Id": st.sampled_from("1234"),
-        "Nats-Rollup": st.sampled_from(["sub", "all"]),
-        "X": st.just("1"),
-    }
-    names = draw(st.sets(st.sampled_from(["", "", "", "", "Nats-Msg-Id", *fields]), max_size=2)) - {""}
-    if "Nats-Expected-Last-Subject-Sequence-Subject" in names:
-        names.add("Nats-Expected-Last-Subject-Sequence")
-    return block(*[f"{name}: {draw(fields[name])}" for name in sorted(names)]) if names else b""
+UNUSED = {"Nats-TTL", "Nats-Incr", "Nats-Schedule"}
+HEADERS = HeaderBlocks(
+    ["", "", "", "", "Nats-Msg-Id"], {name: values for name, values in FIELDS.items() if name not in UNUSED}
+)
+"""Mostly none or a message id; now and then an expectation that has a fair chance to hold."""
+BOOLEANS = st.booleans()
+SUBJECT = st.sampled_from(SUBJECTS)
+PAYLOADS = st.integers(0, 45).map(lambda size: b"x" * size)
+BATCH_SIZES = st.integers(1, 6)
+PUBLISH_SIZES = st.integers(1, 4)
+RESTARTS = st.integers(0, 5)
+WINDOWS = st.sampled_from([0, 20, 1000])
+ALLOWED = st.sampled_from([True, True, True, False])
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "max_msgs": st.integers(1, 8),
+    "max_msgs_per_subject": st.integers(1, 3),
+    "max_bytes": st.integers(180, 1200),
+    "max_age": st.integers(10, 60),
+    "max_msg_size": st.just(150),
+    "allow_rollup_hdrs": st.just(True),
+    "sealed": st.sampled_from([False, False, False, True]),
+}
+CHOSEN = st.sets(st.sampled_from(sorted(OPTIONS)), max_size=4)
+KINDS = st.sampled_from(
+    ["atomic"] * 18 + ["publish", "publish", "delete", "purge", "expire", "update", "restart", "cut", "cut"]
+)
+"""Two thirds are batches; the rest is what else happens to a stream."""
+SEQS = st.integers(0, 12)
+PURGES = st.tuples(st.sampled_from([b"", b"a.*", b"zz"]), st.sampled_from([0, 2, 5]))
+DELAYS = st.integers(-5, 30)
 
 
-@st.composite
-def batches(draw: st.DrawFn) -> tuple[Any, ...]:
-    few = draw(st.booleans())
+def draw_batch(draw: st.DrawFn) -> tuple[Any, ...]:
+    few = draw(BOOLEANS)
     messages = []
-    for i in range(1, draw(st.integers(1, 6)) + 1):
+    for i in range(1, draw(BATCH_SIZES) + 1):
         own = block("Nats-Batch-Id: b", f"Nats-Batch-Sequence: {i}")
-        more = b"" if few else draw(headers())[len(b"NATS/1.0\r\n") :]
-        whole = own[:-2] + more if more else own
-        messages.append((draw(st.sampled_from(SUBJECTS)), whole, b"x" * draw(st.integers(0, 45))))
-    return "atomic", messages, draw(st.booleans()), draw(st.integers(0, 5))
+        more = b"" if few else HEADERS.draw(draw)[len(b"NATS/1.0\r\n") :]
+        messages.append((draw(SUBJECT), own[:-2] + more if more else own, draw(PAYLOADS)))
+    return "atomic", messages, draw(BOOLEANS), draw(RESTARTS)
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        "name": "S",
-        "duplicate_window": draw(st.sampled_from([0, 20, 1000])),
-        "allow_atomic": draw(st.sampled_from([True, True, True, False])),
-    }
-    options = {
-        "max_msgs": st.integers(1, 8),
-        "max_msgs_per_subject": st.integers(1, 3),
-        "max_bytes": st.integers(180, 1200),
-        "max_age": st.integers(10, 60),
-        "max_msg_size": st.just(150),
-        "allow_rollup_hdrs": st.just(True),
-        "sealed": st.sampled_from([False, False, False, True]),
-    }
-    if draw(st.booleans()):
+    config: dict[str, Any] = {"name": "S", "duplicate_window": draw(WINDOWS), "allow_atomic": draw(ALLOWED)}
+    if draw(BOOLEANS):
         config["discard"] = "new"
-    for name in draw(st.sets(st.sampled_from(sorted(options)), max_size=4)):
-        config[name] = draw(options[name])
+    for name in sorted(draw(CHOSEN)):
+        config[name] = draw(OPTIONS[name])
     if "max_bytes" in config and "max_msgs_per_subject" in config and "discard" not in config:
         del config["max_bytes"]  # eviction inside a command may then differ from one by one (see test_model)
     if config.get("discard") == "new" and "max_msgs_per_subject" in config:
-        config["discard_new_per_subject"] = draw(st.booleans())
+        config["discard_new_per_subject"] = draw(BOOLEANS)
     return config
 
 
+CONFIGS = configs()
+
+
 @st.composite
-def others(draw: st.DrawFn) -> tuple[Any, ...]:
-    """What else happens to a stream."""
-    kind = draw(st.sampled_from(["publish", "publish", "delete", "purge", "expire", "update", "restart", "cut", "cut"]))
+def steps(draw: st.DrawFn) -> tuple[int, tuple[Any, ...]]:
+    """The time before a step, and the step."""
+    delay, kind = draw(DELAYS), draw(KINDS)
+    if kind == "atomic":
+        return delay, draw_batch(draw)
     if kind == "publish":
-        return kind, [
-            (draw(st.sampled_from(SUBJECTS)), draw(headers()), b"x" * draw(st.integers(0, 45)))
-            for _ in range(draw(st.integers(1, 4)))
-        ]
+        messages = [(draw(SUBJECT), HEADERS.draw(draw), draw(PAYLOADS)) for _ in range(draw(PUBLISH_SIZES))]
+        return delay, (kind, messages)
     if kind == "delete":
-        return kind, draw(st.integers(0, 12))
+        return delay, (kind, draw(SEQS))
     if kind == "purge":
-        return kind, draw(st.sampled_from([b"", b"a.*", b"zz"])), draw(st.sampled_from([0, 2, 5])), 0
-    return (kind, draw(configs())) if kind == "update" else (kind,)
+        return delay, (kind, *draw(PURGES), 0)
+    return delay, (kind, draw(CONFIGS)) if kind == "update" else (kind,)
 
 
 @pytest.mark.parametrize("kind_of_store", [Naive, Block])
 @settings(max_examples=150, deadline=None)
-@given(
-    config=configs(),
-    history=st.lists(st.tuples(st.integers(-5, 30), st.one_of(batches(), batches(), others())), max_size=20),
-)
+@given(config=CONFIGS, history=st.lists(steps(), max_size=20))
 def test_whole_or_not_at_all_on_all_replicas_alike(
     kind_of_store: type[Naive] | type[Block], config: dict[str, Any], history: list[tuple[int, tuple[Any, ...]]]
 ) -> None:

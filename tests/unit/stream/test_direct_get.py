@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 
@@ -478,21 +479,31 @@ SUBJECTS = [b"a.x", b"a.y", b"b", b"c.d.e"]
 FILTERS = st.sampled_from(["a.x", "a.*", "*.*", ">", "b", "c.>", "zz", "*.d.*"])
 SEQS = st.integers(0, 25)
 INSTANTS = st.integers(-2, 26).map(lambda i: times.rfc3339(T0 + 1000 * i))
-REQUESTS = st.fixed_dictionaries(
-    {},
-    optional={
-        "seq": SEQS, "last_by_subj": FILTERS, "next_by_subj": FILTERS, "batch": st.integers(0, 5),
-        "max_bytes": st.integers(0, 50), "start_time": INSTANTS, "multi_last": st.lists(FILTERS, max_size=3),
-        "up_to_seq": SEQS, "up_to_time": INSTANTS, "no_hdr": st.booleans(),
-    },
-)  # fmt: skip
+VALUES: dict[str, st.SearchStrategy[object]] = {
+    "seq": SEQS, "last_by_subj": FILTERS, "next_by_subj": FILTERS, "batch": st.integers(0, 5),
+    "max_bytes": st.integers(0, 50), "start_time": INSTANTS, "multi_last": st.lists(FILTERS, max_size=3),
+    "up_to_seq": SEQS, "up_to_time": INSTANTS, "no_hdr": st.booleans(),
+}  # fmt: skip
+NAMES = st.sampled_from([names for count in range(len(VALUES) + 1) for names in itertools.combinations(VALUES, count)])
+SIZES = st.integers(1, 6)
+SUBJECT = st.sampled_from(SUBJECTS)
+
+
+@st.composite
+def requests_of_all_kinds(draw: st.DrawFn) -> dict[str, object]:
+    return {name: draw(VALUES[name]) for name in draw(NAMES)}
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> list[bytes]:
+    return [draw(SUBJECT) for _ in range(draw(SIZES))]
 
 
 @settings(max_examples=300, deadline=None)
 @given(
-    batches=st.lists(st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=6), max_size=5),
+    batches=st.lists(stored(), max_size=5),
     deleted=st.sets(st.integers(1, 25), max_size=8),
-    requests=st.lists(REQUESTS, min_size=1, max_size=10),
+    requests=st.lists(requests_of_all_kinds(), min_size=1, max_size=10),
 )
 def test_both_stores_give_the_same_frames(
     batches: list[list[bytes]], deleted: set[int], requests: list[dict[str, object]]

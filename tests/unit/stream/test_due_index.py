@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import struct
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,3 +115,39 @@ def test_against_a_plain_list(steps: list[tuple[int, int]]) -> None:
         assert index.next_due == min((due for due, _ in model), default=None)
         assert index.entries == len(model)
         assert DueIndex(store, TABLE).next_due == index.next_due
+
+
+class Watched(NaiveStore):
+    """Notes where scans begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts: list[bytes] = []
+
+    def side_scan(self, table: int, start: bytes = b"") -> Any:
+        self.starts.append(start)
+        return super().side_scan(table, start)
+
+
+@pytest.mark.parametrize("due", [[7] * 300, list(range(300))], ids=["one time", "one after the other"])
+def test_no_scan_begins_in_front_of_what_was_removed(due: list[int]) -> None:
+    """Each would pass every row that was removed and not flushed yet: 20,000 schedules of one second took
+    turns of half a second."""
+    store = Watched()
+    index = DueIndex(store, TABLE)
+    for number, at in enumerate(due):
+        index.add(at, [number])
+    for number, at in enumerate(due[:200]):
+        store.starts.clear()
+        assert index.due(10**6, 1) == [(at, number)]
+        index.remove(at, number)
+        assert min(store.starts) >= struct.pack(">QQ", at, number)
+    store.starts.clear()
+    assert index.take(10**6, 50) == list(range(200, 250))
+    assert min(store.starts) >= struct.pack(">QQ", due[200], 200)
+    index.add(3, [999])  # in front of all
+    assert index.next_due == 3 and index.due(3, 1) == [(3, 999)]
+    while index.next_due is not None:
+        index.take(10**6, 50)
+    index.add(5, [1000])
+    assert index.due(5, 9) == [(5, 1000)]

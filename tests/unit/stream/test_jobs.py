@@ -3,6 +3,7 @@ or takes the state over; and no command does more than a piece."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -346,14 +347,23 @@ def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch, subj
     assert worst["removed"] <= 8
 
 
-WORDS = st.sampled_from([b"a", b"x", b"*", b">", b"", b"\xff", b"\0", b"a" * 70_000])
+WORDS = [b"a", b"x", b"*", b">", b"", b"\xff", b"\0"]
+LONG = b"a" * 70_000
+ODD_FILTERS = st.sampled_from(
+    [
+        *(b".".join(words) for count in range(4) for words in itertools.product(WORDS, repeat=count)),
+        # Few of them: a pattern of a long word takes long to compile.
+        *[LONG, b"*." + LONG, LONG + b".*", LONG + b".>", b"a." + LONG, LONG + b"." + LONG + b".*"] * 20,
+    ]
+)
+"""All filters of up to three words, and long ones."""
 
 
 @settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.tuples(
-            st.lists(WORDS, max_size=3).map(b".".join),
+            ODD_FILTERS,
             st.integers(0, 60) | st.integers(0, 1 << 40),
             st.integers(0, 9) | st.integers(0, (1 << 64) - 1),
         ),
@@ -376,23 +386,39 @@ def test_no_purge_raises_whatever_it_says(purges: list[tuple[bytes, int, int]]) 
 Line = tuple[str, tuple[Any, ...]]
 
 
+# Strategies made once: one that is made for every draw costs more than the test of what it draws.
+MAX_MSGS = st.sampled_from([0, 0, 7, 15])
+PER_SUBJECT = st.sampled_from([0, 0, 2, 5])
+SUBJECT = st.sampled_from(SUBJECTS)
+COUNTS = st.integers(1, 6)
+FILTER = st.sampled_from(FILTERS)
+KEEPS = st.sampled_from([0, 0, 1, 3, 6])
+SEQS = st.sampled_from([0, 0, 5, 20, 60])
+LIMITS = st.tuples(st.sampled_from([0, 4, 10]), st.sampled_from([0, 1, 3]))
+ONE_SEQ = st.tuples(st.integers(1, 40))
+KINDS = st.lists(
+    st.sampled_from(
+        ["publish"] * 4 + ["continue"] * 3 + ["purge"] * 2 + ["update", "restart", "install", "delete"]
+    ),
+    min_size=5, max_size=40,
+)  # fmt: skip
+
+
 @st.composite
 def scripts(draw: st.DrawFn) -> tuple[dict[str, Any], list[Line]]:
-    per_subject = draw(st.sampled_from([0, 0, 2, 5]))
-    config: dict[str, Any] = {"max_msgs": draw(st.sampled_from([0, 0, 7, 15])), "max_msgs_per_subject": per_subject}
-    kinds = ["publish"] * 4 + ["continue"] * 3 + ["purge"] * 2 + ["update", "restart", "install", "delete"]
+    config: dict[str, Any] = {"max_msgs": draw(MAX_MSGS), "max_msgs_per_subject": draw(PER_SUBJECT)}
     steps: list[Line] = []
-    for kind in draw(st.lists(st.sampled_from(kinds), min_size=5, max_size=40)):
+    for kind in draw(KINDS):
         if kind == "publish":
-            steps.append((kind, (draw(st.lists(st.sampled_from(SUBJECTS), min_size=1, max_size=6)),)))
+            steps.append((kind, ([draw(SUBJECT) for _ in range(draw(COUNTS))],)))
         elif kind == "purge":
-            keep = draw(st.sampled_from([0, 0, 1, 3, 6]))
-            seq = 0 if keep else draw(st.sampled_from([0, 0, 5, 20, 60]))
-            steps.append((kind, (draw(st.sampled_from(FILTERS)), seq, keep)))
+            keep = draw(KEEPS)
+            seq = 0 if keep else draw(SEQS)
+            steps.append((kind, (draw(FILTER), seq, keep)))
         elif kind == "update":
-            steps.append((kind, (draw(st.sampled_from([0, 4, 10])), draw(st.sampled_from([0, 1, 3])))))
+            steps.append((kind, draw(LIMITS)))
         elif kind == "delete":
-            steps.append((kind, (draw(st.integers(1, 40)),)))
+            steps.append((kind, draw(ONE_SEQ)))
         else:
             steps.append((kind, ()))
     return config, steps

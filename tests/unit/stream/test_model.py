@@ -3,7 +3,9 @@ model of the rules does, message by message."""
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,29 +287,53 @@ PROFILES = {
 """What a history is about: part of every configuration, and headers that its messages mostly have."""
 
 
-def headers_of(draw: st.DrawFn, profile: str) -> bytes:
-    """Mostly none or what the profile is about; now and then an expectation that has a fair chance to hold."""
-    small = st.integers(0, 12).map(str)
-    fields = {
-        "Nats-Msg-Id": st.sampled_from("12345678"),
-        "Nats-Expected-Last-Sequence": small,
-        "Nats-Expected-Last-Subject-Sequence": small,
-        "Nats-Expected-Last-Subject-Sequence-Subject": st.sampled_from(["a.x", "a.*", "b", ">"]),
-        "Nats-Expected-Last-Msg-Id": st.sampled_from("1234"),
-        "Nats-Rollup": st.sampled_from(["sub", "all"]),
-        "Nats-TTL": st.sampled_from(["1", "2", "5", "never"]),
-        "Nats-Incr": st.sampled_from(["1", "-7", "1000"]),
-        "Nats-Schedule": st.sampled_from(["@every 1s", "@at 2023-11-14T22:13:22Z"]),
-        "X": st.just("1"),
-    }
-    usual = ["", "", *PROFILES[profile][1] * 9]
-    names = draw(st.sets(st.sampled_from([*usual, *fields]), max_size=2)) - {""}
-    if "Nats-Expected-Last-Subject-Sequence-Subject" in names:
-        names.add("Nats-Expected-Last-Subject-Sequence")
-    lines = [f"{name}: {draw(fields[name])}" for name in sorted(names)]
-    if "Nats-Schedule" in names:
-        lines.append(f"Nats-Schedule-Target: {TARGET.decode()}")
-    return block(*lines) if lines else b""
+SMALL = [str(number) for number in range(13)]
+FIELDS = {
+    "Nats-Msg-Id": "12345678",
+    "Nats-Expected-Last-Sequence": SMALL,
+    "Nats-Expected-Last-Subject-Sequence": SMALL,
+    "Nats-Expected-Last-Subject-Sequence-Subject": ["a.x", "a.*", "b", ">"],
+    "Nats-Expected-Last-Msg-Id": "1234",
+    "Nats-Rollup": ["sub", "all"],
+    "Nats-TTL": ["1", "2", "5", "never"],
+    "Nats-Incr": ["1", "-7", "1000"],
+    "Nats-Schedule": ["@every 1s", "@at 2023-11-14T22:13:22Z"],
+    "X": "1",
+}
+"""Header names and the values they have."""
+
+
+class HeaderBlocks:
+    """Header blocks of at most two of `fields`, mostly none or of the names in `usual`, in two draws. A strategy
+    made for every draw costs more than the test of what it draws."""
+
+    def __init__(self, usual: Sequence[str], fields: Mapping[str, Sequence[str]]) -> None:
+        self._fields = fields
+        names = [*usual, *fields]
+        pairs = [tuple(sorted({one, other} - {""})) for one in names for other in names]
+        few = [(), *((name,) if name else () for name in names)] * (len(names) // 2)
+        self._names = st.sampled_from(few + pairs)
+        self._blocks: dict[tuple[str, ...], st.SearchStrategy[bytes]] = {}
+
+    def draw(self, draw: st.DrawFn) -> bytes:
+        names = draw(self._names)
+        if not names:
+            return b""
+        if names not in self._blocks:
+            self._blocks[names] = self._having(names)
+        return draw(self._blocks[names])
+
+    def _having(self, names: tuple[str, ...]) -> st.SearchStrategy[bytes]:
+        known = set(names)
+        if "Nats-Expected-Last-Subject-Sequence-Subject" in known:
+            known.add("Nats-Expected-Last-Subject-Sequence")
+        more = [f"Nats-Schedule-Target: {TARGET.decode()}"] if "Nats-Schedule" in known else []
+        lines = [[f"{name}: {value}" for value in self._fields[name]] for name in sorted(known)]
+        return st.sampled_from([block(*each, *more) for each in itertools.product(*lines)])
+
+
+HEADERS = {profile: HeaderBlocks(["", "", *usual * 9], FIELDS) for profile, (_, usual) in PROFILES.items()}
+"""Profile -> now and then an expectation that has a fair chance to hold, too."""
 
 
 def consistent(config: dict[str, Any]) -> dict[str, Any]:
@@ -335,64 +361,81 @@ def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return consistent({key: value for key, value in new.items() if key != "allow_msg_counter"} | kept)
 
 
-@st.composite
-def configs(draw: st.DrawFn, profile: str) -> dict[str, Any]:
-    config: dict[str, Any] = {"name": "S", "duplicate_window": draw(st.sampled_from([0, 20, 1000]))}
+WINDOWS = st.sampled_from([0, 20, 1000])
+OPTIONS: dict[str, st.SearchStrategy[Any]] = {
+    "max_msgs": st.integers(1, 8),
+    "max_msgs_per_subject": st.integers(1, 3),
+    "max_bytes": st.integers(60, 400),
+    "max_age": st.sampled_from([*range(10, 61), *[2 * SECOND] * 51]),
+    "allow_msg_ttl": st.just(True),
+    "subject_delete_marker_ttl": st.sampled_from([SECOND, 2 * SECOND]),
+    "allow_msg_counter": st.just(True),
+    "allow_msg_schedules": st.just(True),
+    "subject_transform": st.just({"src": "a.*", "dest": "b.$1"}),
+    "max_msg_size": st.just(40),
+    "allow_rollup_hdrs": st.just(True),
+    "discard": st.just("new"),
+    "sealed": st.sampled_from([False, False, False, True]),
+}
+CHOSEN = st.sets(st.sampled_from(sorted(OPTIONS)), max_size=4)
+DIGITS = st.integers(0, 9)
+KINDS = st.sampled_from(["publish"] * 6 + ["expire"] * 2 + ["delete", "purge", "update", "restart", "install", "fire"])
+BOOLEANS = st.booleans()
+COUNTS = st.integers(1, 6)
+SUBJECT = st.sampled_from(SUBJECTS)
+PAYLOADS = st.integers(-20, 45).map(lambda size: b"x" * max(size, 0))
+SEQS = st.integers(0, 12)
+PURGES = st.tuples(
+    st.sampled_from([b"", b">", b"a.*", b"a.x", b"zz"]),
+    st.sampled_from([0, 0, 2, 5, 20]),
+    st.sampled_from([0, 0, 0, 1, 3]),
+)
+DELAYS = st.sampled_from([*range(-5, 31), *[SECOND // 3, SECOND, 3 * SECOND] * 12])
+
+
+def draw_config(draw: st.DrawFn, profile: str) -> dict[str, Any]:
+    config: dict[str, Any] = {"name": "S", "duplicate_window": draw(WINDOWS)}
     config["subjects"] = ["a.*", "b.>", "b"]
-    options = {
-        "max_msgs": st.integers(1, 8),
-        "max_msgs_per_subject": st.integers(1, 3),
-        "max_bytes": st.integers(60, 400),
-        "max_age": st.one_of(st.integers(10, 60), st.just(2 * SECOND)),
-        "allow_msg_ttl": st.just(True),
-        "subject_delete_marker_ttl": st.sampled_from([SECOND, 2 * SECOND]),
-        "allow_msg_counter": st.just(True),
-        "allow_msg_schedules": st.just(True),
-        "subject_transform": st.just({"src": "a.*", "dest": "b.$1"}),
-        "max_msg_size": st.just(40),
-        "allow_rollup_hdrs": st.just(True),
-        "discard": st.just("new"),
-        "sealed": st.sampled_from([False, False, False, True]),
-    }
-    for name in draw(st.sets(st.sampled_from(sorted(options)), max_size=4)):
-        config[name] = draw(options[name])
-    if draw(st.integers(0, 9)):
+    for name in sorted(draw(CHOSEN)):
+        config[name] = draw(OPTIONS[name])
+    if draw(DIGITS):
         config |= PROFILES[profile][0]
     consistent(config)
     if config.get("discard") == "new" and "max_msgs_per_subject" in config:
-        config["discard_new_per_subject"] = draw(st.booleans())
+        config["discard_new_per_subject"] = draw(BOOLEANS)
     return config
 
 
-@st.composite
-def steps(draw: st.DrawFn, profile: str) -> tuple[Any, ...]:
-    kind = draw(
-        st.sampled_from(["publish"] * 6 + ["expire"] * 2 + ["delete", "purge", "update", "restart", "install", "fire"])
-    )
+def draw_step(draw: st.DrawFn, profile: str) -> tuple[Any, ...]:
+    kind = draw(KINDS)
     if kind == "publish":
-        plain = draw(st.booleans())
+        plain = draw(BOOLEANS)
+        headers = HEADERS[profile]
         return kind, [
-            (
-                draw(st.sampled_from(SUBJECTS)),
-                b"" if plain else headers_of(draw, profile),
-                b"x" * max(draw(st.integers(-20, 45)), 0),
-            )
-            for _ in range(draw(st.integers(1, 6)))
+            (draw(SUBJECT), b"" if plain else headers.draw(draw), draw(PAYLOADS)) for _ in range(draw(COUNTS))
         ]
     if kind == "delete":
-        return kind, draw(st.integers(0, 12))
+        return kind, draw(SEQS)
     if kind == "purge":
-        filter = draw(st.sampled_from([b"", b">", b"a.*", b"a.x", b"zz"]))
-        return kind, filter, draw(st.sampled_from([0, 0, 2, 5, 20])), draw(st.sampled_from([0, 0, 0, 1, 3]))
-    return (kind, draw(configs(profile))) if kind == "update" else (kind,)
+        return (kind, *draw(PURGES))
+    return (kind, draw_config(draw, profile)) if kind == "update" else (kind,)
+
+
+@st.composite
+def steps(draw: st.DrawFn, profile: str) -> tuple[int, tuple[Any, ...]]:
+    """The time before a step, and the step."""
+    return draw(DELAYS), draw_step(draw, profile)
+
+
+HISTORIES = {profile: st.lists(steps(profile), min_size=5, max_size=30) for profile in sorted(PROFILES)}
+PROFILE = st.sampled_from(sorted(PROFILES))
 
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> tuple[dict[str, Any], list[tuple[int, tuple[Any, ...]]]]:
     """A configuration, then steps with the time before each."""
-    profile = draw(st.sampled_from(sorted(PROFILES)))
-    delays = st.one_of(st.integers(-5, 30), st.sampled_from([SECOND // 3, SECOND, 3 * SECOND]))
-    return draw(configs(profile)), draw(st.lists(st.tuples(delays, steps(profile)), min_size=5, max_size=30))
+    profile = draw(PROFILE)
+    return draw_config(draw, profile), draw(HISTORIES[profile])
 
 
 def encode(kind: str, ts: int, *args: Any) -> bytes:

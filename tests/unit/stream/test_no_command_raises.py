@@ -24,6 +24,7 @@ from tests.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5
+RULES = StreamRules({"name": "S"})
 
 
 class Replica:
@@ -40,7 +41,7 @@ class Replica:
     def open(self) -> None:
         self.store = BlockStore(self.kv, STREAM, memory=False)
         self.table = ConsumerTable(self.store)
-        self.machine = StreamMachine("S", StreamRules({"name": "S"}), self.store, self.table)
+        self.machine = StreamMachine("S", RULES, self.store, self.table)
         self.applier = Applier(self.machine, self)
         self.observe(self.observer)
 

@@ -58,8 +58,10 @@ class Expected(Workload):
         seq, before = last
         by_id = self.kind == "Last-Msg-Id"
         self.log.send(text)
-        self.chain.send(text, before if by_id else seq)
-        headers = {"Nats-Msg-Id": text, f"Nats-Expected-{self.kind}": before if by_id else str(seq)}
+        headers = {"Nats-Msg-Id": text}
+        if before or not by_id:  # no id is no expectation
+            self.chain.send(text, before if by_id else seq)
+            headers[f"Nats-Expected-{self.kind}"] = before if by_id else str(seq)
         try:
             ack = await session.js_publish(subject, text.encode(), headers, seconds=2.0)
         except ApiError as error:

@@ -14,6 +14,8 @@ CONSUMER = "reader"
 PUBLISHERS = 2
 NOT_FOUND = 10037
 PENDING = 50
+SYNC = 10.0
+"""Seconds that a sync may take while a disk is slow or hangs."""
 
 
 class Publish(Workload):
@@ -143,3 +145,16 @@ class PublishVariants(Publish):
     @property
     def window(self) -> float:
         return math.inf if self.storage == "memory" else 0.0
+
+
+class Relaxed(Publish):
+    name = "relaxed"
+    judges = (Log,)
+    promises = ("with sync_interval a loss of power takes no more than what was acknowledged right before it",)
+    layout = "relaxed"
+    stream = "RELAXED"
+
+    @property
+    def window(self) -> float:
+        """What waits for a sync, and one that takes as long as disks of the simulation hang."""
+        return max(server.sync_interval for server in self.deployment.servers.values()) + SYNC
