@@ -184,7 +184,7 @@ class Invariants:
         jobs = sum(map(len, context.budget._waiting.values()))
         self._within(machine.name, "jobs that wait for the loop", jobs, JOBS)
         early = context.raft._early
-        self._within(machine.name, "early frames", early._bytes, context.raft.config.early_bytes)
+        self._within(machine.name, "early frames", early.bytes, context.raft.config.early_bytes)
 
     def _within(self, where: str, what: str, number: int, most: int) -> None:
         self._require(number <= most, f"{where}: {number} {what}, {most} at most")

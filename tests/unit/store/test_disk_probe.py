@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.clock import SeededRng
 from jetcluster.store.disk_probe import probe
 from tests.twins.storage import SimDisk
+from tests.twins.time import SeededRng
 
 
 def test_a_disk_that_is_well_keeps_the_file_and_loses_it_again(tmp_path: Path) -> None:
