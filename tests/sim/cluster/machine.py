@@ -135,6 +135,8 @@ class Machine:
         """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
+        self.last_words = ""
+        """What the process before said that made it end."""
         self._scheduler = scheduler
         self._network = network
         self._trace = trace
@@ -227,6 +229,7 @@ class Machine:
     def _gone(self, *, tell: bool) -> None:
         assert self.loop is not None
         assert self._endpoints is not None
+        self.last_words = " ".join(self.loop.log.fatals) if self.loop.log is not None else ""
         self.loop.kill()
         for writer in self._platform.writers if self._platform is not None else ():
             writer.abandon()

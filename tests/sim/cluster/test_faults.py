@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from jetcluster.raft.api import Role
+from jetcluster.store.kv import KvError
 from tests.sim.cluster import batch, liveness
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.disk_faults import expendable
@@ -89,6 +90,18 @@ def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
         Invariants(deployment).look()
 
 
+def test_a_replica_stops_for_its_disk_and_for_nothing_else(deployment: Deployment) -> None:
+    one = meta(deployment)[1][0]
+    one.group.fault = KvError("EIO")
+    with pytest.raises(Violation, match="apply raised KvError"):
+        Invariants(deployment).look()
+    one.machine.disk.errors += 1
+    Invariants(deployment).look()
+    one.group.fault = AssertionError()
+    with pytest.raises(Violation, match="apply raised AssertionError"):
+        Invariants(deployment).look()
+
+
 def test_looking_changes_nothing() -> None:
     digests = []
     for looks in (False, True):
@@ -111,6 +124,19 @@ def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
     deployment.machines["n2"].start()
     deployment.run(8.0)
     assert list(wanting(deployment)) == []
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
+    machine = deployment.machines["n2"]
+    deployment.victim = "n2" if damaged else "n3"
+    machine.kill()
+    for path, file in list(machine.disk.tree("/data/jetstream/journal")):
+        if file.sectors and path.endswith(".wal"):
+            machine.disk.rot(path, 0, 512)
+    deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
+    deployment.run(30.0)
+    assert machine.ready is damaged
 
 
 def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:

@@ -64,6 +64,8 @@ class SimDisk:
         self.faults: list[Fault] = []
         self.tampered = 0
         """Counts rot and cuts."""
+        self.errors = 0
+        """Counts operations that failed as `fail` had asked."""
         self.locked: dict[str, object] = {}
         """Path of a lock file -> its holder, a process' own matter: RocksDB's."""
         self._flight: Flight | None = None
@@ -137,6 +139,7 @@ class SimDisk:
                     fault.left -= 1
                     if fault.left <= 0:
                         self.heal(fault)
+                self.errors += 1
                 raise OSError(fault.code, os.strerror(fault.code), path)
 
     def rot(self, path: object, offset: int, flips: int = 1) -> None:

@@ -17,6 +17,7 @@ from jetcluster.mesh.identity import IdentityError, load_identity
 from jetcluster.mesh.node_key import load_key
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.mark import FileMark
+from jetcluster.store.disk_probe import probe
 from tests.twins.storage import SimDisk, SimWriter
 from tests.twins.time import ManualTime, SeededRng
 
@@ -336,3 +337,13 @@ def test_the_mark_is_never_behind_what_it_said() -> None:
             mark.write(4)
         disk.lose_power()
         assert FileMark(Path("/d/journal.mark"), "peerA", disk.files).read() in (3, 4)
+
+
+def test_the_probe_asks_the_disk_that_it_is_for() -> None:
+    disk = new_disk()
+    probe(Path("/d"), disk.files)
+    assert disk.files.listdir("/d") == []
+    disk.fail("sync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        probe(Path("/d"), disk.files)
+    assert disk.files.listdir("/d") == []
