@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
 DOCS_STAMP := $(VENV)/.jetcluster-docs-installed
 WORKERS ?= 2
+SIM_SECONDS ?= 60
 SECONDS_OF_CHAOS ?= 60
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
 FILES ?= 3
@@ -67,8 +68,9 @@ test: install ## every test this machine can run; says which groups it cannot an
 unit: install ## the fast tests only
 	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts
 
-sim: install ## deterministic simulation of the Raft engine, many seeds
+sim: install ## deterministic simulation of the Raft engine and of whole clusters; new seeds for SIM_SECONDS
 	$(BIN)/pytest -q -n $(WORKERS) tests/sim
+	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 1000000 --seconds $(SIM_SECONDS)
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark

@@ -41,8 +41,14 @@ class HandOver:
         flows = [flow for flow in self._heirs() if peer in (None, flow.peer)]
         if not flows or (peer is not None and group.node.health.well and not group.node.is_well(peer)):
             return False
-        self._start(max(flows, key=lambda flow: (group.node.is_well(flow.peer), flow.match)).peer)
+        self._start(max(flows, key=self._fitness).peer)
         return True
+
+    def _fitness(self, flow: PeerProgress) -> tuple[bool, bool, int]:
+        """A leader that waits for a state has none to give, so nobody gets ahead by it whom its log does not reach."""
+        group = self._group
+        reached = flow.match >= group.log.base_index or not group.snapshots.needed
+        return reached, group.node.is_well(flow.peer), flow.match
 
     def give_way(self) -> bool:
         """This node should not lead: has a voter lead that is well and has all that is committed, or stays while there

@@ -1,8 +1,8 @@
-"""The simulation of complete nodes as a test: seeds that failed once, new ones within a time, and that a seed is the
-same wherever it runs.
+"""The simulation of complete nodes as a test: seeds that failed once, others, and that a seed is the same wherever it
+runs.
 
-`JETCLUSTER_SIM_SECONDS` (default 30 here) is the time budget, `JETCLUSTER_CLUSTER_SIM_START` the first seed, by the
-clock where it is not given. A seed that fails is printed with what replays it.
+They are the same at each run, so that nothing but a change makes this fail; `make sim` goes on with new ones. A seed
+that fails is printed with what replays it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[3]
 REPLAYED = (3, 7)
 """Seeds with kills, stops and consumers that wait."""
-AT_LEAST, MOST = 5, 1_000_000
+SEEDS = range(50)
 
 
 @pytest.mark.timeout(600)
@@ -37,20 +37,15 @@ def test_the_corpus() -> None:
 
 @pytest.mark.timeout(600)
 def test_seeds() -> None:
-    seconds = float(os.environ.get("JETCLUSTER_SIM_SECONDS", "30"))
-    start = int(os.environ.get("JETCLUSTER_CLUSTER_SIM_START", str(int(time.time()) * 1_000)))
-    began = time.monotonic()
     totals, failures, done = batch.Totals(), [], 0
-    for outcome in batch.run_many(start, MOST):
+    for outcome in batch.run_many(SEEDS.start, len(SEEDS)):
         totals.add(outcome)
         done += sum(outcome.counts.values())
         if outcome.failure:
             failures.append(str(outcome))
-        if totals.seeds >= AT_LEAST and time.monotonic() - began >= seconds:
-            break
     print(totals)
     assert not failures, "\n".join([str(totals), *failures])
-    assert done > 100
+    assert totals.seeds == len(SEEDS) and done > 100 * len(SEEDS)
 
 
 def digest_in_another_process(seed: int, hash_seed: int) -> str:

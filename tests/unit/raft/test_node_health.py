@@ -359,6 +359,26 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() ->
         assert leader.role is Role.LEADER
 
 
+def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -> None:
+    """B is well and needs a state, which A has not got: C is not well, but has all that A would give."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(1.0)
+    net.isolate("B")
+    for number in range(20):
+        leader.propose(b"%d" % number)
+    net.run(1.0)
+    for name in "AC":
+        group = net[name].group()
+        group.log.compact(group.applied_index)
+    ail(net, "C")
+    net.connect("A", "B")
+    net.run(1.0)
+    assert net["B"].machine().snapshots
+    leader.suspend()
+    net.until(lambda: (found := net.leader()) is not None and found.me == "C", seconds=5.0)
+
+
 def test_those_that_are_not_well_elect_one_of_them_where_the_one_that_is_cannot_win() -> None:
     net = Loopback()
     leader = net.start(leader="A")
