@@ -7,7 +7,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v p
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
-DOCS_STAMP := $(VENV)/.jetcluster-docs-installed
 WORKERS ?= 2
 SIM_SECONDS ?= 60
 SECONDS_OF_CHAOS ?= 60
@@ -33,7 +32,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "installing; pyspark is 450 MB and takes a minute or two the first time"
-	$(BIN)/python -m pip install --quiet -e '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet -e '.[dev,docs,spark]'
 	@$(BIN)/python -m compileall -q jetcluster # an editable install leaves that to the first start, which it slows down
 	@touch $(STAMP)
 
@@ -99,13 +98,9 @@ chaos: install tools ## faults under load, every acked message accounted for on 
 image: ## the container image `jetcluster` (deploy/build-image.sh: also where no registry can be reached)
 	@deploy/build-image.sh
 
-docs: $(DOCS_STAMP) ## checks every reference of pages, docstrings and comments; builds the site into build/site
+docs: install ## checks every reference of pages, docstrings and comments; builds the site into build/site
 	$(BIN)/python -m scripts.check_docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
-
-$(DOCS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet -e '.[docs]'
-	@touch $@
 
 clean: ## removes the environment, tools, caches and bench data
 	rm -rf .venv .tools .bench .demo .chaos .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info

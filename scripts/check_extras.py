@@ -189,6 +189,8 @@ def check(extra: str, here: Environment, url: str, folder: Path) -> None:
     elif extra == "dev":
         here.run("-c", f"import {TOOLS}")
         here.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(TOP / "tests/unit/protocol/test_headers.py"))
+    elif extra == "docs":
+        here.run("-m", "mkdocs", "build", "--quiet", "--strict", "-f", str(TOP / "mkdocs.yml"), "-d", str(folder))
     else:
         fail(f"the wheel has an extra {extra!r}: say here what it is for")
 
