@@ -136,8 +136,8 @@ class JetStream:
         """Streams assigned here whose earlier replica is not yet gone for good (`cluster.orphans`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
-        context.turn_commit.on_room = context.raft.apply_again
-        context.raft.may_apply = context.turn_commit.may_apply
+        context.turn_commit.on_room = context.raft.turns.apply_again
+        context.raft.turns.may_apply = context.turn_commit.may_apply
         context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)

@@ -130,7 +130,7 @@ class RestartSafety:
         """As many voters, and so many of them that carry the group and were heard of a moment ago."""
         rest, carried = carried_without(group, peer)
         raft, now = self._context.raft, self._context.clock.monotonic()
-        heard = [p for p in carried if p == self._context.me or now - raft.last_seen(p) < SILENT]
+        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT]
         return len(rest), len(heard)
 
 

@@ -138,7 +138,7 @@ def _answers(engine: JetStream) -> bool:
     """The replicas here answer reads, by `StreamReplica.vouches` for all of them. What ails all nodes, or the only one,
     stops nothing, and a probe that said so would leave the clients without any."""
     raft, group = engine.context.raft, engine.meta.group
-    return raft.health.vouches or (group is not None and raft.may_lead(group.peers))
+    return raft.health.vouches or (group is not None and raft.peers.may_lead(group.peers))
 
 
 def _lacks_consumer(engine: JetStream, account: str, stream: str, consumer: str) -> bool:

@@ -68,5 +68,5 @@ class ConsumerBalancer:
         return [
             peer
             for peer in voters
-            if peer == context.me or (peer in context.mesh.peers and now - context.raft.last_seen(peer) < SILENT)
+            if peer == context.me or (peer in context.mesh.peers and now - context.raft.peers.last_seen(peer) < SILENT)
         ]

@@ -319,7 +319,7 @@ class ConsumerHost:
     def _check_touch(self) -> None:
         group, now = self.replica.group, self.context.clock.monotonic()
         leader = group.leader
-        if group.role is Role.LEADER or (leader is not None and self.context.raft.is_alive(leader)):
+        if group.role is Role.LEADER or (leader is not None and self.context.raft.peers.is_alive(leader)):
             self._contact, self._in_touch = now, True
             return
         if self._in_touch:  # the replica may have rested: nobody looked for a while

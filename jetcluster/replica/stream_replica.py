@@ -347,7 +347,7 @@ class StreamReplica:
         """The node may answer for this replica, as far as its own health goes. Where no other replica's node is better
         it answers all the same: what it has is all there is."""
         raft = self.context.raft
-        return raft.health.vouches or raft.may_lead(self.group.peers)
+        return raft.health.vouches or raft.peers.may_lead(self.group.peers)
 
     def health_changed(self) -> None:
         """The node's health is another one (`health.node_health`)."""
