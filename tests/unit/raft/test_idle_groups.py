@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import JournalOptions
 from jetcluster.raft.peer_progress import PeerProgress
 from jetcluster.raft.replicator import Replicator
 from tests.unit.raft.journals import Bench, fill
