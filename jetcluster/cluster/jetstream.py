@@ -52,6 +52,7 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.background import Background
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
+from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.read_confirm import COMMIT_METHOD
@@ -121,7 +122,7 @@ class JetStream:
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
         )
-        self.consumers = ConsumerExchange(context, self.replicas)
+        self.consumers = ConsumerExchange(context, self._consumer_host)
         self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
         self._stream_requests = LeaderRequests(
             "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log, context.budget
@@ -370,6 +371,10 @@ class JetStream:
         self._owners[gid] = replica
         self.context.rounds.add(gid, replica)
         self._expiry.watch(replica)
+
+    def _consumer_host(self, gid: int) -> ConsumerHost | None:
+        replica = self.replicas.get(gid)
+        return replica.consumers if replica is not None else None
 
     def _updated(self, assignment: Assignment) -> None:
         replica = self.replicas.get(assignment.gid)
