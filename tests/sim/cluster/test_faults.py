@@ -22,6 +22,7 @@ from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
 from tests.sim.cluster.workload import SETTLE
 from tests.sim.cluster.workloads.churn import Churn
+from tests.sim.cluster.workloads.publish import Relaxed
 
 pytestmark = pytest.mark.sim
 
@@ -184,6 +185,22 @@ def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
         with pytest.raises(Violation, match=f"creating S fails for {SETTLE} s"):
             deployment.run_until_done(again, SETTLE + 10.0)
     assert churn.counts.get("lost before they were created", 0) == int(copies == 1 and wiped)
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_only_a_loss_of_power_excuses_a_consumer_that_is_gone(deployment: Deployment, excused: bool) -> None:
+    relaxed = Relaxed(deployment, Random(1))
+
+    async def pull() -> None:
+        await relaxed.prepare()
+        relaxed.reader = await relaxed.session("pull")
+        if excused:
+            deployment.power_failures.append(relaxed.now)
+        await relaxed.admin.api("CONSUMER.DELETE.RELAXED.reader")
+        await relaxed._pull()
+
+    deployment.run_until_done(deployment.spawn(relaxed.loop, pull()), 20.0)
+    assert relaxed.counts.get("consumers created again", 0) == int(excused)
 
 
 def test_what_does_not_matter_is_left_out() -> None:
