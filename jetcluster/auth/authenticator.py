@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
+from jetcluster.config.account_options import PermissionOptions, UserOptions
 from jetcluster.config.nkeys import decode_user_key
-from jetcluster.config.options import Options, PermissionOptions, UserOptions
+from jetcluster.config.options import Options
 from jetcluster.errors import CallerError
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jetcluster.config.options import PermissionOptions
+from jetcluster.config.account_options import PermissionOptions
 from jetcluster.protocol import subjects
 
 _DIRECT_GET = b"$JS.API.DIRECT.GET."

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from jetcluster.config.options import AccountOptions
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.sharing import SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, ImportOptions
 from jetcluster.errors import OperatorError
 from jetcluster.model import subjects

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jetcluster.config.options import Options, TlsOptions
+from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
 from jetcluster.net.open_port import WILDCARDS, addresses

@@ -26,7 +26,7 @@ from jetcluster.protocol.bus import Origin
 from jetcluster.server.login import ClientLogin
 
 if TYPE_CHECKING:
-    from jetcluster.config.options import PermissionOptions
+    from jetcluster.config.account_options import PermissionOptions
     from jetcluster.server.login import ClientLogin
 
 log = get_logger("monitor")

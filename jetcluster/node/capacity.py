@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jetcluster.config.options import AccountJetStreamOptions, Options
+from jetcluster.config.account_options import AccountJetStreamOptions
+from jetcluster.config.options import Options
 from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.operator_mode import OperatorAuthenticator
 from jetcluster.auth.resolver import DirectoryStore, MemoryResolver, Resolver, Store, StoreError, UrlStore
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
 from jetcluster.config.claims.shared import ImportClaim, decode_activation
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import FULL, MEMORY, URL
-from jetcluster.config.options import AccountOptions, Options
+from jetcluster.config.options import Options
 
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle

@@ -6,6 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jetcluster.config.account_options import (
+    AccountJetStreamOptions,
+    AccountLimitOptions,
+    AccountOptions,
+    PermissionOptions,
+)
 from jetcluster.config.claims.rights import (
     UNLIMITED,
     Rights,
@@ -28,12 +34,6 @@ from jetcluster.config.claims.shared import (
 )
 from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.options import (
-    AccountJetStreamOptions,
-    AccountLimitOptions,
-    AccountOptions,
-    PermissionOptions,
-)
 from jetcluster.config.sharing import MappingOptions
 from jetcluster.model.limits import tier_replicas
 

@@ -15,7 +15,7 @@ import pytest
 
 import jetcluster
 from jetcluster.clock import SystemClock
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.start import Monitor, MonitorError, start_monitor
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins

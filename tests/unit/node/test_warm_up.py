@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.options import AccountOptions, AuthorizationOptions, Options, TlsOptions, UserOptions
+from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, UserOptions
+from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.node.warm_up import modules_of
 
 ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
