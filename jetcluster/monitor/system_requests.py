@@ -39,7 +39,7 @@ TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with off
 BUSY = "too much is being worked on, try again"
 
 
-class RefusedError(Exception):
+class SystemRequestError(Exception):
     """`code` and text of the `error` object."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -87,7 +87,7 @@ class SystemRequests:
             return b""
         except QueryError as error:
             return self._error(400, str(error))
-        except RefusedError as error:
+        except SystemRequestError as error:
             return self._error(error.code, str(error))
         except BusyError:
             return self._error(503, BUSY)
@@ -128,7 +128,7 @@ class SystemRequests:
         except NotAskedError:
             raise
         except QueryError as error:
-            raise RefusedError(500, str(error)) from error
+            raise SystemRequestError(500, str(error)) from error
 
     def _data(self, data: Json) -> Json:
         return {"server": self._block.make(), "data": data}
@@ -143,7 +143,7 @@ class SystemRequests:
         if kind == "INFO":
             info = account_info(self._node, account)
             if info is None:
-                raise RefusedError(500, f"Account {account} does not exist")
+                raise SystemRequestError(500, f"Account {account} does not exist")
             return self._data(info)
         if kind == "JSZ":
             return await self._jetstream_of(request, query(kind, options))
@@ -156,9 +156,9 @@ class SystemRequests:
         """Silent where nothing of the account is stored."""
         account = request.account
         if account not in account_names(self._node):
-            raise RefusedError(500, f'account "{account}" not found')
+            raise SystemRequestError(500, f'account "{account}" not found')
         if self._node.jetstream is None or account not in self._node.jetstream.apis:
-            raise RefusedError(500, f'account "{account}" not jetstream enabled')
+            raise SystemRequestError(500, f'account "{account}" not jetstream enabled')
         steps = account_detail(self._node, account, parameters)
         found = await self._source.run(request.origin.account, steps)
         return None if found is None else self._data(found)
@@ -186,7 +186,7 @@ class SystemRequests:
         cid = options.get("cid")
         client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
         if client is None:
-            raise RefusedError(500, unknown)
+            raise SystemRequestError(500, unknown)
         return client
 
     def _kick(self, options: Json) -> None:
@@ -199,7 +199,7 @@ class SystemRequests:
     def _reload(self, options: Json) -> None:
         refusal = self._actions.reload()
         if refusal:
-            raise RefusedError(500, refusal)
+            raise SystemRequestError(500, refusal)
 
 
 def _no_profile(parameters: Query) -> Json:

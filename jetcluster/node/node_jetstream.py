@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions
-from jetcluster.file_modes import tighten
-from jetcluster.files import exists, is_folder, make_folder
+from jetcluster.files import exists, is_folder, make_folder, tighten
 from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
