@@ -67,7 +67,7 @@ class Monitor:
             metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
             from aiohttp import web
 
-            pages = source.source_of(self._node)
+            pages = source.NodeSource(self._node)
             connections = self.connections = guards.Connections(
                 self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
             )

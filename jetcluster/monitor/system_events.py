@@ -160,11 +160,10 @@ class SystemEvents:
         return f"{self._prefix}STATSZ".encode()
 
     async def _tell_stats(self) -> None:
-        """The view is imported in a thread, once."""
-        view: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.statsz")
-        source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+        """The page is imported in a thread, once."""
+        page: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.statsz")
         try:
-            found = view.statsz(self._node, source.source_of(self._node).cpu)
+            found = page.statsz(self._node)
         except Exception:
             log.exception("STATSZ failed")
             return

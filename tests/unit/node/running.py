@@ -11,6 +11,7 @@ from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 from jetcluster.node.node import Node
+from jetcluster.node.process import reloading
 
 
 @asynccontextmanager
@@ -24,7 +25,7 @@ async def running(folder: Path, text: str) -> AsyncIterator[Node]:
 
     options = read()
     assert problem_of(options) is None
-    node = Node(options, logs.get_logger("test"), read)
+    node = Node(options, logs.get_logger("test"), reloading(read))
     await node.start()
     try:
         yield node

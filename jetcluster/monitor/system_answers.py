@@ -14,13 +14,13 @@ from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.node_source import NodeSource, source_of
+from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.statsz import statsz
 from jetcluster.monitor.system_events import CONNECTIONS
 from jetcluster.monitor.system_options import decode, is_for, query
-from jetcluster.monitor.system_services import Actions, SystemRequest
+from jetcluster.monitor.system_request import Actions, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.login import ClientLogin
@@ -47,13 +47,13 @@ class SystemRequestError(Exception):
         self.code = code
 
 
-class SystemRequests:
+class SystemAnswers:
     def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
         self._node = node
         self._block = block
         self._actions = actions
         self._advisories = Advisories(node.clock, node.server.rng)
-        self._source: NodeSource = source_of(node)
+        self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
             "VARZ": self._source.varz,
             "GATEWAYZ": self._source.gatewayz,
@@ -109,7 +109,7 @@ class SystemRequests:
             block = self._block.make()
             return {key: block[key] for key in ("name", "host", "id")}
         if kind == "STATSZ":
-            return {"server": self._block.make(), "statsz": statsz(self._node, self._source.cpu)}
+            return {"server": self._block.make(), "statsz": statsz(self._node)}
         if kind == "HEALTHZ":
             health = await self._source.healthz(query(kind, options))
             return self._data({"status": health.body["status"], "status_code": health.status, **health.body})
