@@ -53,9 +53,9 @@ class Store:
     def __init__(self, options: ResolverOptions) -> None:
         self.options = options
         self._writing = threading.RLock()
-        """Who writes does it in a thread, and there may be two."""
+        """Held for a whole write: writes are made in threads, and there may be two at a time."""
         self._lock = threading.Lock()
-        """Of `_hashes`, never held for long: the event loop reads it."""
+        """Guards `_hashes`, and is held only briefly: the event loop reads them."""
         self._hashes: dict[str, bytes] = {}
         """By account, the least recently used first."""
 

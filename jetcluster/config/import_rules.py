@@ -253,7 +253,7 @@ class _Settling:
 
 
 def _bad_export(export: ExportOptions) -> str:
-    """What cannot be added, and why; "" when all is well."""
+    """Why the export cannot be added; "" when it can."""
     position = export.account_token_position
     if position:
         tokens = export.subject.split(".")

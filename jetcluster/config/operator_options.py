@@ -45,7 +45,7 @@ class OperatorOptions:
     """In place of operators' JWTs."""
     resolver: ResolverOptions | None = None
     resolver_tls: TlsOptions | None = None
-    """Of a web server's; None: https is checked with the system's authorities."""
+    """TLS to the web server of a `url` resolver; None: https is checked with the system's authorities."""
     preload: dict[str, str] = field(default_factory=dict)
     """Account -> its JWT."""
     pinned_accounts: list[str] | None = None

@@ -55,7 +55,7 @@ class JetStreamOptions:
     max_batch_timeout: float = 0.0
     max_object_uploads: int = 0
     object_idle_timeout: float = 0.0
-    """Of the object service (docs/objects.md); 0 is the default."""
+    """These two are of the object service (docs/objects.md); 0 is the default."""
     batch_allow_msg_id: bool | None = None
     """Ours, older than `compat { batch_msg_id }`, which it goes before; None: not said."""
 
@@ -136,7 +136,7 @@ class LeafOptions:
     dial_timeout: float = 0.0
     """Seconds to connect to a hub. 0: the server's default."""
     min_version: str = ""
-    """Of leaves that are let in."""
+    """The oldest version of a leaf that may connect; empty: any."""
     compression: str = ""
     remotes: list[LeafRemoteOptions] = field(default_factory=list)
     tls: TlsOptions | None = None
@@ -222,7 +222,7 @@ class Options:
     trace_verbose: bool = False
     """The system account, too."""
     trace_headers: bool = False
-    """Of messages the headers only."""
+    """Only the headers of messages are traced, not their payloads."""
     max_traced_msg_len: int = 0
     """Bytes; 0: all."""
     logtime: bool = True
@@ -242,7 +242,7 @@ class Options:
     accounts: dict[str, AccountOptions] | None = None
     """None: no accounts block; everything lives in `$G`, where JetStream is on."""
     mappings: list[MappingOptions] = field(default_factory=list)
-    """Of `$G`."""
+    """Mappings of the account `$G`."""
     no_auth_user: str = ""
     system_account: str = ""
     """Empty: `$SYS`."""

@@ -60,7 +60,7 @@ class AccountClaims:
     auth_users: list[str] = field(default_factory=list)
     """With an auth callout: those who log in without it."""
     others: list[str] = field(default_factory=list)
-    """What is wrong with parts that are not kept."""
+    """Mistakes in parts of the JWT that are not kept here."""
 
     @property
     def key(self) -> str:
