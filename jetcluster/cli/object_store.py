@@ -26,7 +26,8 @@ class Wish:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """Of its stream: what stock clients give it, and the subjects of the service too."""
+        """The configuration of the bucket's stream: as stock clients make it, with the subjects of the object
+        service."""
         bucket = self.bucket
         return {
             "name": f"OBJ_{bucket}",

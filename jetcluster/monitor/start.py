@@ -35,7 +35,7 @@ ATTACH_DELAY = 0.1
 """Seconds between the start and the import: it shares the interpreter with the start of everything else."""
 MOST_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
-"""How long a request in progress may hold up the process's exit."""
+"""Seconds for which a request in progress may delay the exit of the process."""
 
 
 class MonitorError(OSError):

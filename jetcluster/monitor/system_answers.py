@@ -119,7 +119,8 @@ class SystemAnswers:
         return await self._view(request, query(kind, options))
 
     async def _view(self, request: SystemRequest, parameters: Query) -> Json:
-        """What a page refuses is 500 here, and 400 only what is no such question: as nats-server."""
+        """The answer of a page. Errors have nats-server's codes: 500 for a question that the page refuses, 400 only for
+        one that cannot be read."""
         name, asker = self._long.get(request.kind), request.origin.account
         try:
             if name is None:

@@ -42,7 +42,7 @@ _CLIENT = (
     "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "jwt", "issuer_key", "name_tag", "tags",
     "kind", "client_type",
 )  # fmt: skip
-"""What is told of a client, in this order: all but the server, which the event names beside it."""
+"""The fields of a client in an event, in this order: all but the server, which the event names beside it."""
 
 
 class SystemEvents:
@@ -129,7 +129,7 @@ class SystemEvents:
             self._arm("changed", 0.0, self._changed_due)
 
     def _changed_due(self) -> None:
-        """What changes meanwhile is told together when the pause is over."""
+        """Publishes all changes of the pause together, once it is over."""
         del self._timers["changed"]
         if self._changed:
             self._tell_conns(self._changed)

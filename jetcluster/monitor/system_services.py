@@ -24,7 +24,8 @@ log = get_logger("monitor")
 MAX_QUEUED = 1024
 """Requests waiting; beyond it the newest is dropped and counted."""
 MAX_OF_OTHERS = 32
-"""Of these, from one account that is not the system account: it cannot keep operators from their answers."""
+"""Requests waiting from one account other than the system account, so that it cannot keep operators from their
+answers."""
 
 VIEWS = (
     "IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "PROFILEZ",
@@ -38,7 +39,7 @@ OF_OWN_ACCOUNT = {
     b"$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
     b"$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
 }
-"""What an ordinary account gets on these is about itself."""
+"""Requests of an ordinary account; the answers are about that account."""
 USER_INFO = b"$SYS.REQ.USER.INFO"
 
 

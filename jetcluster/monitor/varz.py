@@ -97,7 +97,7 @@ def varz(node: NodeView) -> Json:
 
 
 def _disk_waits(node: NodeView) -> Json:
-    """Of the journal's writes, which one thread does one after another. Nanoseconds."""
+    """The waits for the journal's writes, which one thread makes one after another. Times in nanoseconds."""
     waits = node.jetstream.disk_waits if node.jetstream is not None else None
     return {
         "waiters": waits.waiters if waits is not None else 0,

@@ -1,4 +1,4 @@
-"""What the monitor reads of a running node, and small things all endpoints render alike."""
+"""A running node as the monitor reads it, and small things that all pages render alike."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class NodeJetStream:
         return directory
 
     def _close_to_others(self, directory: Path) -> None:
-        """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
+        """Closes the store to other users: files of an earlier version, or put there by hand, may be open to them."""
         closed, error = tighten(directory, self._platform.files)
         if closed:
             self._log.info(f"Closed {closed} files and folders of {directory} to other users")

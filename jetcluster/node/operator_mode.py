@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LONGEST_TIMER = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999: what comes later has no name."""
+"""The last second of the year 9999, the last one that has a text."""
 MAX_ASKED = 64
 """Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
 MISSED = 1.0
@@ -145,7 +145,8 @@ class NodeOperator:
         return directory
 
     def _ask_first(self, store: UrlStore, system_account: str) -> UrlStore:
-        """Whether anybody is there, and for the system account. Raises OSError."""
+        """Asks the web server whether it answers, and for the system account. Raises OSError when it does not
+        answer."""
         store.ask("")
         try:
             if system_account:
@@ -261,7 +262,7 @@ class NodeOperator:
     # ---- the end of an account's time
 
     def _expect_end(self, key: str, account: KnownAccount) -> None:
-        """Of the account's own, or of the next token that activates an import of it."""
+        """Sets a timer for the end of the account's own JWT, or of the next token that activates one of its imports."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -302,7 +303,7 @@ class NodeOperator:
         return options
 
     def _is_activated(self, key: str, found: ImportClaim, known: KnownAccounts) -> bool:
-        """Whether the exporting account says in a token of its own that this one may import it, and stands by it."""
+        """True when the exporting account has signed a token that lets this one import it, and has not revoked that."""
         exporter = known.find(found.options.account)
         if not found.token or exporter is None:
             return False
@@ -330,7 +331,7 @@ class NodeOperator:
 
 
 def _shared(options: AccountOptions | None) -> list[Any]:
-    """What other accounts may have to do with."""
+    """The parts of an account that concern other accounts."""
     return [] if options is None else [*options.exports, *options.imports, *options.mappings]
 
 

@@ -26,7 +26,7 @@ MIN_SEGMENT = 4 * 1024 * 1024
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
-    """Of a port; None: without TLS. Raises ConfigError when files are unusable."""
+    """The TLS of a listening port; None: without TLS. Raises ConfigError when files are unusable."""
     if tls is None:
         return None
     from jetcluster.config.tls import server_context

@@ -54,7 +54,8 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
 
 
 def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], Options]:
-    """What changed, for the log, and the options read. Raises ConfigError before anything has changed."""
+    """Takes over the new options. Returns the lines of the log that tell the changes, and the options. Raises
+    ConfigError before anything has changed."""
     options = node.options
     if not options.config_file:
         raise ConfigError("can only reload config when a file is provided using -c or --config")

@@ -191,7 +191,7 @@ def _record(choice: Choice, by: str, now_ns: int) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """What was read may be known to the page cache only. Raises OSError."""
+    """Syncs a folder and its files, as data that was read may be in the page cache only. Raises OSError."""
     for path in (*directory.iterdir(), directory):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -92,7 +92,7 @@ def _difference(found: RowTotals, wanted: RowTotals) -> str:
 
 
 def _state(plan: RestorePlan) -> dict[str, Any]:
-    """What the archive says of the stream as a whole."""
+    """The archived stream's state as a whole, in the fields of STREAM.RESTORE."""
     from jetcluster.model.times import rfc3339
 
     return {
@@ -126,7 +126,7 @@ def _existing(plan: RestorePlan, args: argparse.Namespace) -> StreamState | None
 
 
 def _compare(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> str:
-    """What differs between the stream and the archive, "" for nothing."""
+    """The difference between the stream and the archive; "" for none."""
     from pyspark.sql import functions as F
 
     state = ask(server_options_of(args), lambda connection: stream_state(connection, plan.target))

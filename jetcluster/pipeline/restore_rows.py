@@ -25,7 +25,7 @@ class RowTotals(NamedTuple):
 
     rows: int = 0
     bytes: int = 0
-    """Of subjects, headers and payloads."""
+    """Bytes of subjects, headers and payloads."""
     digest: int = 0
     places: int = 0
     """Exclusive or of the rows' `digest` and `place`."""

@@ -33,7 +33,7 @@ ANSWER_SECONDS: Final = 60.0
 
 
 class NotTheArchiveError(JetclusterError):
-    """What was read differs from what the manifests say."""
+    """The rows that were read differ from those of the manifests."""
 
 
 class Transfer:
