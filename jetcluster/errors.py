@@ -333,7 +333,8 @@ class JetclusterError(Exception):
     """Base of the exceptions that this project raises on purpose."""
 
     blame = "jetcluster"
-    """Who can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until shown)."""
+    """The side that can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until
+    shown)."""
     retriable = False
     """The same may succeed a moment later."""
 

@@ -184,7 +184,7 @@ class _Allowed:
 
     def __init__(self, *, restricted: bool) -> None:
         from jetcluster.auth.permissions import UserPermissions
-        from jetcluster.config.options import PermissionOptions, SubjectLists
+        from jetcluster.config.account_options import PermissionOptions, SubjectLists
 
         allow = ["orders.>", "events.*.created", "audit", "_INBOX.>", "$JS.API.>"]
         lists = SubjectLists(allow, ["orders.secret.>", "orders.*.private"])

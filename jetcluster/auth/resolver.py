@@ -19,10 +19,10 @@ from urllib.parse import unquote
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import private, tighten_files
-from jetcluster.files import make_folder
+from jetcluster.file_modes import private
+from jetcluster.files import make_folder, tighten_files
 
 _SUFFIX = ".jwt"
 
@@ -53,9 +53,9 @@ class Store:
     def __init__(self, options: ResolverOptions) -> None:
         self.options = options
         self._writing = threading.RLock()
-        """Who writes does it in a thread, and there may be two."""
+        """Held for a whole write: writes are made in threads, and there may be two at a time."""
         self._lock = threading.Lock()
-        """Of `_hashes`, never held for long: the event loop reads it."""
+        """Guards `_hashes`, and is held only briefly: the event loop reads them."""
         self._hashes: dict[str, bytes] = {}
         """By account, the least recently used first."""
 

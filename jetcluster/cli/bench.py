@@ -71,7 +71,7 @@ def _pids(pairs: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is put on the servers; the fields are the options of the command."""
+    """The load of a benchmark; the fields are the options of the command."""
 
     urls: Sequence[str]
     replicas: int

@@ -10,7 +10,8 @@ from pathlib import Path
 
 @dataclass(slots=True)
 class Result:
-    """What one load measured. Times in seconds; latencies in milliseconds; CPU in seconds per million messages."""
+    """The measurements of one load. Times in seconds; latencies in milliseconds; CPU in seconds per million
+    messages."""
 
     name: str
     messages: int

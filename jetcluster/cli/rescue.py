@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jetcluster import file_modes
-from jetcluster.cli.commands import fail
+from jetcluster.cli.common import DONE, REFUSED, fail
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.cluster.rescue_record import RecordError
 from jetcluster.node.rescue_store import (
     Choice,
-    RefusedError,
+    RescueRefusedError,
     carry_out,
     choose,
     describe,
@@ -29,7 +29,7 @@ from jetcluster.node.rescue_store import (
 )
 from jetcluster.node.rescue_survey import StoreError, StreamView, jetstream_folder, locked, opened, survey
 
-DONE, REFUSED, UNUSABLE = 0, 1, 2
+UNUSABLE = 2
 Say = Callable[[str], None]
 
 
@@ -58,7 +58,7 @@ def run_rescue(
         return _keep(folders, stream, jetstream_folder(keep).resolve(), dry_run, yes, verify, say, ask)
     except StoreError as error:
         return fail("rescue", str(error), UNUSABLE)
-    except (RefusedError, RecordError) as error:
+    except (RescueRefusedError, RecordError) as error:
         return fail("rescue", f"refused: {error}", REFUSED)
     except OSError as error:
         return fail("rescue", f"{error}; run the command again", UNUSABLE)
@@ -68,7 +68,7 @@ def run_rescue(
 
 def _show(streams: list[StreamView], wanted: str, say: Say) -> int:
     if wanted and not streams:
-        raise RefusedError(f"there is no stream {wanted} (ACCOUNT/NAME) in these stores")
+        raise RescueRefusedError(f"there is no stream {wanted} (ACCOUNT/NAME) in these stores")
     for view in streams:
         for line in report(view):
             say(line)
@@ -133,7 +133,7 @@ def _keep(
             say("nothing was changed (--dry-run)")
             return DONE
         if not yes and not _confirmed(choice, ask):
-            raise RefusedError("not confirmed; nothing was changed")
+            raise RescueRefusedError("not confirmed; nothing was changed")
         carry_out(choice, f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().time_ns(), SystemRng())
     say(
         f"done: {view.label} is what {choice.kept.name} has. Start the servers; {choice.kept.name} says in its log when"

@@ -21,7 +21,7 @@ PLAIN_EVERY = 10
 
 
 class Row(NamedTuple):
-    """What the status shows of one node; "" and 0 while it does not answer."""
+    """One node's line of the status; "" and 0 while it does not answer."""
 
     name: str
     url: str

@@ -132,7 +132,7 @@ _INERT = frozenset(
         "compression",
     ]
 )
-"""Of nats-server's routes, which these links are not: see docs/configuration.md for each."""
+"""Options of nats-server's routes that these links have no use for: see docs/configuration.md for each."""
 
 
 def read_cluster(reader: Reader, node: Node, options: Options) -> None:

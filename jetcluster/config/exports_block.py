@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.options import AccountOptions, Options
+from jetcluster.config.account_options import AccountOptions
+from jetcluster.config.options import Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import FieldError, Reader, as_bool, as_int, as_string, go_type
 from jetcluster.config.sharing import (

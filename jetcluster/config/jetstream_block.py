@@ -119,7 +119,7 @@ _INERT = frozenset(
         "info_queue_limit",
     ]
 )
-"""Of nats-server's own engine, which this is not: see docs/configuration.md for each."""
+"""Options of nats-server's storage engine that this one has no use for: see docs/configuration.md for each."""
 
 
 def _map(node: Node, label: str) -> dict[str, Node]:

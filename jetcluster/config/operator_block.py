@@ -187,3 +187,17 @@ OPERATOR_BLOCKS: Blocks = {
     "resolver_tls": _tls,
     "default_sentinel": _sentinel,
 }
+
+
+def settle_operator(options: Options) -> None:
+    """Takes the operator's word where the configuration says nothing. Call it once both are read."""
+    operator = options.operator
+    if not operator.is_on:
+        return
+    if len(operator.operators) == 1:
+        claims = operator.operators[0]
+        options.system_account = options.system_account or claims.system_account
+        if operator.resolver is None and claims.account_server_url.startswith(("http://", "https://")):
+            operator.resolver = ResolverOptions(URL, url=claims.account_server_url.rstrip("/") + "/accounts/")
+    if options.accounts is None:
+        options.accounts = {}

@@ -19,14 +19,15 @@ MAX_INCLUDE_DEPTH = 32
 """A file that includes itself is reported instead of recursing until the stack ends."""
 
 MAX_DEPTH = 100
-"""Of maps and arrays in each other: no server's configuration needs it, and the parser calls itself for each."""
+"""Maps and arrays in each other: no server's configuration needs that many, and the parser calls itself for each."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Of one file: `/dev/zero` is no configuration."""
+"""Bytes of one file: `/dev/zero` is no configuration."""
 
 MAX_INCLUDES = 1000
 MAX_FROM_ENVIRONMENT = 20_000
-"""Of both all together: each may name two others, and so on. A variable of the environment is read at each use."""
+"""Both limits are for all files together: each may name two others, and so on. A variable of the environment is read at
+each use."""
 
 MAX_VALUES = 1_000_000
 """That variables stand for, all together: a list of ten times the list before it, and so on."""
@@ -44,14 +45,15 @@ class IncludeDepthError(TooLargeError):
 
 
 class _Budget:
-    """What a configuration and all that it includes may still come to."""
+    """The room that is left for a configuration and all that it includes."""
 
     def __init__(self) -> None:
         self._includes = 0
         self._from_environment = 0
         self._values = 0
         self._sizes: dict[int, tuple[Value, int, int]] = {}
-        """How many values are in a map or list, and how deep; by its identity, which no other gets as it is kept."""
+        """By the identity of a map or list, which is unique as the object is kept here: the object, its number of
+        values, its depth."""
 
     def take_include(self, name: str, where: str) -> None:
         """Raises ConfigError."""

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
-from jetcluster.config.nkeys import decode_user_key, is_key
-from jetcluster.config.options import (
+from jetcluster.config.account_options import (
     AccountJetStreamOptions,
     AccountOptions,
     AuthorizationOptions,
-    Options,
     PermissionOptions,
     ResponseOptions,
     SubjectLists,
     UserOptions,
 )
+from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
+from jetcluster.config.nkeys import decode_user_key, is_key
+from jetcluster.config.options import Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
     Blocks,

@@ -9,7 +9,7 @@ from jetcluster.config.compat_block import read_compat
 from jetcluster.config.exports_block import check_imports, read_mappings
 from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
 from jetcluster.config.leafnodes_block import read_leafnodes
-from jetcluster.config.operator_block import OPERATOR_BLOCKS
+from jetcluster.config.operator_block import OPERATOR_BLOCKS, settle_operator
 from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
@@ -243,6 +243,6 @@ _INERT = frozenset(
 def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
     reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
-    options.operator.settle(options)
+    settle_operator(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)

@@ -9,14 +9,7 @@ import re
 from typing import Any
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import (
-    ClusterOptions,
-    LeafOptions,
-    LeafRemoteOptions,
-    Options,
-    TlsOptions,
-    WebSocketOptions,
-)
+from jetcluster.config.options import ClusterOptions, LeafOptions, LeafRemoteOptions, Options, WebSocketOptions
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
     Blocks,
@@ -29,6 +22,7 @@ from jetcluster.config.reader import (
     refuse,
 )
 from jetcluster.config.tls_ciphers import CURVES, HYBRID_CURVES, is_insecure, problem_of_suite
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.config.units import parse_duration
 
 FALLBACK_DELAY = 0.05

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jetcluster.config.options import AuthorizationOptions, Options, WebSocketOptions
+from jetcluster.config.account_options import AuthorizationOptions
+from jetcluster.config.options import Options, WebSocketOptions
 from jetcluster.config.parser import Node
 from jetcluster.config.reader import (
     Blocks,

@@ -40,7 +40,7 @@ _COMPARE = "$SYS.JETCLUSTER.CLAIMS.COMPARE"
 class ClaimsRequest(NamedTuple):
     kind: str
     account: str
-    """Of the subject; "" without one."""
+    """The account in the subject; "" without one."""
     body: bytes
     reply: bytes
 

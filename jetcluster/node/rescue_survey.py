@@ -298,8 +298,8 @@ def _unusable(view: ReplicaView, why: str) -> ReplicaView:
 
 
 def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) -> str:
-    """What is there of a state while another replica's takes its place, record by record. It may be all of the old one:
-    whether it is cannot be told, so nobody goes on with it, but what can be read is shown."""
+    """The description of a state that was being replaced by another replica's, record by record. It may still be all of
+    the old one, which nobody can tell: so it is not used again, but what can be read of it is shown."""
     kv, mark = view.store.kv, keys.stream_prefix(keys.INSTALLING, assignment.gid)
     text = "its state was being fetched from another replica, and is in part of before and in part of that one"
     kv.delete(mark)  # in memory only

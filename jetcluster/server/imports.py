@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.import_rules import Imports, ServiceImport, Settled, settle
 from jetcluster.config.mapping_rules import Mapping as SubjectMapping
-from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import MappingOptions
 from jetcluster.logs import get_logger
 from jetcluster.protocol.bus import Origin

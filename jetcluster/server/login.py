@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
-    from jetcluster.config.options import TlsOptions
+    from jetcluster.config.tls_options import TlsOptions
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.options import AccountLimitOptions, Options
+from jetcluster.config.account_options import AccountLimitOptions
+from jetcluster.config.options import Options
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.records import dataclass

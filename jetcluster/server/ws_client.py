@@ -8,7 +8,7 @@ from jetcluster.server.client import Client
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
-    from jetcluster.config.options import TlsOptions
+    from jetcluster.config.tls_options import TlsOptions
     from jetcluster.protocol.ws_handshake import Request
     from jetcluster.server.ws_port import WsPort
 

@@ -18,7 +18,7 @@ from jetcluster.spark.schema import arrow_schema
 _CRLF: Final = b"\r\n"
 _PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]
 _LINES: Final = 8
-"""Of the server's own part of a block: six fields and what follows the two ends of line."""
+"""Lines in the server's own part of a block: six fields, and the rest behind the two ends of line."""
 _SUBJECT, _SEQUENCE, _TIME = 1, 2, 3
 _NAMES: Final = {_SUBJECT: b"Nats-Subject: ", _SEQUENCE: b"Nats-Sequence: ", _TIME: b"Nats-Time-Stamp: "}
 _END: Final = 1 << 30

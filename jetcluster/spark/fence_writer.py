@@ -18,7 +18,7 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reque
 MAX_BATCH: Final = 1000
 """Messages in one atomic batch that a server takes (ADR-50)."""
 MAX_BATCH_BYTES: Final = 4 << 20
-"""Of subjects, headers and payloads: more than this is cut into parts in the server's log."""
+"""Bytes of subjects, headers and payloads: a larger batch is cut into parts in the server's log."""
 BATCH_SECONDS: Final = 8.0
 """For the answer to a commit."""
 _FENCED: Final = frozenset({10071, 10164})

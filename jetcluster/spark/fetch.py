@@ -55,7 +55,7 @@ class RangeFetch:
         self._at = low
         self._high = high
         self._ahead: deque[tuple[int, Gather]] = deque()
-        """What was asked for early, and from which sequence on."""
+        """The gathers that were asked for early, each with the sequence that it begins at."""
         self._dense = False
         """The last answer had every sequence that it was asked for, so where the one after the next begins is a good
         guess. To a cluster that is far away two questions under way hide the round trip."""

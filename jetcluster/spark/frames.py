@@ -49,7 +49,7 @@ def sequence(head: bytes) -> int:
 
 
 def pending(head: bytes) -> int:
-    """How many messages were to follow. Raises FrameError."""
+    """The number of messages that were to follow. Raises FrameError."""
     return number(head, _PENDING)
 
 
@@ -63,7 +63,7 @@ def answering_stream(head: bytes) -> str:
 
 
 def position(heads: list[bytes], seq: int) -> int:
-    """How many of `heads`, which are in order, are below `seq`."""
+    """The number of `heads`, which are in order, that are below `seq`."""
     low, high = 0, len(heads)
     while low < high:
         middle = (low + high) // 2

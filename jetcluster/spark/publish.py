@@ -80,8 +80,8 @@ class ServerLink:
 
 
 class Patience:
-    """How long something may go on failing: `pause` sleeps a little longer each time and raises at the end. The time
-    begins with the first failure, as rows may be long in coming while nothing fails."""
+    """A limit of time for something that fails: `pause` sleeps a little longer each time and raises at the end. The
+    time begins with the first failure, as rows may be long in coming while nothing fails."""
 
     def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
@@ -105,7 +105,7 @@ class Patience:
 
 
 def read_ack(reply: Reply) -> Ack:
-    """What a reply to a publish says; anything that is no PubAck is an error that may pass."""
+    """The ack in a reply to a publish; a reply that is no PubAck is an error that may pass."""
     if reply.status or not reply.data:
         return Ack(0, False, f"{reply.status} {reply.description}".strip() or "no PubAck", 0, True)
     try:

@@ -19,7 +19,7 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reque
 from jetcluster.spark.stream_state import DataLossError, StreamState, ask, stream_state
 
 MAX_BATCH_BYTES: Final = 16 << 20
-"""Of one record batch; Arrow's binary columns end at 2 GiB."""
+"""Bytes of one record batch; Arrow's binary columns end at 2 GiB."""
 
 
 def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
@@ -62,8 +62,8 @@ def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> 
 
 
 def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> None:
-    """What was in the range at planning may have been removed before it was read, and a gap does not say why it is one.
-    Raises DataLossError when it may have been so."""
+    """Raises DataLossError when messages of the range may have been removed between planning and reading: a gap does
+    not say why it is one."""
     target = task.target
     check_start(Offset(max(task.high, lowest(state)), target.created), state, fail=True)
     if not dense and lowest(state) > task.low:

@@ -35,12 +35,13 @@ BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local properties that Spark sets on the tasks of a streaming query; tests/spark/test_sink.py pins them."""
 _SAFE_SHARE: Final = 0.8
-"""Of the duplicate window that a message's second sending may use: clocks and queues need the rest."""
+"""The share of the duplicate window within which a message may be sent a second time: clocks and queues need the
+rest."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did."""
+    """The result of one task."""
 
     rows: int = 0
     duplicates: int = 0
@@ -71,7 +72,7 @@ class Place:
 
 
 class Sink:
-    """What both writers share."""
+    """The common part of both writers."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> None:
         """Runs on the driver. Raises OptionError, SinkError, ConnectionLostError, ServerError."""
@@ -169,7 +170,7 @@ def with_msg_id(message: Message, msg_id: bytes) -> Message:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `df.write.format("jetstream")`."""
+    """The writer of `df.write.format("jetstream")`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=False)
@@ -179,7 +180,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `df.writeStream.format("jetstream")`."""
+    """The writer of `df.writeStream.format("jetstream")`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=True)
@@ -191,4 +192,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Everything is acknowledged when the tasks end."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was written stays; the next try knows it by its ids, or by the fence."""
+        """Does nothing: stored rows stay, and the next try knows them by their ids, or by the fence."""

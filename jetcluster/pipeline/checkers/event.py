@@ -1,4 +1,5 @@
-"""What clients did and saw, as JSON lines: the one input of every checker. `python -m chaos` writes it.
+"""The history of a run, all that clients did and saw, as JSON lines: the one input of every checker. `python -m chaos`
+writes it.
 
 One line per event. `type`: `invoke` when a client begins, then `ok` (the answer was yes), `fail` (a definite no:
 nothing was stored) or `info` (nobody knows). Completions repeat what their `invoke` said, so a line is complete in

@@ -14,7 +14,7 @@ import pytest
 
 from jetcluster.auth.resolver import DirectoryStore, StoreError, UrlStore
 from jetcluster.config.operator_options import URL, ResolverOptions
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from tests.signer import Operator
 from tests.unit.server.certificate import Authority
 
