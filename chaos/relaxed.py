@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from chaos.history import History
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 
 LOSS = "power-lost"
 """`subject` of the fault whose `t0` is when the power went, and `t1` when all nodes were back."""

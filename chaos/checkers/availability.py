@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 
 THRESHOLD = 1.0
 """A shorter time without an ack is not an outage."""

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from chaos.history import History
-from chaos.promises.event import Event
 from chaos.target import Target
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client, ClientError, Msg, create_stream
 
 TROUBLE = (ClientError, OSError, TimeoutError)

@@ -8,10 +8,10 @@ import random
 from typing import ClassVar
 
 from chaos.history import History
-from chaos.promises.event import Event
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload
 from chaos.workloads.queue import Queue
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 ORIGIN = Queue.name

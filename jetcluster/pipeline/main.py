@@ -35,8 +35,6 @@ JOBS: Final[dict[str, str]] = {
     "doctor": "Check Java, pyspark and what it needs, worker Python and, with --server, the server",
 }
 """Name of the job, which is also its module's, -> one line of help."""
-_OUTSIDE: Final = {"verify": "chaos.verify"}
-"""Jobs that are in the source tree alone, with the chaos suite whose rules they judge by -> module."""
 
 
 class Job(Protocol):
@@ -56,10 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return result.OK
     if words[0] not in JOBS:
         return _fail(f"unknown job {words[0]!r}; there are {', '.join(JOBS)}", result.USAGE)
-    try:
-        job = load(words[0])
-    except result.EnvironmentProblem as error:
-        return _fail(str(error), error.code)
+    job = cast(Job, importlib.import_module(f"jetcluster.pipeline.{words[0]}"))
     try:
         args = parser_of(words[0], job).parse_args(words[1:])
     except SystemExit as stop:  # argparse has said why
@@ -75,18 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(text, code)
     print(done.render(one_line=args.json), flush=True)
     return done.code
-
-
-def load(name: str) -> Job:
-    """The module of a job of `JOBS`. Raises EnvironmentProblem: it is not installed here."""
-    try:
-        return cast(Job, importlib.import_module(_OUTSIDE.get(name, f"jetcluster.pipeline.{name}")))
-    except ModuleNotFoundError as error:
-        if name not in _OUTSIDE or error.name != "chaos":
-            raise
-        raise result.EnvironmentProblem(
-            f"{name} is in the source tree, not in the wheel: run it in a checkout"
-        ) from None
 
 
 def run(name: str, job: Job, args: argparse.Namespace) -> Result:
@@ -114,7 +97,7 @@ def run(name: str, job: Job, args: argparse.Namespace) -> Result:
 def run_in(session: SparkSession, name: str, *words: str) -> Result:
     """The job in a session that is there, for notebooks. Raises what the job raises, and SystemExit for arguments that
     it does not know."""
-    job = load(name)
+    job = cast(Job, importlib.import_module(f"jetcluster.pipeline.{name}"))
     args = parser_of(name, job).parse_args([*words, "--json"])
     check = getattr(job, "check", None)
     if check is not None:

@@ -20,9 +20,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
-from chaos.promises.log import replicas
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import replicas
 
 _KINDS = ("cas", "read", "direct")
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chaos.promises import batches, consumers, log, mirrors, register
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
+from jetcluster.pipeline.checkers import batches, consumers, log, mirrors, register
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
 """What the run itself says: it shows no client at work."""
