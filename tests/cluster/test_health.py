@@ -125,8 +125,13 @@ async def test_readiness_where_all_journals_hang(tmp_path: Path, leads_meta: boo
                 async with await node.connect() as near:
                     await wait_direct(near, "S", 1)
             assert await all_ready() and await none_is_well()
+            for node in cluster.nodes:
+                files[node.name].unlink()
+            await acks_come_again(client, "s")
+            await cluster.wait_meta()
         for node in cluster.nodes:
-            files[node.name].unlink()
+            await eventually(lambda node=node: is_well(node), 10, "it is well again", node)
+            assert await ready(node)
 
 
 async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:
