@@ -16,7 +16,7 @@ Held = tuple[bytes, bytes, bytes]
 """Reply, header block, payload of a chunk that waits for what is in flight."""
 
 
-class State(enum.Enum):
+class UploadState(enum.Enum):
     OPEN = 1
     COMPLETE = 2
     """All content is stored and checked; the info is to be proposed."""
@@ -56,7 +56,7 @@ class Upload:
         self.record_reply = reply
         self.record_seq = 0
         """Sequence of the upload's record; 0 until it is committed."""
-        self.state = State.OPEN
+        self.state = UploadState.OPEN
         self.count = 0
         """Chunks stored."""
         self.size = 0
@@ -80,7 +80,7 @@ class Upload:
     @property
     def idle(self) -> bool:
         """It waits for the client."""
-        return self.state is State.OPEN and not self.undecided()
+        return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
         """Something is not known yet that everything else depends on."""

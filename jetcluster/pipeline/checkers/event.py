@@ -30,7 +30,7 @@ TYPES = frozenset({"invoke", "ok", "fail", "info"})
 
 
 @dataclass(slots=True, frozen=True)
-class Event:
+class HistoryEvent:
     type: str
     op: int
     workload: str
@@ -52,16 +52,16 @@ class Event:
         return json.dumps(row, separators=(",", ":"))
 
 
-_FIELDS = [field.name for field in dataclasses.fields(Event)]
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Event)}
+_FIELDS = [field.name for field in dataclasses.fields(HistoryEvent)]
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(HistoryEvent)}
 
 
-def load(lines: Iterable[str]) -> list[Event]:
+def load(lines: Iterable[str]) -> list[HistoryEvent]:
     """Raises ValueError (TypeError for unknown fields) with the line's number."""
     events = []
     for number, line in enumerate(lines, 1):
         try:
-            event = Event(**json.loads(line))
+            event = HistoryEvent(**json.loads(line))
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} is no event: {error}") from error
         if event.type not in TYPES:
@@ -70,9 +70,9 @@ def load(lines: Iterable[str]) -> list[Event]:
     return events
 
 
-def operations(events: Iterable[Event]) -> Iterator[Event]:
+def operations(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
     """One event per operation: its completion, or `info` without an end."""
-    begun: dict[int, Event] = {}
+    begun: dict[int, HistoryEvent] = {}
     for event in events:
         if event.type == "invoke":
             begun[event.op] = event
