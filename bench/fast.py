@@ -26,7 +26,7 @@ class FastPublisher:
         self._sent: list[tuple[int, float]] = []
         """(last sequence, when) of what was sent together and is not acknowledged."""
         self.latencies_ms: list[float] = []
-        """Of the first ack at or behind each of those."""
+        """Latencies of the first ack at or behind each of those, in milliseconds."""
         self.per_ack = 0
         self.seq = 0
         self.acked = 0

@@ -14,7 +14,7 @@ from bench.client import Client, ClientError, render_publish
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 MARK = b"~END"
-"""Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, whatever the split."""
+"""Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, wherever it is cut."""
 _TROUBLE = (b'"error"', b"\r\nNATS/1.0 4", b"\r\nNATS/1.0 5", b"-ERR")
 STALL = 30.0
 """Seconds without one answer after which a load gives up."""

@@ -346,7 +346,7 @@ class CallerError(JetclusterError):
 
 
 class PeerError(JetclusterError):
-    """The other end, or whoever wrote these bytes, broke the protocol."""
+    """The other end, or the writer of these bytes, broke the protocol."""
 
     blame = "peer"
 

@@ -1,4 +1,4 @@
-"""`jetcluster rescue`: streams whose majority is gone for good, in the stores of stopped servers.
+"""`jetcluster rescue`: streams whose majority will not come back, in the stores of stopped servers.
 
 Without `--keep` it only shows what each replica holds, what may be lost, and which one to keep; nothing is changed.
 With `--keep` one replica becomes the stream, after somebody has typed its name (docs/membership.md, "A majority is

@@ -44,7 +44,7 @@ class ConsumerOwner(DeliveryContext):
         self._epoch = state.epoch
         self._ahead = 0
         """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
-        from when a message is sent, whatever the clocks."""
+        from when a message is sent, however the clocks differ."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 

@@ -176,7 +176,7 @@ class PushDelivery:
             self._advance.flush(now)
 
     def _may_send(self, now: int) -> bool:
-        """Nothing is in the way; whatever is asks for a run when it no longer is."""
+        """Nothing is in the way; the obstacle asks for a run when it is gone."""
         in_flight = self._flight_bytes
         if in_flight >= MAX_BACKLOG or (self._flow is not None and self._flow.left < in_flight):
             return False
