@@ -92,7 +92,7 @@ class PushDelivery:
         return self.push_bound
 
     @property
-    def hungry(self) -> bool:
+    def wants_messages(self) -> bool:
         return self._bound and not self._held_until
 
     def start(self) -> None:

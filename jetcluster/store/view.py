@@ -85,7 +85,7 @@ class View:
 
     @property
     def frozen(self) -> bool:
-        """It holds old data in memory and on disk: not for long, please."""
+        """It holds old data in memory and on disk, so it should end soon."""
         return self._frozen is not None
 
     @property
