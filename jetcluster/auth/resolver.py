@@ -21,8 +21,8 @@ from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import private
-from jetcluster.files import make_folder, tighten_files
+from jetcluster.file_modes import private, tighten_files
+from jetcluster.files import make_folder
 
 _SUFFIX = ".jwt"
 
