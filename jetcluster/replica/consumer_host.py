@@ -211,7 +211,7 @@ class ConsumerHost:
     # -- the replica tells
 
     def refresh(self) -> None:
-        """What decides whether owners may live here may have changed."""
+        """Starts or drops owners here, as the conditions for them may have changed."""
         if not self.active:
             self._drop_all(MOVED)
         elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:

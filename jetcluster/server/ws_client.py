@@ -68,5 +68,5 @@ class WsClient(Client):
         return info | {"connect_urls": urls} if urls else info
 
     def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
-        """What CONNECT does not say, the cookies of the handshake do."""
+        """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}

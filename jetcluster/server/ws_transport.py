@@ -368,7 +368,7 @@ class WebSocket(asyncio.Protocol):
         return self._reader is not None and not transport.paused
 
     def _event(self) -> tuple[Event | None, WebSocketError | None]:
-        """What comes next, or why nothing does."""
+        """(the next event, None) or (None, why there is none)."""
         if self._reader is None:
             return None, None
         try:
