@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chaos.checkers import availability
 from chaos.report import COLUMNS, row
 from chaos.runner import Result
-from jetcluster.pipeline.checkers.event import HistoryEvent, operations
+from jetcluster.pipeline.checkers.event import Event, operations
 
 WIDTH = 1100
 MARGIN = 110
@@ -77,7 +77,7 @@ class _Scale:
         return MARGIN + (WIDTH - MARGIN - 10) * min(max(t, 0.0), self.end) / self.end
 
 
-def _svg(ops: Sequence[HistoryEvent], result: Result) -> str:
+def _svg(ops: Sequence[Event], result: Result) -> str:
     writes = [op for op in ops if op.f in ("publish", "cas", "batch")]
     faults = [op for op in ops if op.f == "fault"]
     ends = [op.t1 for op in writes + faults if op.t1 < math.inf]
@@ -116,7 +116,7 @@ def _label(text: str, y: float) -> str:
     return f'<text x="{MARGIN - 6}" y="{y + LANE - 6}" text-anchor="end">{html.escape(text)}</text>'
 
 
-def _faults(scale: _Scale, kind: str, faults: Sequence[HistoryEvent], y: float) -> list[str]:
+def _faults(scale: _Scale, kind: str, faults: Sequence[Event], y: float) -> list[str]:
     color = COLORS.get(kind, "#555")
     bars = [_bar(scale.x(op.t0), scale.x(op.t1), y, color, f"{op.subject}: {op.error}") for op in faults]
     return [_label(kind, y), *bars]
@@ -127,7 +127,7 @@ def _color(name: str) -> str:
     return LEADERS[int(digits or 0) % len(LEADERS)]
 
 
-def _leaders(scale: _Scale, stream: str, changes: Sequence[HistoryEvent], y: float) -> list[str]:
+def _leaders(scale: _Scale, stream: str, changes: Sequence[Event], y: float) -> list[str]:
     parts = [_label(f"{stream} leader", y)]
     for at, change in enumerate(changes):
         end = changes[at + 1].t0 if at + 1 < len(changes) else scale.end
@@ -136,7 +136,7 @@ def _leaders(scale: _Scale, stream: str, changes: Sequence[HistoryEvent], y: flo
     return parts
 
 
-def _rate(scale: _Scale, writes: Sequence[HistoryEvent], y: float) -> list[str]:
+def _rate(scale: _Scale, writes: Sequence[Event], y: float) -> list[str]:
     bins = [0] * (int(scale.end / BIN) + 1)
     for op in writes:
         if op.type == "ok" and op.t1 <= scale.end:

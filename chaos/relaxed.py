@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from chaos.history import History
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 
 LOSS = "power-lost"
 """`subject` of the fault whose `t0` is when the power went, and `t1` when all nodes were back."""
@@ -23,7 +23,7 @@ def relax(history: History, seconds: float) -> None:
         history.change(relaxed(history.events, seconds))
 
 
-def relaxed(events: list[HistoryEvent], seconds: float) -> list[HistoryEvent]:
+def relaxed(events: list[Event], seconds: float) -> list[Event]:
     losses = [(e.t0 - seconds - SLACK, e.t1) for e in events if e.f == "fault" and e.subject == LOSS]
     return [
         dataclasses.replace(e, type="info", seq=0, error="before a loss of power")

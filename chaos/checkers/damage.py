@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 ROT = "rot-two"
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     faults = [op for op in ops if op.f == "fault" and op.subject == ROT]
     told = [op for op in ops if op.f == "damaged"]

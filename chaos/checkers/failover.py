@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 PROBE = "probe"
@@ -38,12 +38,12 @@ STAYS = frozenset({"flood"})
 """Faults that must move no leader."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     faults = [op for op in ops if op.f == "fault" and op.client == "nemesis"]
     late = [(op.t0, op.t1) for op in ops if op.f == "fault" and op.subject == "late"]
     acks = sorted(op.t1 for op in ops if op.f == "publish" and op.client == PROBE and op.type == "ok")
-    leaders: dict[str, list[HistoryEvent]] = defaultdict(list)
+    leaders: dict[str, list[Event]] = defaultdict(list)
     for op in ops:
         if op.f == "leader":
             leaders[op.workload].append(op)
@@ -59,7 +59,7 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _minority(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def _minority(ops: Sequence[Event]) -> list[Finding]:
     spans = [(op.t0, op.t1, op.replica) for op in ops if op.f == "fault" and op.subject == WITHOUT_MAJORITY]
     return [
         Finding(
@@ -72,11 +72,11 @@ def _minority(ops: Sequence[HistoryEvent]) -> list[Finding]:
     ]
 
 
-def _deaths(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def _deaths(ops: Sequence[Event]) -> list[Finding]:
     return [Finding("died", "-", f"{op.replica} ended by itself: {op.error}", op.t0) for op in ops if op.f == "died"]
 
 
-def _probed(fault: HistoryEvent, ops: Sequence[HistoryEvent]) -> tuple[float, float]:
+def _probed(fault: Event, ops: Sequence[Event]) -> tuple[float, float]:
     """From when to when of the fault the probe was at work; all of it in a history that does not tell."""
     for op in ops:
         if op.f == PROBED and fault.t0 <= op.t0 and op.t1 <= fault.t1:
@@ -85,7 +85,7 @@ def _probed(fault: HistoryEvent, ops: Sequence[HistoryEvent]) -> tuple[float, fl
 
 
 def _outage(
-    fault: HistoryEvent, probed: tuple[float, float], acks: Sequence[float], late: Sequence[tuple[float, float]]
+    fault: Event, probed: tuple[float, float], acks: Sequence[float], late: Sequence[tuple[float, float]]
 ) -> list[Finding]:
     mine = acks[bisect_left(acks, probed[0]) : bisect_left(acks, probed[1])]
     spans = itertools.pairwise([probed[0], *mine, probed[1]])
@@ -101,7 +101,7 @@ def _overlap(spans: Sequence[tuple[float, float]], start: float, end: float) -> 
     return sum(max(0.0, min(b, end) - max(a, start)) for a, b in spans)
 
 
-def _kept(fault: HistoryEvent, workload: str, notes: Sequence[HistoryEvent]) -> list[Finding]:
+def _kept(fault: Event, workload: str, notes: Sequence[Event]) -> list[Finding]:
     by = fault.t0 + GOAL
     if by > fault.t1:
         return []
@@ -119,7 +119,7 @@ def _kept(fault: HistoryEvent, workload: str, notes: Sequence[HistoryEvent]) -> 
     return found
 
 
-def _moved(fault: HistoryEvent, workload: str, notes: Sequence[HistoryEvent]) -> list[Finding]:
+def _moved(fault: Event, workload: str, notes: Sequence[Event]) -> list[Finding]:
     """A leader that nobody names for a moment is not a change."""
     named = [op for op in notes if op.replica and op.t0 <= fault.t1]
     pairs = itertools.pairwise(named)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 EARLY = 0.5
@@ -24,7 +24,7 @@ BOUND = 6.0
 """Seconds; a leader may have to be found first (checkers/failover.py)."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     found: list[Finding] = []
     broken = [(op.t0, op.t1) for op in ops if op.f == "fault" and op.workload != "clock"]
@@ -39,15 +39,15 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _first_acks(ops: Sequence[HistoryEvent]) -> dict[str, HistoryEvent]:
-    writes: dict[str, HistoryEvent] = {}
+def _first_acks(ops: Sequence[Event]) -> dict[str, Event]:
+    writes: dict[str, Event] = {}
     for op in ops:
         if op.f in ("put", "schedule") and op.type == "ok":
             writes.setdefault(op.msg_id, op)
     return writes
 
 
-def _look(op: HistoryEvent, write: HistoryEvent, broken: Sequence[tuple[float, float]]) -> list[Finding]:
+def _look(op: Event, write: Event, broken: Sequence[tuple[float, float]]) -> list[Finding]:
     span = write.count / 1000
     earliest, latest = write.t0 + span, write.t1 + span + BOUND
     there = op.count > 0
@@ -66,7 +66,7 @@ def _look(op: HistoryEvent, write: HistoryEvent, broken: Sequence[tuple[float, f
     return []
 
 
-def _duplicates(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
+def _duplicates(workload: str, ops: Sequence[Event]) -> list[Finding]:
     places: dict[str, set[int]] = defaultdict(set)
     for op in ops:
         if op.f == "put" and op.type == "ok":

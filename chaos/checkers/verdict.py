@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from chaos.checkers import availability, damage, failover, times
 from jetcluster.pipeline import checkers
-from jetcluster.pipeline.checkers.event import HistoryEvent, operations
+from jetcluster.pipeline.checkers.event import Event, operations
 from jetcluster.pipeline.checkers.finding import Finding
 
 
@@ -49,7 +49,7 @@ class Verdict:
         return len(self.findings) - self.lost - self.duplicated - self.stale
 
 
-def judge(events: Iterable[HistoryEvent]) -> Verdict:
+def judge(events: Iterable[Event]) -> Verdict:
     done = sorted(operations(events), key=lambda op: op.t0)
     verdict = Verdict(*checkers.figures(done))
     verdict.findings += checkers.check(done)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from chaos.history import History
 from chaos.target import Target
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client, ClientError, Msg, create_stream
 
 TROUBLE = (ClientError, OSError, TimeoutError)
@@ -99,7 +99,7 @@ class Workload:
         """After the last fault is healed, before the replicas are read."""
 
     async def ask(
-        self, client: Client, invoked: HistoryEvent, subject: str, data: bytes, headers: dict[str, str] | None = None
+        self, client: Client, invoked: Event, subject: str, data: bytes, headers: dict[str, str] | None = None
     ) -> Msg:
         """A request whose operation is `invoked`; without an answer that ends as `info`, and the error goes on."""
         try:
@@ -138,7 +138,7 @@ class Workload:
                 session.leave()
             await asyncio.sleep(RETRY)
 
-    def _send(self, client: Client, worker: str, subject: str, value: str) -> tuple[HistoryEvent, asyncio.Future[Msg]]:
+    def _send(self, client: Client, worker: str, subject: str, value: str) -> tuple[Event, asyncio.Future[Msg]]:
         invoked = self.history.invoke(self.name, "publish", worker, subject=subject, msg_id=value)
         return invoked, client.request_soon(subject, value.encode(), {"Nats-Msg-Id": value})
 

@@ -12,7 +12,7 @@ from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload
 from chaos.workloads.queue import Queue
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 ORIGIN = Queue.name
@@ -28,7 +28,7 @@ class Mirrors(Workload):
 
     def __init__(self, target: Target, history: History, seed: int) -> None:
         super().__init__(target, history, seed)
-        self._acked: list[HistoryEvent] = []
+        self._acked: list[Event] = []
         self._looked = 0
 
     async def create(self, client: Client, replicas: int) -> None:
@@ -46,14 +46,14 @@ class Mirrors(Workload):
             await self._direct(await session.client(), worker, dice.choice(recent))
         await asyncio.sleep(PAUSE)
 
-    def _known(self) -> list[HistoryEvent]:
+    def _known(self) -> list[Event]:
         """Acked messages of the origin."""
         new = self.history.events[self._looked :]
         self._looked = len(self.history.events)
         self._acked += [e for e in new if e.workload == ORIGIN and e.f == "publish" and e.type == "ok"]
         return self._acked
 
-    async def _direct(self, client: Client, worker: str, acked: HistoryEvent) -> None:
+    async def _direct(self, client: Client, worker: str, acked: Event) -> None:
         invoked = self.history.invoke(self.name, "direct", worker, subject=acked.subject)
         msg = await self.ask(client, invoked, f"$JS.API.DIRECT.GET.{ORIGIN.upper()}", b'{"seq":%d}' % acked.seq)
         if msg.status == 404:

@@ -15,7 +15,7 @@ from chaos.checkers.times import BOUND, EARLY
 from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload, outcome
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 MAX_AGE = 8
@@ -49,7 +49,7 @@ class Times(Workload):
     def __init__(self, target: Target, history: History, seed: int) -> None:
         super().__init__(target, history, seed)
         self._looks: list[Look] = []
-        self._again: list[tuple[float, HistoryEvent]] = []
+        self._again: list[tuple[float, Event]] = []
 
     async def step(self, session: Session, worker: str, turn: int, dice: random.Random) -> None:
         client = await session.client()
@@ -82,7 +82,7 @@ class Times(Workload):
             )
             await self._store(client, invoked, {})
 
-    async def _store(self, client: Client, invoked: HistoryEvent, headers: dict[str, str]) -> HistoryEvent:
+    async def _store(self, client: Client, invoked: Event, headers: dict[str, str]) -> Event:
         value = invoked.msg_id
         msg = await self.ask(client, invoked, invoked.subject, value.encode(), headers | {"Nats-Msg-Id": value})
         kind, more = outcome(msg)

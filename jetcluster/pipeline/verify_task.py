@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.pipeline import checkers
-from jetcluster.pipeline.checkers.event import HistoryEvent, load, operations
+from jetcluster.pipeline.checkers.event import Event, load, operations
 from jetcluster.pipeline.checkers.finding import Finding
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def findings(lines: Iterable[str], copy: tuple[str, str] | None) -> list[Finding
     return [Finding(FIGURES, "", json.dumps(told)), *checkers.check(done)]
 
 
-def _unread(ops: list[HistoryEvent]) -> list[str]:
+def _unread(ops: list[Event]) -> list[str]:
     """Workloads of which no copy was read."""
     written = {op.workload for op in ops if op.f in ("publish", "cas", "batch", "mirror")}
     return sorted(written - {op.workload for op in ops if op.f == "stored"})

@@ -13,7 +13,7 @@ from chaos.checkers import judge
 from chaos.checkers.availability import outages
 from chaos.history import History
 from jetcluster.pipeline.checkers.batches import value
-from jetcluster.pipeline.checkers.event import HistoryEvent, load, operations
+from jetcluster.pipeline.checkers.event import Event, load, operations
 
 REPLICAS = ("n1", "n2", "n3")
 
@@ -28,7 +28,7 @@ class Script:
 
     def op(
         self, workload: str, f: str, took: float = 0.01, kind: str = "ok", client: str = "c", **more: object
-    ) -> HistoryEvent:
+    ) -> Event:
         invoked = self.history.invoke(workload, f, client, **more)
         self.now += took
         return self.history.end(invoked, kind)
@@ -44,7 +44,7 @@ class Script:
         return seq
 
 
-def clean() -> list[HistoryEvent]:
+def clean() -> list[Event]:
     script = Script()
     versions = {"r.0": 0, "r.1": 0}
     values = {"r.0": "", "r.1": ""}
@@ -72,7 +72,7 @@ def clean() -> list[HistoryEvent]:
     return script.history.events
 
 
-Change = Callable[[list[HistoryEvent]], list[HistoryEvent]]
+Change = Callable[[list[Event]], list[Event]]
 
 
 def drop(**match: object) -> Change:
@@ -80,18 +80,18 @@ def drop(**match: object) -> Change:
 
 
 def change(match: dict[str, object], **fields: object) -> Change:
-    def apply(events: list[HistoryEvent]) -> list[HistoryEvent]:
+    def apply(events: list[Event]) -> list[Event]:
         assert any(matches(e, match) for e in events), match
         return [replace(e, **fields) if matches(e, match) else e for e in events]  # type: ignore[arg-type]
 
     return apply
 
 
-def add(*more: HistoryEvent) -> Change:
+def add(*more: Event) -> Change:
     return lambda events: [*events, *more]
 
 
-def matches(event: HistoryEvent, match: dict[str, object]) -> bool:
+def matches(event: Event, match: dict[str, object]) -> bool:
     return all(getattr(event, name) == wanted for name, wanted in match.items())
 
 
@@ -99,7 +99,7 @@ def swap_stored(a: int, b: int) -> Change:
     """Two messages change places on every replica, and in their acks: later writes before earlier ones."""
     other = {a: b, b: a}
 
-    def apply(events: list[HistoryEvent]) -> list[HistoryEvent]:
+    def apply(events: list[Event]) -> list[Event]:
         return [
             replace(e, seq=other[e.seq]) if e.workload == "queue" and e.seq in other and e.type == "ok" else e
             for e in events
@@ -108,8 +108,8 @@ def swap_stored(a: int, b: int) -> Change:
     return apply
 
 
-def ok(op: int, workload: str, f: str, **more: object) -> HistoryEvent:
-    return HistoryEvent("ok", op, workload, f, **{"client": "z", "t0": 90.0, "t1": 91.0, **more})  # type: ignore[arg-type]
+def ok(op: int, workload: str, f: str, **more: object) -> Event:
+    return Event("ok", op, workload, f, **{"client": "z", "t0": 90.0, "t1": 91.0, **more})  # type: ignore[arg-type]
 
 
 PLANTED: dict[str, tuple[Change, str]] = {
@@ -213,7 +213,7 @@ def test_planted_faults_are_found(name: str) -> None:
 
 
 def test_an_unknown_write_may_be_in_or_out_but_not_twice() -> None:
-    def unknown(*rows: HistoryEvent) -> list[HistoryEvent]:
+    def unknown(*rows: Event) -> list[Event]:
         sent = replace(ok(900, "queue", "publish", msg_id="u"), type="invoke", t1=float("inf"))
         return [*clean(), sent, *rows]
 
@@ -243,7 +243,7 @@ def test_what_a_fault_held_back_may_come_late() -> None:
     events = clean()
     late = ok(900, "consumers", "deliver", seq=3, msg_id="d2", count=1)
     for kind, excused in (("pause", True), ("link", True), ("process", False)):
-        fault = HistoryEvent("ok", 899, kind, "fault", subject="x", t0=80.0, t1=89.5)
+        fault = Event("ok", 899, kind, "fault", subject="x", t0=80.0, t1=89.5)
         assert judge([*events, fault, late]).findings == [] if excused else judge([*events, fault, late]).findings
 
 
@@ -274,7 +274,7 @@ def test_a_read_that_went_back_is_stale_though_the_write_was_never_acked() -> No
 
 
 def test_an_own_write_that_is_not_read_is_a_violation_and_counts_as_stale() -> None:
-    def written_and_read(f: str) -> list[HistoryEvent]:
+    def written_and_read(f: str) -> list[Event]:
         script = Script()
         for n in range(2):
             script.write("register", "r.0", f"v{n}", "cas", expect=n)
@@ -300,7 +300,7 @@ def test_outages_are_the_times_without_acks() -> None:
 def test_histories_survive_the_disk(tmp_path: object) -> None:
     events = clean()
     assert load(event.to_json() for event in events) == events
-    unfinished = HistoryEvent("invoke", 1, "queue", "publish", t0=1.0)
+    unfinished = Event("invoke", 1, "queue", "publish", t0=1.0)
     assert [op.type for op in operations([unfinished])] == ["info"]
     with pytest.raises(ValueError, match="line 1 is no event"):
         load(['{"type": "ok", "who": 1}'])

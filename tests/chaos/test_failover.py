@@ -7,13 +7,13 @@ import dataclasses
 import pytest
 
 from chaos.checkers import judge
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from tests.chaos.test_checkers import Script
 
 
 def history(
     fault: str, gap: float = 0.1, moves: float | None = 1.5, back: bool = False, late: float = 0.0
-) -> list[HistoryEvent]:
+) -> list[Event]:
     """`fault` from 10 to 16 s (or longer) on n1, which leads; the probe has no ack for `gap` seconds, the leader moves
     after `moves`; `late`: for how long of the gap this process itself stood still."""
     script = Script()
@@ -33,13 +33,13 @@ def history(
     events = script.history.events
     if moves is not None:
         at = 10.0 + moves
-        events.append(HistoryEvent("ok", 9000, "queue", "leader", "probe", replica="n2", t0=at, t1=at))
+        events.append(Event("ok", 9000, "queue", "leader", "probe", replica="n2", t0=at, t1=at))
     if back:
-        events.append(HistoryEvent("ok", 9001, "queue", "leader", "probe", replica="n1", t0=15.0, t1=15.0))
+        events.append(Event("ok", 9001, "queue", "leader", "probe", replica="n1", t0=15.0, t1=15.0))
     return events
 
 
-def kinds(events: list[HistoryEvent]) -> list[str]:
+def kinds(events: list[Event]) -> list[str]:
     return [finding.kind for finding in judge(events).findings]
 
 
@@ -89,8 +89,8 @@ def test_a_flood_moves_no_leader_and_keeps_nobody_waiting_for_long() -> None:
     assert kinds(history("flood", gap=5.0, moves=None)) == []
     assert kinds(history("flood", gap=9.0, moves=None)) == ["outage"]
     assert kinds(history("flood", moves=1.0)) == ["moved leader"]
-    unnamed = HistoryEvent("ok", 9002, "queue", "leader", "probe", t0=11.0, t1=11.0)
-    again = HistoryEvent("ok", 9003, "queue", "leader", "probe", replica="n1", t0=12.0, t1=12.0)
+    unnamed = Event("ok", 9002, "queue", "leader", "probe", t0=11.0, t1=11.0)
+    again = Event("ok", 9003, "queue", "leader", "probe", replica="n1", t0=12.0, t1=12.0)
     assert kinds([*history("flood", moves=None), unnamed, again]) == []
 
 
@@ -106,4 +106,4 @@ def test_what_follows_the_probe_is_no_outage() -> None:
     last = max(event.t1 for event in events if event.client == "probe" and event.type == "ok")
     longer = [dataclasses.replace(e, t1=e.t1 + 15.0) if e.f == "fault" and e.type == "ok" else e for e in events]
     assert kinds(longer) == ["outage"]
-    assert kinds([*longer, HistoryEvent("ok", 9002, "queue", "probed", "probe", t0=10.0, t1=last)]) == []
+    assert kinds([*longer, Event("ok", 9002, "queue", "probed", "probe", t0=10.0, t1=last)]) == []

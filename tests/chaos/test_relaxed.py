@@ -13,24 +13,24 @@ from chaos.local_cluster import LocalCluster
 from chaos.relaxed import LOSS, relax, relaxed
 from chaos.runner import run
 from chaos.scenarios import SCENARIOS
-from jetcluster.pipeline.checkers.event import HistoryEvent, load
+from jetcluster.pipeline.checkers.event import Event, load
 from tests.chaos.test_checkers import Script, drop
 
 SEED = 1
 """Of a power cut some seconds after the last flush, which syncs the journal."""
 
 
-def cut_at(moment: float) -> list[HistoryEvent]:
+def cut_at(moment: float) -> list[Event]:
     """20 acks, one every second from 1 s on; the power goes at `moment`."""
     script = Script()
     for number in range(20):
         script.now = float(number)
         script.write("queue", "q", f"m{number}", took=1.0)
-    cut = HistoryEvent("ok", 900, "disk", "fault", "machine", subject=LOSS, t0=moment, t1=moment + 1)
+    cut = Event("ok", 900, "disk", "fault", "machine", subject=LOSS, t0=moment, t1=moment + 1)
     return [*script.history.events, cut]
 
 
-def lost(events: list[HistoryEvent], *numbers: int) -> list[HistoryEvent]:
+def lost(events: list[Event], *numbers: int) -> list[Event]:
     for number in numbers:
         events = drop(f="stored", msg_id=f"m{number}")(events)
     return events

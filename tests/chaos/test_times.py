@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers import judge
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from tests.chaos.test_checkers import Script
 
 LIFE = 3000
@@ -32,7 +32,7 @@ def clean() -> Script:
     return script
 
 
-def kinds(events: list[HistoryEvent]) -> list[str]:
+def kinds(events: list[Event]) -> list[str]:
     return [finding.kind for finding in judge(events).findings]
 
 

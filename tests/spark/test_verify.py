@@ -13,7 +13,7 @@ import pytest
 
 from chaos.checkers import judge
 from jetcluster.pipeline import verify
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.result import UsageError
 from jetcluster.spark.connection import Connection
 from tests.chaos.test_checkers import MIRRORED, PLANTED, clean, ok
@@ -30,7 +30,7 @@ pytestmark = [
 INF = float("inf")
 
 
-def write(path: Path, events: Iterable[HistoryEvent]) -> None:
+def write(path: Path, events: Iterable[Event]) -> None:
     path.write_text("".join(event.to_json() + "\n" for event in events))
 
 
@@ -50,12 +50,12 @@ def source(spark: SparkSession) -> None:
     register(spark)
 
 
-def clean_ones() -> dict[str, list[HistoryEvent]]:
+def clean_ones() -> dict[str, list[Event]]:
     """Histories without a broken promise, each for a rule that could be too strict."""
     unknown = replace(ok(900, "queue", "publish", msg_id="u"), type="invoke", t1=INF)
     early = replace(ok(900, "queue", "publish", msg_id="m0", t0=-1.0), type="info", t1=0.0)
     late = ok(900, "consumers", "deliver", seq=3, msg_id="d2", count=1)
-    held = HistoryEvent("ok", 899, "pause", "fault", subject="x", t0=80.0, t1=89.5)
+    held = Event("ok", 899, "pause", "fault", subject="x", t0=80.0, t1=89.5)
     behind = [e for e in clean() if (e.workload, e.f) != ("mirrors", "drained")
               and (e.workload, e.f, e.seq) != ("mirrors", "stored", 20)]  # fmt: skip
     refused = ok(900, "queue", "publish", msg_id="no")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetcluster.pipeline.checkers import batches, consumers, log, mirrors, register
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
@@ -28,12 +28,12 @@ class Figures(NamedTuple):
     """Operations per workload: a checker that saw nothing has proven nothing."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     return [finding for checker in (log, register, batches, consumers, mirrors) for finding in checker.check(ops)]
 
 
-def figures(ops: Sequence[HistoryEvent]) -> Figures:
+def figures(ops: Sequence[Event]) -> Figures:
     writes = [op for op in ops if op.f in ("publish", "cas", "batch")]
     acked = {(op.workload, op.msg_id): op for op in writes if op.type == "ok"}
     asked = {(op.workload, op.msg_id) for op in writes if op.type != "fail"}

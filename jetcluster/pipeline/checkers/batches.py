@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 from jetcluster.pipeline.checkers.log import differences, replicas
 
@@ -19,7 +19,7 @@ def value(batch: str, index: int) -> str:
     return f"{batch}:{index}"
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     found: list[Finding] = []
     for workload in sorted({op.workload for op in ops if op.f == "batch"}):
         mine = [op for op in ops if op.workload == workload]
@@ -30,9 +30,9 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _replica(workload: str, replica: str, rows: Sequence[HistoryEvent], sent: dict[str, HistoryEvent]) -> list[Finding]:
+def _replica(workload: str, replica: str, rows: Sequence[Event], sent: dict[str, Event]) -> list[Finding]:
     found = []
-    parts: dict[str, list[HistoryEvent]] = defaultdict(list)
+    parts: dict[str, list[Event]] = defaultdict(list)
     for row in rows:
         if row.seq:
             parts[row.msg_id.rpartition(":")[0]].append(row)

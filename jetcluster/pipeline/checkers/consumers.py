@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 GRACE = 1.0
@@ -19,14 +19,14 @@ HOLDING = frozenset({"pause", "link"})
 """Kinds of faults during which what was sent long ago may arrive."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     found: list[Finding] = []
     held = _held([op for op in ops if op.f == "fault" and op.workload in HOLDING])
     for workload in sorted({op.workload for op in ops if op.f == "deliver"}):
         mine = [op for op in ops if op.workload == workload]
         delivered = [op for op in mine if op.f == "deliver"]
-        acked: dict[int, HistoryEvent] = {}
+        acked: dict[int, Event] = {}
         for op in mine:
             if op.f == "ack" and op.type == "ok" and (op.seq not in acked or op.t1 < acked[op.seq].t1):
                 acked[op.seq] = op
@@ -43,9 +43,7 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _delivery(
-    op: HistoryEvent, ack: HistoryEvent | None, stored: HistoryEvent | None, held: list[tuple[float, float]]
-) -> list[Finding]:
+def _delivery(op: Event, ack: Event | None, stored: Event | None, held: list[tuple[float, float]]) -> list[Finding]:
     found = []
     if stored is not None and stored.msg_id != op.msg_id:
         text = f"{op.seq} delivered as {op.msg_id!r}, {stored.msg_id!r} was stored"
@@ -56,7 +54,7 @@ def _delivery(
     return found
 
 
-def _held(faults: Sequence[HistoryEvent]) -> list[tuple[float, float]]:
+def _held(faults: Sequence[Event]) -> list[tuple[float, float]]:
     """Disjoint and ascending, each with `GRACE` at its end."""
     merged: list[tuple[float, float]] = []
     for op in sorted(faults, key=lambda op: op.t0):

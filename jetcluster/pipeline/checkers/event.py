@@ -29,7 +29,7 @@ TYPES = frozenset({"invoke", "ok", "fail", "info"})
 
 
 @dataclass(slots=True, frozen=True)
-class HistoryEvent:
+class Event:
     type: str
     op: int
     workload: str
@@ -51,16 +51,16 @@ class HistoryEvent:
         return json.dumps(row, separators=(",", ":"))
 
 
-_FIELDS = [field.name for field in dataclasses.fields(HistoryEvent)]
-_DEFAULTS = {field.name: field.default for field in dataclasses.fields(HistoryEvent)}
+_FIELDS = [field.name for field in dataclasses.fields(Event)]
+_DEFAULTS = {field.name: field.default for field in dataclasses.fields(Event)}
 
 
-def load(lines: Iterable[str]) -> list[HistoryEvent]:
+def load(lines: Iterable[str]) -> list[Event]:
     """Raises ValueError (TypeError for unknown fields) with the line's number."""
     events = []
     for number, line in enumerate(lines, 1):
         try:
-            event = HistoryEvent(**json.loads(line))
+            event = Event(**json.loads(line))
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} is no event: {error}") from error
         if event.type not in TYPES:
@@ -69,9 +69,9 @@ def load(lines: Iterable[str]) -> list[HistoryEvent]:
     return events
 
 
-def operations(events: Iterable[HistoryEvent]) -> Iterator[HistoryEvent]:
+def operations(events: Iterable[Event]) -> Iterator[Event]:
     """One event per operation: its completion, or `info` without an end."""
-    begun: dict[int, HistoryEvent] = {}
+    begun: dict[int, Event] = {}
     for event in events:
         if event.type == "invoke":
             begun[event.op] = event

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 
@@ -31,7 +31,7 @@ class _Write:
     """Some try was not refused."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     found: list[Finding] = []
     for workload in sorted({op.workload for op in ops if op.f in ("publish", "cas")}):
@@ -44,9 +44,9 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def replicas(ops: Sequence[HistoryEvent]) -> dict[str, list[HistoryEvent]]:
+def replicas(ops: Sequence[Event]) -> dict[str, list[Event]]:
     """`stored` rows per replica, by sequence."""
-    stored: dict[str, list[HistoryEvent]] = defaultdict(list)
+    stored: dict[str, list[Event]] = defaultdict(list)
     for op in ops:
         if op.f == "stored":
             stored[op.replica].append(op)
@@ -55,7 +55,7 @@ def replicas(ops: Sequence[HistoryEvent]) -> dict[str, list[HistoryEvent]]:
     return stored
 
 
-def _writes(ops: Sequence[HistoryEvent]) -> dict[str, _Write]:
+def _writes(ops: Sequence[Event]) -> dict[str, _Write]:
     writes: dict[str, _Write] = {}
     for op in ops:
         if op.f not in ("publish", "cas"):
@@ -101,7 +101,7 @@ def _order(workload: str, writes: dict[str, _Write]) -> list[Finding]:
     return found
 
 
-def _replica(workload: str, replica: str, rows: Sequence[HistoryEvent], writes: dict[str, _Write]) -> list[Finding]:
+def _replica(workload: str, replica: str, rows: Sequence[Event], writes: dict[str, _Write]) -> list[Finding]:
     found = []
     places: dict[str, list[int]] = defaultdict(list)
     for row in rows:
@@ -129,7 +129,7 @@ def _replica(workload: str, replica: str, rows: Sequence[HistoryEvent], writes: 
     return found
 
 
-def differences(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
+def differences(workload: str, ops: Sequence[Event]) -> list[Finding]:
     """gap and diverged, of any workload that deletes nothing."""
     found: list[Finding] = []
     first: tuple[str, dict[int, tuple[str, str]]] | None = None

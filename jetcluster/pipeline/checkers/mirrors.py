@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 from jetcluster.pipeline.checkers.log import differences, replicas
 
@@ -25,7 +25,7 @@ Content = dict[int, tuple[str, str]]
 """Sequence -> (subject, value)."""
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     found: list[Finding] = []
     origins = {op.workload: op.subject for op in ops if op.f == "mirror"}
@@ -41,7 +41,7 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _content(ops: Sequence[HistoryEvent]) -> Content:
+def _content(ops: Sequence[Event]) -> Content:
     """The acked messages, replaced by the stored ones where there are some (log.py judges whether they agree, and
     whether all replicas do)."""
     content = {op.seq: (op.subject, op.msg_id) for op in ops if op.f == "publish" and op.type == "ok"}
@@ -50,9 +50,7 @@ def _content(ops: Sequence[HistoryEvent]) -> Content:
     return content
 
 
-def _replica(
-    workload: str, replica: str, rows: Sequence[HistoryEvent], content: Content, drained: bool
-) -> list[Finding]:
+def _replica(workload: str, replica: str, rows: Sequence[Event], content: Content, drained: bool) -> list[Finding]:
     found = []
     places = {value: seq for seq, (_, value) in content.items()}
     for row in rows:
@@ -80,9 +78,7 @@ def _replica(
     ]
 
 
-def _reads(
-    workload: str, ops: Sequence[HistoryEvent], theirs: Sequence[HistoryEvent], content: Content
-) -> list[Finding]:
+def _reads(workload: str, ops: Sequence[Event], theirs: Sequence[Event], content: Content) -> list[Finding]:
     begun: dict[str, float] = {}
     for op in theirs:
         if op.f == "publish":

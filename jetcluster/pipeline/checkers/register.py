@@ -20,20 +20,20 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from jetcluster.pipeline.checkers.event import HistoryEvent
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 from jetcluster.pipeline.checkers.log import replicas
 
 _KINDS = ("cas", "read", "direct")
 
 
-def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
+def check(ops: Sequence[Event]) -> list[Finding]:
     """`ops` sorted by t0."""
     found: list[Finding] = []
     for workload in sorted({op.workload for op in ops if op.f == "cas"}):
         mine = [op for op in ops if op.workload == workload]
         stored = _stored(mine)
-        by_key: dict[str, list[HistoryEvent]] = defaultdict(list)
+        by_key: dict[str, list[Event]] = defaultdict(list)
         for op in mine:
             if op.f in _KINDS:
                 by_key[op.subject].append(op)
@@ -44,7 +44,7 @@ def check(ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _stored(ops: Sequence[HistoryEvent]) -> dict[str, dict[int, str]]:
+def _stored(ops: Sequence[Event]) -> dict[str, dict[int, str]]:
     """Subject -> sequence -> value, over all replicas (that they agree is checked in log.py)."""
     found: dict[str, dict[int, str]] = defaultdict(dict)
     for rows in replicas(ops).values():
@@ -54,7 +54,7 @@ def _stored(ops: Sequence[HistoryEvent]) -> dict[str, dict[int, str]]:
     return found
 
 
-def _reads(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
+def _reads(workload: str, ops: Sequence[Event]) -> list[Finding]:
     """Reads must not be older than what any write or leader read that ended before them had seen."""
     known = [op for op in ops if op.type == "ok" and op.f in ("cas", "read")]
     ended = sorted(known, key=lambda op: op.t1)
@@ -77,9 +77,9 @@ def _reads(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _own_writes(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
+def _own_writes(workload: str, ops: Sequence[Event]) -> list[Finding]:
     found = []
-    told: dict[str, HistoryEvent] = {}
+    told: dict[str, Event] = {}
     for op in ops:  # of one client one after the other
         if op.type == "ok" and op.f == "cas":
             told[op.client] = op
@@ -89,10 +89,10 @@ def _own_writes(workload: str, ops: Sequence[HistoryEvent]) -> list[Finding]:
     return found
 
 
-def _chain(workload: str, ops: Sequence[HistoryEvent], stored: dict[int, str]) -> list[Finding]:
+def _chain(workload: str, ops: Sequence[Event], stored: dict[int, str]) -> list[Finding]:
     found = []
     by_value = {op.msg_id: op for op in ops if op.f == "cas"}
-    winners: dict[int, HistoryEvent] = {}
+    winners: dict[int, Event] = {}
     for op in ops:
         if op.f == "cas" and op.type == "ok":
             other = winners.setdefault(op.expect, op)
@@ -110,7 +110,7 @@ def _chain(workload: str, ops: Sequence[HistoryEvent], stored: dict[int, str]) -
     return found
 
 
-def _values(workload: str, ops: Iterable[HistoryEvent], stored: dict[int, str]) -> list[Finding]:
+def _values(workload: str, ops: Iterable[Event], stored: dict[int, str]) -> list[Finding]:
     found = []
     ops = list(ops)
     begun = {op.msg_id: op.t0 for op in ops if op.f == "cas"}
