@@ -9,15 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from jetcluster.file_modes import FILE, FOLDER
-
+FOLDER: Final = 0o700
+FILE: Final = 0o600
+"""Modes of what a server makes for itself; `file_modes` says why, and what is for others."""
 _CHUNK: Final = 1 << 20
-_OTHERS: Final = 0o077
-"""The bits of a mode that no file of this server needs."""
 
 
 class Files(Protocol):
@@ -96,7 +95,7 @@ def make_folder(path: Path, files: Files = os) -> None:
             files.mkdir(one, FOLDER)
         except FileExistsError:
             continue  # made by another process meanwhile
-        files.chmod(one, FOLDER)  # whatever the umask
+        files.chmod(one, FOLDER)  # not what the umask leaves of it
         sync(one.parent, files)
     if not is_folder(path, files):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
@@ -145,53 +144,6 @@ def remove_tree(path: Path, files: Files = os) -> None:
         files.rmdir(path)
     except OSError:
         return
-
-
-def tighten(root: Path, files: Files = os) -> tuple[int, OSError | None]:
-    """Takes away every right of other users to `root` and all below it. Returns how many files and folders had been
-    open to them, and the first error: one that cannot be closed stays as it is. Links are not followed."""
-    closed, failed = 0, None
-    for path in _under(root, files):
-        try:
-            closed += _close(path, files, is_root=path == root)
-        except FileNotFoundError:
-            continue  # RocksDB has removed it meanwhile
-        except OSError as error:
-            failed = failed or error
-    return closed, failed
-
-
-def _under(root: Path, files: Files) -> Iterator[Path]:
-    """`root`, and all that is in it and below; a folder that cannot be listed is empty."""
-    yield root
-    try:
-        names = sorted(files.listdir(root))
-    except OSError:
-        return
-    for name in names:
-        path = root / name
-        try:
-            folder = stat.S_ISDIR(files.lstat(path).st_mode)
-        except OSError:
-            continue
-        if folder:
-            yield from _under(path, files)
-        else:
-            yield path
-
-
-def tighten_files(folder: Path, pattern: str) -> None:
-    """`tighten` for the files of `folder` whose names match `pattern`; the folder stays as it is. Raises OSError."""
-    for path in folder.glob(pattern):
-        _close(path, os, is_root=False)
-
-
-def _close(path: Path, files: Files, *, is_root: bool) -> bool:
-    found = (files.stat(path) if is_root else files.lstat(path)).st_mode
-    if not (stat.S_ISREG(found) or stat.S_ISDIR(found)) or not found & _OTHERS:
-        return False
-    files.chmod(path, stat.S_IMODE(found) & ~_OTHERS)
-    return True
 
 
 def free_bytes(path: Path, files: Files = os) -> int:

@@ -1,4 +1,4 @@
-"""`Result`: what a load measured, and the processor time that it took."""
+"""`LoadResult`: what a load measured, and the processor time that it took."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 @dataclass(slots=True)
-class Result:
+class LoadResult:
     """The measurements of one load. Times in seconds; latencies in milliseconds; CPU in seconds per million
     messages."""
 

@@ -1,4 +1,4 @@
-"""`jetcluster decommission NODE`: takes a server out of the cluster for good, without a moment below a majority.
+"""`jetcluster decommission NODE`: takes a server out of the cluster permanently, without a moment below a majority.
 
 The steps are the cluster's own, through the system account's API on any server (docs/membership.md): SERVER.EVACUATE
 marks the server in the meta log and moves what it holds, one change at a time per stream; SERVER.REMOVE takes it out of

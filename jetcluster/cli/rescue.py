@@ -1,4 +1,4 @@
-"""`jetcluster rescue`: streams whose majority is gone for good, in the stores of stopped servers.
+"""`jetcluster rescue`: streams whose majority will not come back, in the stores of stopped servers.
 
 Without `--keep` it only shows what each replica holds, what may be lost, and which one to keep; nothing is changed.
 With `--keep` one replica becomes the stream, after somebody has typed its name (docs/membership.md, "A majority is
@@ -27,7 +27,7 @@ from jetcluster.node.rescue_store import (
     what_may_be_lost,
     whole_without,
 )
-from jetcluster.node.rescue_survey import StoreError, StreamView, jetstream_folder, locked, opened, survey
+from jetcluster.node.rescue_survey import RescueStoreError, StreamView, jetstream_folder, locked, opened, survey
 
 UNUSABLE = 2
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def run_rescue(
         if not stream:
             return fail("rescue", "name the stream with --stream ACCOUNT/NAME", REFUSED)
         return _keep(folders, stream, jetstream_folder(keep).resolve(), dry_run, yes, verify, say, ask)
-    except StoreError as error:
+    except RescueStoreError as error:
         return fail("rescue", str(error), UNUSABLE)
     except (RescueRefusedError, RecordError) as error:
         return fail("rescue", f"refused: {error}", REFUSED)

@@ -1,4 +1,4 @@
-"""Parser for nats-server's configuration format: text -> tree of `Node`s that remember where they stood.
+"""Parser for nats-server's configuration format: text -> tree of `ConfigNode`s that remember where they stood.
 
 Variables resolve while parsing, from the nearest enclosing block and then from the environment, as in the real server;
 `include` splices another file's pairs into the block it stands in.
@@ -13,7 +13,7 @@ from typing import Union
 
 from jetcluster.config.lexer import ConfigError, ParseError, Scalar, Scanner, Variable
 
-Value = Union[Scalar, "list[Node]", "dict[str, Node]"]
+Value = Union[Scalar, "list[ConfigNode]", "dict[str, ConfigNode]"]
 
 MAX_INCLUDE_DEPTH = 32
 """A file that includes itself is reported instead of recursing until the stack ends."""
@@ -87,7 +87,7 @@ class _Budget:
         return known[1:]
 
 
-class Node:
+class ConfigNode:
     """One value of the tree. `line`/`column` are those of its key when it has one, as the real server reports them."""
 
     __slots__ = ("column", "file", "line", "used_as_variable", "value")
@@ -104,7 +104,7 @@ class Node:
         return f"{self.file}:{self.line}:{self.column}"
 
     def plain(self) -> object:
-        """The value with all `Node`s taken off."""
+        """The value with all `ConfigNode`s taken off."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -112,10 +112,10 @@ class Node:
         return self.value
 
     def __repr__(self) -> str:
-        return f"Node({self.plain()!r} at {self.where})"
+        return f"ConfigNode({self.plain()!r} at {self.where})"
 
 
-def parse_file(path: str, env: Mapping[str, str]) -> dict[str, Node]:
+def parse_file(path: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
     """Reads and parses `path`.
 
     Raises `ConfigError` with nats-server's texts: `open X: no such file or directory`, `Parse error on line N: '...'`.
@@ -123,7 +123,7 @@ def parse_file(path: str, env: Mapping[str, str]) -> dict[str, Node]:
     return parse_text(read_text(path), path, env)
 
 
-def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Node]:
+def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
     return _Parser(text, file, env, depth=0).document()
 
 
@@ -154,11 +154,11 @@ class _Parser:
         self._depth = depth
         self._budget = budget or _Budget()
         self._level = 0
-        self._scopes: list[dict[str, Node]] = []
+        self._scopes: list[dict[str, ConfigNode]] = []
 
-    def document(self) -> dict[str, Node]:
+    def document(self) -> dict[str, ConfigNode]:
         scan = self._scan
-        pairs: dict[str, Node] = {}
+        pairs: dict[str, ConfigNode] = {}
         self._scopes.append(pairs)
         while True:
             scan.skip_filler()
@@ -170,7 +170,7 @@ class _Parser:
             elif self._pair(pairs, in_map=False):
                 self._end_of_pair("top-level")
 
-    def _top_block(self, pairs: dict[str, Node]) -> None:
+    def _top_block(self, pairs: dict[str, ConfigNode]) -> None:
         """Pairs of a whole document in braces. Like the real server's, it may miss its end after a separator."""
         scan = self._scan
         while True:
@@ -181,9 +181,9 @@ class _Parser:
             if self._pair(pairs, in_map=False):
                 self._end_of_pair("block-level")
 
-    def _map(self) -> dict[str, Node]:
+    def _map(self) -> dict[str, ConfigNode]:
         scan = self._scan
-        pairs: dict[str, Node] = {}
+        pairs: dict[str, ConfigNode] = {}
         self._enter()
         self._scopes.append(pairs)
         while True:
@@ -210,7 +210,7 @@ class _Parser:
         if self._level > MAX_DEPTH:
             raise self._scan.error(f"Maps and arrays are more than {MAX_DEPTH} deep.")
 
-    def _pair(self, pairs: dict[str, Node], in_map: bool) -> bool:
+    def _pair(self, pairs: dict[str, ConfigNode], in_map: bool) -> bool:
         """Reads `key value` or `include file`. False at the end of a document whose last key is a lonely `}`."""
         scan = self._scan
         line, column = scan.position()
@@ -278,7 +278,7 @@ class _Parser:
         scan.take()
         return char == "}"
 
-    def _value(self) -> Node:
+    def _value(self) -> ConfigNode:
         scan = self._scan
         scan.skip_blanks()
         line, column = scan.position()
@@ -295,7 +295,7 @@ class _Parser:
             column += char in ("'", '"', "(") and char != ""  # of what is inside
             token = scan.scalar()
             value = self._variable(token, line, frozenset()) if isinstance(token, Variable) else token
-        return Node(value, self._file, line, column)
+        return ConfigNode(value, self._file, line, column)
 
     def _variable(self, name: str, line: int, seen: frozenset[str]) -> Value:
         if name.startswith(_BCRYPT):
@@ -321,9 +321,9 @@ class _Parser:
         except (ParseError, KeyError) as error:
             raise ConfigError(f"variable reference for '{name}' on line {line} could not be parsed: {error}") from error
 
-    def _array(self) -> list[Node]:
+    def _array(self) -> list[ConfigNode]:
         scan = self._scan
-        items: list[Node] = []
+        items: list[ConfigNode] = []
         self._enter()
         while True:
             scan.skip_filler()
@@ -352,7 +352,7 @@ class _Parser:
         scan.take()
         return char == "]"
 
-    def _include(self, name: str) -> dict[str, Node]:
+    def _include(self, name: str) -> dict[str, ConfigNode]:
         """Relative to the including file, also with a leading slash, as in the real server. The including file's
         variables are not seen inside."""
         path = os.path.normpath(Path(self._file).parent / name.lstrip("/"))

@@ -23,7 +23,7 @@ or not. Rules, in this order:
    waited makes a clock look late. So nothing heard counts in the first second after such a pause (PROVEN).
 
 As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
-algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) are of the same mind: a majority that agrees is right.
+algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) decide likewise: a majority that agrees is right.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions, Options
-from jetcluster.files import exists, is_folder, make_folder, tighten
+from jetcluster.file_modes import tighten
+from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
 from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo

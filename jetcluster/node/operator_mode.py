@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.operator_mode import OperatorAuthenticator
-from jetcluster.auth.resolver import DirectoryStore, MemoryResolver, Resolver, Store, StoreError, UrlStore
+from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, MemoryResolver, Resolver, Store, UrlStore
 from jetcluster.clock import Clock
 from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
@@ -138,7 +138,7 @@ class NodeOperator:
         for key, text in operator.preload.items():
             try:
                 directory.save_if_newer(key, text)
-            except (ClaimsError, StoreError) as error:
+            except (ClaimsError, AccountStoreError) as error:
                 self._log.warning(f"Account [{key}] has validation issues: {error}")
         how = "all jwt in exclusive directory" if operator.resolver.kind == FULL else "some jwt in exclusive directory"
         self._log.info(f"Managing {how} {directory.directory}")
@@ -151,7 +151,7 @@ class NodeOperator:
         try:
             if system_account:
                 store.save_if_newer(system_account, store.ask(system_account))
-        except (OSError, ClaimsError, StoreError) as error:
+        except (OSError, ClaimsError, AccountStoreError) as error:
             self._log.warning(f"Account fetch failed: {error}")
         return store
 
@@ -230,7 +230,7 @@ class NodeOperator:
             found = self._verified(self._options, account, text)
             await asyncio.to_thread(store.save_if_newer, account, found.claims.token.text)
             self.update(account, found.claims.token.text)
-        except (ClaimsError, ConfigError, StoreError, OSError) as error:
+        except (ClaimsError, ConfigError, AccountStoreError, OSError) as error:
             self._log.warning(f"Account fetch failed: {error}")
             if len(self._missed) >= MAX_ASKED * 16:
                 self._missed.clear()

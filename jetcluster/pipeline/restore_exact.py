@@ -13,7 +13,7 @@ from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.console import progress
 from jetcluster.pipeline.restore_plan import RestorePlan
 from jetcluster.pipeline.restore_rows import RowTotals
-from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer
+from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
@@ -65,7 +65,7 @@ def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None
     with options.connect(attempt - 1) as connection:
         while True:
             try:
-                transfer = Transfer(connection, plan.config, _state(plan))
+                transfer = RestoreTransfer(connection, plan.config, _state(plan))
                 break
             except ApiError as error:
                 if error.err_code != NAME_TAKEN or time.monotonic() > deadline:

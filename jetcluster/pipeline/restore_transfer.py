@@ -36,7 +36,7 @@ class NotTheArchiveError(JetclusterError):
     """The rows that were read differ from those of the manifests."""
 
 
-class Transfer:
+class RestoreTransfer:
     """One restore over one connection."""
 
     def __init__(self, connection: Connection, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:

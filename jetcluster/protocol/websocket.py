@@ -62,7 +62,7 @@ class WebSocketError(PeerError):
         self.code = code
 
 
-class FrameReader:
+class WebSocketReader:
     """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, each of a
     bounded amount of work, so that a caller may stop in between. `deflate`: permessage-deflate was
     agreed on; a compressed message inflates to `most` bytes and no more."""

@@ -91,7 +91,7 @@ class Sharing:
         self._entries: dict[str, list[ServiceEntry]] = {}
         self._mapped: dict[str, list[MappedSubject]] = {}
         self._of: dict[str, tuple[Any, ...]] = {}
-        """What each account has asked for, as it was applied."""
+        """The options of each account, as they were applied."""
         self.settled = Settled()
         self._told: set[tuple[str, str]] = set()
         """Problems that the log has."""

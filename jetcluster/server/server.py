@@ -146,7 +146,8 @@ class Server:
         self.lame_duck = False
         self.stopping = False
         self.look_up: Callable[[Exception], Coroutine[Any, Any, None] | None] = lambda _refusal: None
-        """Whether something can be found out that may turn a refusal into a welcome, and the work of it."""
+        """Returns work that may find the account of a refused login, after which the login is tried again; None: there
+        is none."""
         self.watcher: ConnectionWatcher | None = None
         """Told of clients that log in and of connections that end (`$SYS` events)."""
         self.closed_totals: dict[str, Totals] = {}

@@ -50,15 +50,15 @@ class Written(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which rows a task writes, so that a second try of the same rows has the same name."""
+class TaskIdentity:
+    """The identity of the rows that a task writes: a second try of the same rows has the same one."""
 
     job: str
     batch: int
     partition: int
 
     @classmethod
-    def of(cls, context: TaskContext | None, options: SinkOptions, default: str) -> Place:
+    def of(cls, context: TaskContext | None, options: SinkOptions, default: str) -> TaskIdentity:
         """`default`: the job's name when neither the option nor Spark gives one."""
         job_id = options.job_id
         batch = context.getLocalProperty(BATCH_ID) if context else None
@@ -104,7 +104,7 @@ class Sink:
 
     def write(self, batches: Iterable[RecordBatch]) -> Written:
         """Runs in a task."""
-        place = Place.of(TaskContext.get(), self.options, self.default_job)
+        place = TaskIdentity.of(TaskContext.get(), self.options, self.default_job)
         reader = RowReader(self.options, self.patterns)
         link = ServerLink(self.options.server, place.partition)
         try:
@@ -115,7 +115,7 @@ class Sink:
         finally:
             link.close()
 
-    def _publish(self, link: ServerLink, place: Place, batches: Iterable[Iterable[Row]]) -> Written:
+    def _publish(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Iterable[Row]]) -> Written:
         options = self.options
         with_ids = options.idempotence == "msgid"
         publisher = WindowedPublisher(
@@ -136,7 +136,7 @@ class Sink:
             publisher.finish()  # the next rows may be long in coming; by then ids of what has no ack may be forgotten
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
-    def _write_fenced(self, link: ServerLink, place: Place, rows: Iterator[Row]) -> Written:
+    def _write_fenced(self, link: ServerLink, place: TaskIdentity, rows: Iterator[Row]) -> Written:
         if place.partition:
             for _ in rows:
                 raise FenceError(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster import file_modes, files
+from jetcluster import file_modes
 from jetcluster.auth.resolver import DirectoryStore
 from jetcluster.config.operator_options import FULL, ResolverOptions
 from jetcluster.config.runtime_files import write_pid_file, write_ports_file
@@ -93,7 +93,7 @@ def test_what_cannot_be_closed_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 
     tmp_path.chmod(0o700)
     monkeypatch.setattr(os, "chmod", refuse)
-    closed, error = files.tighten(tmp_path)
+    closed, error = file_modes.tighten(tmp_path)
     assert closed == 1 and isinstance(error, PermissionError)
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'je
 from jetcluster.errors import ApiError, by_code
 from jetcluster.pipeline import restore_rows, restore_transfer
 from jetcluster.pipeline.restore_rows import RowTotals
-from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer, with_pauses
+from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer, with_pauses
 from jetcluster.protocol import s2
 from jetcluster.spark.connection import Connection
 from jetcluster.stream import archive
@@ -49,9 +49,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def transfer(server: Server) -> Iterator[Transfer]:
+def transfer(server: Server) -> Iterator[RestoreTransfer]:
     with Peer(server) as peer, Connection([peer.url]) as connection:
-        yield Transfer(connection, CONFIG, {"last_seq": 9})
+        yield RestoreTransfer(connection, CONFIG, {"last_seq": 9})
 
 
 def blob(number: int, size: int = 300_000) -> tuple[bytes, RowTotals]:
