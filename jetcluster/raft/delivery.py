@@ -17,7 +17,7 @@ from jetcluster.raft.group import Group
 from jetcluster.raft.node_state import RaftCounters
 
 _ANSWERS = (codec.Ack, codec.Reject, codec.SnapRequest, codec.Rejoin)
-"""What a learner says, to the leader of the very term."""
+"""The messages of a learner, to the leader of the very term."""
 MAX_LEAPS = 1024
 """Groups of which is remembered when their terms have leapt."""
 

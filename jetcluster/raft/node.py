@@ -79,7 +79,7 @@ class RaftNode:
         self.led = LedGroups(self.state)
         self.commit_latency, self.apply_latency = self.state.commit_latency, self.state.apply_latency
         self.losses: list[str] = []
-        """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
+        """Losses of groups without another replica, to damage of the journal found at this start (monitoring)."""
         self._on_report = self.admission.report = self._delivery.report = report
         self._working = False
         self._early = EarlyFrames(self.config)
@@ -223,7 +223,7 @@ class RaftNode:
             log.mark_damaged()
 
     def stop_group(self, gid: int) -> None:
-        """Stops the replica for good; its log stays in the journal until `remove_group`."""
+        """Stops the replica, which does not go on; its log stays in the journal until `remove_group`."""
         group = self.groups.pop(gid, None)
         if group is not None:
             group.stop("removed")
@@ -285,7 +285,7 @@ class RaftNode:
         return ""
 
     def _on_control(self, peer: str, frame: bytes) -> str:
-        """What a stranger says of itself, and of the time, counts for nothing."""
+        """Takes a control message: heartbeats, the time, lists of led groups. Those of strangers count for nothing."""
         try:
             message = codec.decode_control(frame)
         except codec.CodecError as error:
@@ -414,8 +414,8 @@ class RaftNode:
             self.state.send(peer, CONTROL_GID, frame)
 
     def _give_way(self) -> None:
-        """What this node leads and a voter that is well could lead goes there. Not before the others have had the time
-        to say how they are: what ails this node may ail them all."""
+        """Hands over each group that this node leads and a voter that is well could lead. Not before the others have
+        had the time to say how they are: what ails this node may ail them all."""
         if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
             return
         under_way = 0

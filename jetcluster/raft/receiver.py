@@ -52,8 +52,8 @@ class Receiver:
         self._committed = 0
         """The most that any leader said is committed."""
         self.told = 0
-        """What a leader said is committed, or what the last message held if this replica could not even take its
-        entries: the leader may have acked them by now."""
+        """The index that a leader said is committed, or the last one of the last message if this replica could not even
+        take its entries: the leader may have acked them by now."""
 
     def _matches(self, term: int, index: int) -> None:
         """The log equals that of the leader of `term` up to `index`, which is not below its base."""

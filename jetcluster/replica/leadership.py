@@ -24,7 +24,7 @@ MakeEvent = Callable[[list[dict[str, Any]], str], Event]
 
 
 class Leadership:
-    """Of one replica; `tick` a few times per second."""
+    """The advisories about the leadership of one replica; `tick` it a few times per second."""
 
     def __init__(self, replica: ReplicaState) -> None:
         self._context = replica.context

@@ -21,7 +21,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 class Repair:
-    """Of one replica. `tick` a few times per second."""
+    """The repair of one replica. `tick` it a few times per second."""
 
     def __init__(self, replica: ReplicaState) -> None:
         self._context = replica.context
@@ -30,9 +30,9 @@ class Repair:
         self.in_store = False
         """The store below found it: its files are damaged, and new records beside them would not last."""
         self.found = 0
-        """How often damage was found here (monitoring)."""
+        """Times that damage was found here (monitoring)."""
         self.repaired = 0
-        """How often this replica was rebuilt after that (monitoring)."""
+        """Times that this replica was rebuilt after that (monitoring)."""
 
     def report(self, error: DamagedError) -> None:
         """A stored record fails its checksum."""
