@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from jetcluster.file_modes import FILE, FOLDER
-
+FOLDER: Final = 0o700
+FILE: Final = 0o600
+"""Modes of what a server makes for itself; `file_modes` says why, and what is for others."""
 _CHUNK: Final = 1 << 20
 
 
