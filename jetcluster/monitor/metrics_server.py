@@ -128,7 +128,7 @@ def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
         out.gauge(
             f"{prefix}_route_subscriptions",
             "subscriptions",
-            sum(router.wanted_by(link) for router in node.server.accounts),
+            sum(router.peers.wanted_by(link) for router in node.server.accounts),
             labels,
         )
         for key in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):

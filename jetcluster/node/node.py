@@ -209,11 +209,8 @@ class Node:
     def share(self) -> None:
         """Imports and mappings of the accounts are as the options say from now on."""
         options = self.options
-        if options.shares or self.server.accounts.sharing is not None:
-            from jetcluster.server.imports import share
-
-            share(
-                self.server,
+        if options.shares or self.server.sharing is not None:
+            self.server.share(
                 options.accounts or {},
                 options.mappings,
                 options.system_account_name,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.auth.authenticator import AuthError, AuthResult
 from jetcluster.auth.remote_login import LoginError
-from jetcluster.budget import BusyError, Steps
+from jetcluster.budget import BusyError, Steps, exhaust
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
@@ -27,14 +27,16 @@ from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server import leaf_told
 from jetcluster.server.governor import MOST, Governed
+from jetcluster.server.leaf_delivery import deliver_from_leaf
 from jetcluster.server.leaf_input import LeafInput
-from jetcluster.server.leaf_peer import LeafPeer, deliver_from_leaf, is_marked, passes
+from jetcluster.server.leaf_peer import LeafPeer, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS, LeafRules
 from jetcluster.server.leaf_told import Told
 from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
 from jetcluster.server.login import text_of
-from jetcluster.server.removals import RETRY, exhaust
+from jetcluster.server.remote_peers import Wanted
+from jetcluster.server.removals import RETRY
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 
@@ -57,10 +59,6 @@ VIOLATION_PAUSE = 10.0
 """Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
-
-
-Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
-"""What is wanted here: who has it, the subject, the queue, and how many members."""
 
 
 class LeafLink(LeafInput):
@@ -404,7 +402,7 @@ class LeafLink(LeafInput):
         router = self._router = self.server.accounts[self.account]
         self.joined = True
         self.leafnodes.joined(self)
-        wanted = router.add_leaf(self)
+        wanted = router.peers.add_leaf(self)
         if len(wanted) <= leaf_told.AT_ONCE:
             exhaust(self._telling(wanted, router.leaf_links))
         else:
@@ -464,7 +462,7 @@ class LeafLink(LeafInput):
         if count and self.wanted >= MAX_INTEREST:
             self._refused("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
             return
-        self.wanted += router.set_leaf_interest(self, subject, queue, count)
+        self.wanted += router.peers.set_leaf_interest(self, subject, queue, count)
 
     # ---- messages
 
@@ -533,7 +531,7 @@ class LeafLink(LeafInput):
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
         # Nobody can be asked beyond the link; what waits on it is known here.
         if self._router is not None:
-            self._router.far.told(self, target, mark, 0)
+            self._router.peers.backlog.told(self, target, mark, 0)
 
     def congested(self, origin: Origin) -> None:
         # In the next turn: this may be in the middle of the router telling its links of a change.

@@ -6,13 +6,13 @@ import asyncio
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.options import AccountLimitOptions, Options
+from jetcluster.config.options import AccountLimitOptions, AccountOptions, Options
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.records import dataclass
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.auth.authenticator import Authenticator
+    from jetcluster.config.sharing import MappingOptions
     from jetcluster.net.tls_listener import TlsListener
+    from jetcluster.server.imports import Sharing
     from jetcluster.server.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
     from jetcluster.server.ws_port import WsPort
@@ -123,6 +125,8 @@ class Server:
         self.budget = LoopBudget(clock, timers)
         self.removals = Removals(self.budget, timers)
         self.accounts = Accounts(rng, self.removals)
+        self.sharing: Sharing | None = None
+        """The imports and mappings of accounts; None as long as there have been none."""
         self.governor = Governor(clock, timers, self.budget)
         self.crowd = Crowd(clock)
         self.slow_logins = SlowLogins()
@@ -212,6 +216,26 @@ class Server:
 
     def account(self, name: str) -> Router:
         return self.accounts[name]
+
+    def share(
+        self,
+        accounts: Mapping[str, AccountOptions],
+        of_global: list[MappingOptions],
+        system_account: str,
+        *,
+        operator: bool = False,
+    ) -> None:
+        """Makes this what the accounts share from now on: see `imports.Sharing.apply`."""
+        if self.sharing is None:
+            from jetcluster.server.import_context import ImportContext
+            from jetcluster.server.imports import Sharing
+
+            context = ImportContext(
+                self.clock, self.timers, self.rng,
+                server_name=self.name, cluster=self.options.cluster_name, system_account=system_account,
+            )  # fmt: skip
+            self.sharing = Sharing(self.accounts, context)
+        self.sharing.apply(accounts, of_global, operator=operator)
 
     def reconfigure(self, options: Options, authenticator: Authenticator, tls: ssl.SSLContext | None = None) -> None:
         """Takes over what a reload brings. Connections that may no longer be are closed, the newest first where there

@@ -19,7 +19,6 @@ from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.raft.api import Role
-from jetcluster.server.imports import share
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
@@ -64,7 +63,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
         ImportOptions("service", "A", "one.x", "ask", share=True),
     ]
     node.options.accounts = {"A": exporter, "B": importer}
-    share(server, node.options.accounts, [], "$SYS")
+    server.share(node.options.accounts, [], "$SYS")
     source = NodeSource(node)
     detail = source.accountz({"acc": "A"})["account_detail"]
     assert detail["exports"] == [

@@ -189,10 +189,10 @@ def test_no_responders_is_not_sent_when_a_peer_listens() -> None:
     bench = Bench()
     remote = FakePeer("p")
     peer = bench.client(b"SUB _INBOX.1 1")
-    bench.router.set_remote_interest(remote, b"far", None, 1)
+    bench.router.peers.set_interest(remote, b"far", None, 1)
     assert peer.ask(b"PUB far _INBOX.1 0", b"") == b""
     assert len(remote.sent) == 1
-    bench.router.drop_peer(remote)
+    bench.router.peers.drop_peer(remote)
     assert b"503" in peer.ask(b"PUB far _INBOX.1 0", b"")
 
 
