@@ -107,7 +107,7 @@ class Node:
         )  # a copy: a reload changes this object in place, and the server compares
         self.server.crowd.watch = self.platform.descriptors()
         if self.operator is not None:
-            self.server.look_up = self.operator.look_up
+            self.server.parts.look_up = self.operator.look_up
         self._handle_signals(loop)
         self._log_start()
         if files[0] != files[1]:
@@ -228,7 +228,7 @@ class Node:
         if self.options.websocket.port:
             from jetcluster.server.ws_port import WsPort
 
-            port = self.server.ws_port = WsPort(self.server, tls_context(self.options.websocket.tls))
+            port = self.server.ws_port = WsPort(self.server.parts, tls_context(self.options.websocket.tls))
             await port.start()
             if self.jetstream is not None:
                 self.jetstream.ws_listener_is_up(port)
@@ -237,7 +237,7 @@ class Node:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
             from jetcluster.server.leafnodes import LeafNodes
 
-            self.leafnodes = LeafNodes(self.server)
+            self.leafnodes = LeafNodes(self.server.parts)
             await self.leafnodes.start()
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)

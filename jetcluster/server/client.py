@@ -84,7 +84,8 @@ class Client(ClientLogin):
             self._disarm(name)
         self._drop_subscriptions()
         self._silence()
-        self.server.departs(self)
+        self.parts.clients.departs(self)
+        self.sockets.discard(self)
 
     def _silence(self) -> None:
         self.out.clear()
@@ -107,7 +108,7 @@ class Client(ClientLogin):
         self._forget_input()
         if self._queued:
             self._queued = False
-            self.server.governor.leave(self, self._valve)
+            self.parts.governor.leave(self, self._valve)
         super().ended()
 
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
@@ -122,7 +123,7 @@ class Client(ClientLogin):
         self.close("Internal Error")
 
     def _process(self, data: bytes) -> None:
-        self.last_activity = self.server.clock.monotonic()
+        self.last_activity = self.state.clock.monotonic()
         if self._router is None and not self._connected and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
             # Told by its first byte: a PUB of a stranger is not read to its end.
             self.close("Authentication Failure", "Authorization Violation")
@@ -135,7 +136,7 @@ class Client(ClientLogin):
             self._run([])
             return
         heavy = known and size >= HEAVY
-        if not self.server.governor.admits(heavy=heavy):
+        if not self.parts.governor.admits(heavy=heavy):
             self._rest = self._parsed(1)
             if self._has_input:
                 self._queue(None, light=not heavy)
@@ -145,8 +146,8 @@ class Client(ClientLogin):
     def _parsed(self, size: int = CHUNK) -> list[Command]:
         """The next commands of what was read."""
         commands = self._parser.take(size)
-        if self.server.tracer is not None:
-            self.server.tracer.received(self, commands)
+        if self.state.tracer is not None:
+            self.state.tracer.received(self.head(), commands)
         return commands
 
     def _run(self, commands: list[Command], quantum: int = MOST) -> None:
@@ -210,7 +211,7 @@ class Client(ClientLogin):
                         break
             else:  # all of this chunk; the next one, if this portion has time
                 if parser.waiting and in_msgs < quantum and not self.close_reason:
-                    now = self.server.clock.monotonic()
+                    now = self.state.clock.monotonic()
                     end = end or now + PORTION_SECONDS
                     if now < end:
                         left = iter(self._parsed())
@@ -248,8 +249,8 @@ class Client(ClientLogin):
         self._queued = True
         self._valve = valve
         self.pause_reading("portion")
-        self.server.governor.wait(self, valve, light)
-        if not light and not self._narrowed and self.server.governor.flooded:
+        self.parts.governor.wait(self, valve, light)
+        if not light and not self._narrowed and self.parts.governor.flooded:
             self._narrowed = True
             self.bound_input(NARROW)
 
@@ -273,7 +274,7 @@ class Client(ClientLogin):
             self.send(writer.PONG)
             if not self.settled and self.protocol >= 1:
                 self.settled = True
-                self.send(writer.info(self.server.info_for(self, first=False)))
+                self.send(writer.info(self.info(first=False)))
         elif kind == PONG:
             self.pong_received()
         elif kind == SUB:
@@ -361,7 +362,7 @@ class Client(ClientLogin):
 
     def _subscribe(self, subject: bytes, queue: bytes | None, sid: bytes) -> None:
         router = self._router
-        options = self.server.options
+        options = self.state.options
         permissions = self._permissions
         assert router is not None
         if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):

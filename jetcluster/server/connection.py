@@ -2,7 +2,7 @@
 
 Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
 is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
-commands.
+commands of clients, `leaf_link.LeafLink` those of leaf nodes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from jetcluster.clock import TimerHandle
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.protocol.bus import Origin
-
-if TYPE_CHECKING:
-    from jetcluster.server.server import Server
+from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")
 
@@ -37,6 +36,40 @@ _FIRST_PING = 2.0
 _RTT_AGE = 3600.0
 
 
+class Sockets:
+    """The connections of a server that have a socket: those that are open, and those that still write their last."""
+
+    def __init__(self) -> None:
+        self._open: OrderedSet[Connection] = OrderedSet()
+        self._drained: asyncio.Event | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> None:
+        self._open.add(connection)
+
+    def discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open and self._drained is not None:
+            self._drained.set()
+
+    async def close(self, reason: str, patience: float) -> None:
+        """Closes them, and returns when all that was queued for them is written, or after `patience` seconds."""
+        for connection in list(self._open):
+            connection.close(reason, linger=False)
+            connection.transport.close()
+        if not self._open:
+            return
+        self._drained = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._drained.wait(), patience)
+        except TimeoutError:
+            for connection in list(self._open):
+                connection.transport.abort()
+            await asyncio.sleep(0)
+
+
 class Connection(asyncio.Protocol):
     """Satisfies `subscription.Sink` and `protocol.bus.Origin` once a subclass adds `expire` and `admits`."""
 
@@ -44,9 +77,10 @@ class Connection(asyncio.Protocol):
     trace_kind = ""
     """How the protocol trace calls connections like this one; "" for those that it does not show."""
 
-    def __init__(self, server: Server, cid: int) -> None:
-        options = server.options
-        self.server = server
+    def __init__(self, state: ServerState, sockets: Sockets, cid: int) -> None:
+        options = state.options
+        self.state = state
+        self.sockets = sockets
         self.cid = cid
         self.account = ""
         self.ip = ""
@@ -59,8 +93,8 @@ class Connection(asyncio.Protocol):
         self.in_bytes = 0
         self.out_bytes = 0
         self.stalls = 0
-        self.start_ns = server.clock.time_ns()
-        self.last_activity = server.clock.monotonic()
+        self.start_ns = state.clock.time_ns()
+        self.last_activity = state.clock.monotonic()
         """Monotonic time of the last input."""
         self.rtt = 0.0
         """Seconds; 0.0 before the first PONG."""
@@ -92,20 +126,20 @@ class Connection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.ip, self.port = peer[0], peer[1]
         self._arm_ping()
-        self.server.transports.add(self)
+        self.sockets.add(self)
         self._debug("Client connection created")
-        if self.server.stopping:  # it was accepted in the turn in which the port was closed
+        if self.state.stopping:  # it was accepted in the turn in which the port was closed
             self.abort("Server Shutdown")
         else:
             self.opened()
 
     @property
     def ping_interval(self) -> float:
-        return self.server.options.ping_interval
+        return self.state.options.ping_interval
 
     def _arm_ping(self) -> None:
         interval = min(_FIRST_PING, self.ping_interval)
-        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
+        self._arm("ping", interval * (1 + 0.2 * self.state.rng.random()), self._ping_due)
 
     def opened(self) -> None:
         """The connection stands; for the subclass."""
@@ -118,7 +152,7 @@ class Connection(asyncio.Protocol):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.server.transport_lost(self)
+        self.sockets.discard(self)
 
     def eof_received(self) -> bool:
         return False
@@ -130,8 +164,8 @@ class Connection(asyncio.Protocol):
         if text is not None:
             self.out.append(writer.err(text))
         data = b"".join(self.out)
-        if self.server.tracer is not None:
-            self.server.tracer.sent(self, data)
+        if self.state.tracer is not None:
+            self.state.tracer.sent(self.head(), data)
         self._finish(reason)
         transport = self.transport
         if transport.is_closing():
@@ -146,7 +180,7 @@ class Connection(asyncio.Protocol):
                 return
             self._holds.clear()
             transport.resume_reading()
-            self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
+            self._arm("linger", _LINGER, self._linger_due, self.state.options.write_deadline)
         else:
             transport.close()
 
@@ -184,13 +218,15 @@ class Connection(asyncio.Protocol):
     def _debug(self, text: str) -> None:
         """For the log at its debug level, in nats-server's words."""
         if self.trace_kind and log.isEnabledFor(logging.DEBUG):
-            from jetcluster.server.tracing import head_of
+            log.debug("%s - %s", self.head(), text)
 
-            log.debug("%s - %s", head_of(self), text)
+    def head(self) -> str:
+        """The head of lines of the log, and of the protocol trace, about this connection; "": there are none."""
+        return ""
 
     def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
         self._disarm(name)
-        self._timers[name] = self.server.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
+        self._timers[name] = self.state.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
 
     def _disarm(self, name: str) -> None:
         timer = self._timers.pop(name, None)
@@ -200,7 +236,7 @@ class Connection(asyncio.Protocol):
     # ---- output
 
     def wake(self) -> None:
-        self.server.timers.call_soon(self.flush)
+        self.state.timers.call_soon(self.flush)
 
     def send(self, data: bytes) -> None:
         """Queues a frame that is no message: +OK, PONG, INFO, -ERR."""
@@ -221,14 +257,14 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         transport = self.transport
-        if self.server.tracer is not None:
-            self.server.tracer.sent(self, data)
+        if self.state.tracer is not None:
+            self.state.tracer.sent(self.head(), data)
         transport.write(data)
         self.pending = self._held = transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._blocked = True
-        self._arm("write", self.server.options.write_deadline, self._write_due)
+        self._arm("write", self.state.options.write_deadline, self._write_due)
 
     def resume_writing(self) -> None:
         self._blocked = False
@@ -238,9 +274,9 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def _write_due(self) -> None:
-        if self.server.options.write_timeout == "retry":
+        if self.state.options.write_timeout == "retry":
             self._told_slow("Slow Consumer (Write Deadline)")
-            self._arm("write", self.server.options.write_deadline, self._write_due)
+            self._arm("write", self.state.options.write_deadline, self._write_due)
         else:
             self._slow("Slow Consumer (Write Deadline)")
 
@@ -251,7 +287,7 @@ class Connection(asyncio.Protocol):
         held = self.transport.get_write_buffer_size()
         self.pending += held - self._held
         self._held = held
-        if self.pending > self.server.options.max_pending:
+        if self.pending > self.state.options.max_pending:
             self._slow("Slow Consumer (Pending Bytes)")
         elif self.pending > self.congestion_mark and isinstance(origin, Connection) and origin is not self:
             origin.stall()
@@ -263,7 +299,7 @@ class Connection(asyncio.Protocol):
         self.abort(reason)
 
     def _told_slow(self, reason: str) -> None:
-        self.server.slow_consumers += 1
+        self.state.slow_consumers += 1
         log.warning("cid %d: %s, %d bytes pending", self.cid, reason, self.pending)
 
     # ---- back-pressure on input
@@ -284,11 +320,11 @@ class Connection(asyncio.Protocol):
 
     def stall(self) -> None:
         """Slows this publisher down: what it sends fills another connection faster than that one reads."""
-        if self.server.options.no_fast_producer_stall:
+        if self.state.options.no_fast_producer_stall:
             return
         if "stall" not in self._timers and not self.close_reason:
             self.stalls += 1
-            self.server.stalled_clients += 1
+            self.state.stalled_clients += 1
             self.pause_reading("stall")
             self._arm("stall", _STALL, self._unstall)
 
@@ -302,7 +338,7 @@ class Connection(asyncio.Protocol):
         if not looked:  # in a loop that could not run for a while timers go off before input is read
             self._arm("ping", 0.001, self._ping_due, True)
             return
-        now = self.server.clock.monotonic()
+        now = self.state.clock.monotonic()
         if (self._holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
             # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
             # connection, and that would be lost. And the time to its PONG would be that of our own work.
@@ -310,11 +346,11 @@ class Connection(asyncio.Protocol):
             self._arm("ping", 2 * _BUSY, self._ping_due)
             return
         self._put_off = 0
-        options = self.server.options
+        options = self.state.options
         fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
         if not fresh or now - self.last_activity >= self.ping_interval:
             if self._pings_out + 1 > options.ping_max:
-                self.server.stale_connections += 1
+                self.state.stale_connections += 1
                 self.close("Stale Connection", "Stale Connection")
                 return
             self._pings_out += 1
@@ -324,7 +360,7 @@ class Connection(asyncio.Protocol):
 
     def pong_received(self) -> None:
         if self._pings_out:
-            now = self.server.clock.monotonic()
+            now = self.state.clock.monotonic()
             self.rtt = max(now - self._ping_sent, 1e-9)
             self._rtt_at = now
         self._pings_out = 0

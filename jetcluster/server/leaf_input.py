@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from jetcluster.protocol import leaf
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
-
-if TYPE_CHECKING:
-    from jetcluster.server.server import Server
+from jetcluster.server.parts import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 
@@ -31,13 +28,15 @@ class LeafInput(Connection):
     joined = False
     """True while the link takes part in its account."""
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server, server.new_cid())
-        self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
+    def __init__(self, parts: ServerParts) -> None:
+        super().__init__(parts.state, parts.sockets, parts.new_cid())
+        self.parts = parts
+        options = parts.state.options
+        self._parser = leaf.LeafParser(options.max_payload + HEADROOM, options.max_control_line)
         self._checking: asyncio.Future[None] | None = None
         """A password is being looked at."""
         self._rest: list[leaf.Command] = []
-        """What was read and waits for its turn, or for the password."""
+        """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
         """It waits for a turn (`governor`)."""
 
@@ -51,14 +50,14 @@ class LeafInput(Connection):
         self._parser.push(data)
         if self._checking is not None or self._queued:
             return  # reading is paused, but this may have been under way
-        if len(data) < SMALL or self.server.governor.admits(heavy=len(data) >= HEAVY):
+        if len(data) < SMALL or self.parts.governor.admits(heavy=len(data) >= HEAVY):
             self._run(MOST)
         else:
             self._queue()
 
     def _run(self, quantum: int) -> None:
         """Runs what has been read, up to the end of this turn's portion."""
-        parser, clock = self._parser, self.server.clock
+        parser, clock = self._parser, self.state.clock
         end = clock.monotonic() + PORTION_SECONDS
         work = 0
         while (self._rest or parser.waiting) and not self.close_reason and self._checking is None:
@@ -92,7 +91,7 @@ class LeafInput(Connection):
                 log.exception("leafnode cid %d: error in %r", self.cid, said)
             if self.close_reason or self._checking is not None or work >= quantum:
                 break
-            if not work % LOOK_EVERY and self.server.clock.monotonic() >= end:
+            if not work % LOOK_EVERY and self.state.clock.monotonic() >= end:
                 break  # one of them may go to thousands
         self._rest = list(commands)
         return work
@@ -102,14 +101,14 @@ class LeafInput(Connection):
     def _queue(self) -> None:
         self._queued = True
         self.pause_reading("portion")
-        self.server.governor.wait(self, None, light=False)
+        self.parts.governor.wait(self, None, light=False)
 
     def _forget_input(self) -> None:
         self._rest.clear()
         self._parser.drop()
         if self._queued:
             self._queued = False
-            self.server.governor.leave(self, None)
+            self.parts.governor.leave(self, None)
 
     def take_turn(self, quantum: int) -> None:
         """See `governor.Governed`."""
@@ -120,8 +119,8 @@ class LeafInput(Connection):
         """A link is not held for what it brings: see `valve.Waiter`."""
 
     def _finish_input(self) -> None:
-        """What the other end had sent counts: there is no more of it than of one read."""
+        """Everything that the other end had sent counts: there is no more of it than of one read."""
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
         while self.joined and self._queued and not self.close_reason:
-            self.server.governor.leave(self, None)
+            self.parts.governor.leave(self, None)
             self.take_turn(MOST)

@@ -5,27 +5,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.auth.authenticator import STANDARD, AuthError
+from jetcluster.auth.authenticator import AuthError
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.connection import Connection
+from jetcluster.server.client_connection import ClientConnection
+from jetcluster.server.parts import ServerParts
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
-    from jetcluster.auth.authenticator import Authenticator, AuthResult, Session
+    from jetcluster.auth.authenticator import Authenticator, AuthResult
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
     from jetcluster.config.options import TlsOptions
-    from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
 
@@ -36,33 +35,17 @@ _CONNECT_TYPES: dict[str, type] = {
 }
 
 
-class ClientLogin(Connection):
+class ClientLogin(ClientConnection):
     """A client's connection, but for what it may do once it is in (`client.Client`)."""
 
-    client_type = "nats"
-    """As monitoring calls it."""
-    connection_type = STANDARD
-    """As `allowed_connection_types` of a user calls it."""
-
-    def __init__(self, server: Server, cid: int) -> None:
-        super().__init__(server, cid)
-        self.user = ""
-        self.name = ""
-        self.lang = ""
-        self.version = ""
-        self.subscriptions: dict[bytes, ClientSubscription] = {}
-        self.echo = True
-        self.headers = False
-        self.no_responders = False
-        self.protocol = 0
-        self.settled = False
-        """True after the first PING that followed a CONNECT: only then may INFO come unasked."""
+    def __init__(self, parts: ServerParts, cid: int) -> None:
+        super().__init__(parts.state, parts.sockets, cid)
+        self.parts = parts
         self._verbose = True
         self._pedantic = True
         self._careful = True
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
-        self._parser = Parser(server.options.max_payload, server.options.max_control_line)
-        self.nonce = b""
+        self._parser = Parser(self.state.options.max_payload, self.state.options.max_control_line)
         self._credentials: dict[str, Any] = {}
         """The CONNECT that let this client in, for the next reload of the configuration."""
         self._connected = False
@@ -77,21 +60,12 @@ class ClientLogin(Connection):
         self._lost: tuple[Exception | None] | None = None
         """Why the connection is gone, while what it had sent still has its turns."""
         self._greeted = False
-        self.tls_first = False
-        """The handshake came before the INFO."""
         self._router: Router | None = None
-        self._permissions: ConnectionPermissions | None = None
-        self.session: Session | None = None
-        """Limits of this connection alone; None: it has those of its account."""
         self._asks = self._has_asked = False
         """It takes time to know who this is (bcrypt, an account that is looked for elsewhere); has taken it, which is
         once."""
 
     # ---- beginning and end
-
-    def first_info(self) -> dict[str, Any]:
-        self.nonce = self.server.new_nonce()
-        return self.server.info_for(self, first=True)
 
     def greeting(self) -> bytes:
         """The first INFO, for a port that sends it before the connection is made; `ip` and `port` are known by then."""
@@ -101,9 +75,9 @@ class ClientLogin(Connection):
     def opened(self) -> None:
         if not self._greeted:
             self.out.append(writer.info(self.first_info()))
-        if not self.server.admit(self):
+        if not self.parts.clients.admit(self):
             # A connection that lingers keeps its descriptor, which may be what there are too few of.
-            spare = not self.server.crowd.is_crowded(self)
+            spare = not self.parts.crowd.is_crowded(self)
             self.close("Maximum Connections Exceeded", "maximum connections exceeded", linger=spare)
             return
         if not self._is_pinned():
@@ -119,7 +93,7 @@ class ClientLogin(Connection):
 
     def _is_pinned(self) -> bool:
         """Closes the connection otherwise."""
-        pins, options = self.pins, self.server.options
+        pins, options = self.pins, self.state.options
         if not pins or (options.allow_non_tls and self.transport.get_extra_info("ssl_object") is None):
             return True
         from jetcluster.auth.certificates import CertificateError, certificate_of, check_pin
@@ -139,23 +113,15 @@ class ClientLogin(Connection):
     @property
     def listener_tls(self) -> TlsOptions | None:
         """Of the port it has come by."""
-        return self.server.options.tls
+        return self.state.options.tls
 
     @property
     def authenticator(self) -> Authenticator:
-        return self.server.authenticator
-
-    @property
-    def no_auth_user(self) -> str:
-        return self.server.options.no_auth_user
+        return self.state.authenticator
 
     @property
     def _auth_patience(self) -> float:
-        return self.server.options.auth_timeout
-
-    def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """The server's INFO as it is for the listener this client has come by."""
-        return info
+        return self.state.options.auth_timeout
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """Raises AuthError, CertificateError."""
@@ -174,48 +140,19 @@ class ClientLogin(Connection):
         return certificate_of(self.transport)
 
     def ended(self) -> None:
-        self.server.forget(self)
+        self.parts.clients.forget(self)
         self._drop_subscriptions()
 
     def _drop_subscriptions(self) -> None:
         dropped, self.subscriptions = self.subscriptions, {}
         if self._router is not None and dropped:
-            self.server.removals.of_client(self._router, self, dropped)
-
-    @property
-    def permissions(self) -> UserPermissions | None:
-        """What the authenticator gave this user; None: everything."""
-        return None if self._permissions is None else self._permissions.of_user
-
-    def tell_lame_duck(self) -> None:
-        """As if the server went away: this one client looks for another."""
-        self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
-
-    def client_info(self) -> dict[str, Any]:
-        """The client, as the `client` of an advisory has it."""
-        server = self.server
-        info: dict[str, Any] = {
-            "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
-            "host": self.ip,
-            "id": self.cid,
-            "acc": self.account,
-            "user": self.user,
-            "name": self.name,
-            "lang": self.lang,
-            "ver": self.version,
-            "rtt": int(self.rtt * 1e9),
-            "server": server.name,
-            "cluster": server.options.cluster_name,
-            "kind": "Client",
-            "client_type": self.client_type,
-        }
-        return {key: value for key, value in info.items() if key == "rtt" or (value != "" and value != 0)}
+            self.parts.removals.of_client(self._router, self, dropped)
 
     # ---- CONNECT
 
     @property
     def _is_guarded(self) -> bool:
-        return self.authenticator.required and not (self.no_auth_user or self.server.options.global_is_open)
+        return self.authenticator.required and not (self.no_auth_user or self.state.options.global_is_open)
 
     def _serve_unconnected(self) -> Router | None:
         """Without authorization, or where credentials are no must, every verb is served before CONNECT."""
@@ -234,7 +171,7 @@ class ClientLogin(Connection):
             # A second CONNECT authenticates anew and loses all subscriptions.
             self._drop_subscriptions()
         self._connected = True
-        self.server.crowd.strangers.pop(self.cid, None)
+        self.parts.crowd.strangers.pop(self.cid, None)
         self._verbose = connect.get("verbose", self._verbose)
         self._pedantic = connect.get("pedantic", self._pedantic)
         self.echo = connect.get("echo", self.echo)
@@ -242,7 +179,7 @@ class ClientLogin(Connection):
         self.name = connect.get("name", self.name)
         self.lang = connect.get("lang", self.lang)
         self.version = connect.get("version", self.version)
-        self.headers = connect.get("headers", self.headers) and not self.server.options.no_header_support
+        self.headers = connect.get("headers", self.headers) and not self.state.options.no_header_support
         if not self._log_in(connect):
             return
         if self.protocol not in (0, 1):
@@ -260,7 +197,7 @@ class ClientLogin(Connection):
         identity = self._identify(connect)
         if identity is None:
             return False
-        if identity.account != self.account and not self.server.has_room(identity.account):
+        if identity.account != self.account and not self.parts.clients.has_room(identity.account):
             text = "maximum account active connections exceeded"
             self.close("Maximum Account Connections Exceeded", text)
             return False
@@ -269,15 +206,15 @@ class ClientLogin(Connection):
         self._credentials = connect
         self.account = identity.account
         self.user = identity.user
-        router, first = self.server.accounts[identity.account], self._router is None
+        router, first = self.parts.accounts[identity.account], self._router is None
         permissions = identity.permissions
         if router is not self._router or permissions is not None:
             self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
         self._router = router
         self._take_session(identity)
         self._obey(permissions)
-        if first and self.server.watcher is not None:
-            self.server.watcher.connected(self)
+        if first:
+            self.parts.clients.logged_in(self)
         self._check_limits()
         return not self.close_reason
 
@@ -293,10 +230,10 @@ class ClientLogin(Connection):
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - any failure in there means no
-            work = None if live or self._has_asked else self.server.look_up(error)
+            work = None if live or self._has_asked else self.parts.look_up(error)
             if work is not None:
                 self._asks = self._has_asked = True
-                self.server.spawn(self._wait_for(work))
+                self.parts.spawn(self._wait_for(work))
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
@@ -311,10 +248,10 @@ class ClientLogin(Connection):
 
         async def check() -> None:
             gone = lambda: bool(self.close_reason)  # noqa: E731
-            if not await self.server.slow_logins.check(self.ip, user, slow.key, slow, gone):
+            if not await self.parts.slow_logins.check(self.ip, user, slow.key, slow, gone):
                 self.close("Authentication Timeout", "Authentication Timeout")
 
-        self.server.spawn(self._wait_for(check()))
+        self.parts.spawn(self._wait_for(check()))
 
     def _slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         return self.authenticator.slow_part(self._said(connect))
@@ -333,7 +270,7 @@ class ClientLogin(Connection):
         self.session = session = identity.session
         self._disarm("expiry")
         if session is not None and session.expires:
-            left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
+            left = max(session.expires - self.state.clock.time_ns() / 1e9, 0.0)
             text = "User Authentication Expired"
             self._arm("expiry", left, self.close, "Authentication Expired", text)
 
@@ -344,32 +281,13 @@ class ClientLogin(Connection):
             self.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
     def _obey(self, permissions: UserPermissions | None) -> None:
-        clock, domain = self.server.clock, self.server.options.domain
+        clock, domain = self.state.clock, self.state.options.domain
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, clock, domain)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
         self._parser.max_payload = self.max_payload
 
-    @property
-    def max_payload(self) -> int:
-        """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
-        of_user = -1 if self.session is None else self.session.max_payload
-        limits = (self.server.limits_of(self.account).max_payload, of_user)
-        return min([self.server.options.max_payload, *(limit for limit in limits if limit >= 0)])
-
-    @property
-    def _max_subscriptions(self) -> int:
-        """-1 is no limit."""
-        of_user = -1 if self.session is None else self.session.max_subscriptions
-        limits = (
-            self.server.options.max_subscriptions or -1,
-            self.server.limits_of(self.account).max_subscriptions,
-            of_user,
-        )
-        return min((limit for limit in limits if limit >= 0), default=-1)
-
     def reconfigured(self, *, new_pings: bool) -> None:
-        """The server has a new configuration: is this client still who it was, and what may it do now?"""
-        self._parser.max_control_line = self.server.options.max_control_line
+        self._parser.max_control_line = self.state.options.max_control_line
         if not self._is_pinned():
             return
         if new_pings:

@@ -106,7 +106,9 @@ async def test_accstatz_counts_open_and_closed_connections(server: Server, node:
     first = await Wire.open(server, "a", b"PUB x 3\r\nabc", b"SUB y 1")
     (stat,) = source.accstatz({})["account_statz"]
     assert (stat["acc"], stat["conns"], stat["received"]["bytes"], stat["num_subscriptions"]) == ("$G", 1, 3, 1)
-    server.clients[1].abort("Slow Consumer (Pending Bytes)")
+    slow = server.clients.get(1)
+    assert slow is not None
+    slow.abort("Slow Consumer (Pending Bytes)")
     await first.close()
     assert source.accstatz({})["account_statz"] == []
     (stat,) = source.accstatz({"unused": "1", "acc": "$G"})["account_statz"]

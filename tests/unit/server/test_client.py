@@ -220,13 +220,13 @@ def test_counters() -> None:
     assert (b.connection.out_msgs, b.connection.out_bytes) == (2, 9)
     b.connection.connection_lost(None)
     a.connection.connection_lost(ConnectionResetError())
-    totals = bench.server.totals()
+    totals = bench.server.clients.totals()
     assert (totals.in_msgs, totals.in_bytes, totals.out_msgs, totals.out_bytes) == (2, 9, 2, 9)
-    assert [(c.cid, c.reason, c.subscriptions) for c in bench.server.closed] == [
+    assert [(c.cid, c.reason, c.subscriptions) for c in bench.server.clients.closed] == [
         (2, "Client Closed", 1), (1, "Read Error", 0)
     ]  # fmt: skip
-    assert bench.server.clients == {}
-    assert bench.server.total_connections == 2
+    assert not bench.server.clients
+    assert bench.server.clients.total == 2
 
 
 def test_commands_behind_a_closing_one_are_not_run() -> None:

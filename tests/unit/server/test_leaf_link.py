@@ -29,7 +29,8 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import leaf_link, leaf_told
-from jetcluster.server.leaf_link import LOOP_DELAY, MAX_NAME, VIOLATION_PAUSE, LeafLink, split_ack
+from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
+from jetcluster.server.leaf_link import VIOLATION_PAUSE, LeafLink, split_ack
 from jetcluster.server.leaf_peer import ORIGIN
 from jetcluster.server.leaf_rules import LeafRules
 from jetcluster.server.leafnodes import LeafNodes
@@ -48,10 +49,10 @@ class Site:
     def __init__(self, *, leafnodes: LeafOptions | None = None, bench: Bench | None = None, **options: Any) -> None:
         self.bench = bench or Bench(leafnodes=leafnodes or LeafOptions(port=1), **options)
         self.router = self.bench.router
-        self.leafnodes = LeafNodes(self.bench.server)
+        self.leafnodes = LeafNodes(self.bench.server.parts)
 
     def open(self, remote: LeafRemoteOptions | None = None) -> End:
-        return End(self, LeafLink(self.leafnodes, remote, remote.urls[0] if remote else ""))
+        return End(self, LeafLink(self.leafnodes.link_parts, remote, remote.urls[0] if remote else ""))
 
     def leaf(self, **hello: Any) -> End:
         """An accepted link that is through the handshake."""
@@ -89,7 +90,7 @@ class End:
 
 
 def mark_of(site: Site) -> bytes:
-    return site.leafnodes.loop_mark("$G")
+    return site.leafnodes.state.loop_mark("$G")
 
 
 async def test_the_accepting_end_speaks_first_and_lists_what_it_wants() -> None:
