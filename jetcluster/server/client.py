@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
+from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL, Governed
@@ -69,7 +70,7 @@ class Client(ClientLogin):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
-        if self._asks:
+        if self.state in BEING_CHECKED:
             self._forget_input()  # behind a CONNECT that nobody has agreed to yet
         if self._has_input and not self.close_reason:
             self._lost = (exc,)  # what it had published counts; when its turn comes, as always
@@ -123,8 +124,8 @@ class Client(ClientLogin):
         self.close("Internal Error")
 
     def _process(self, data: bytes) -> None:
-        self.last_activity = self.state.clock.monotonic()
-        if self._router is None and not self._connected and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
+        self.last_activity = self.server.clock.monotonic()
+        if self.state is OPEN and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
             # Told by its first byte: a PUB of a stranger is not read to its end.
             self.close("Authentication Failure", "Authorization Violation")
             return
@@ -146,8 +147,8 @@ class Client(ClientLogin):
     def _parsed(self, size: int = CHUNK) -> list[Command]:
         """The next commands of what was read."""
         commands = self._parser.take(size)
-        if self.state.tracer is not None:
-            self.state.tracer.received(self.head(), commands)
+        if self.server.tracer is not None:
+            self.server.tracer.received(self.head(), commands)
         return commands
 
     def _run(self, commands: list[Command], quantum: int = MOST) -> None:
@@ -168,6 +169,8 @@ class Client(ClientLogin):
                 if router is None and kind != CONNECT:
                     router = self._serve_unconnected()
                     if router is None:
+                        if self.state in BEING_CHECKED:
+                            left = itertools.chain([(kind, a, b, c, d)], left)
                         break
                 if kind == PUB and router is not None:
                     in_msgs += 1
@@ -202,7 +205,7 @@ class Client(ClientLogin):
                         break
                 else:
                     self._command(kind, a, b, c)
-                    if self._asks:  # this CONNECT again, and what is behind it, once that is known
+                    if self.state in BEING_CHECKED:  # this CONNECT again, and what is behind it, once that is known
                         left = itertools.chain([(kind, a, b, c, d)], left)
                         break
                     router = self._router
@@ -211,7 +214,7 @@ class Client(ClientLogin):
                         break
             else:  # all of this chunk; the next one, if this portion has time
                 if parser.waiting and in_msgs < quantum and not self.close_reason:
-                    now = self.state.clock.monotonic()
+                    now = self.server.clock.monotonic()
                     end = end or now + PORTION_SECONDS
                     if now < end:
                         left = iter(self._parsed())
@@ -222,7 +225,7 @@ class Client(ClientLogin):
         if self.close_reason:
             return
         self._rest = list(left)
-        if self._asks:
+        if self.state in BEING_CHECKED:
             self.pause_reading("login")
             return
         if self._rest or parser.waiting or self._valve is not None:
@@ -272,8 +275,8 @@ class Client(ClientLogin):
             return  # nobody is there to be answered
         elif kind == PING:
             self.send(writer.PONG)
-            if not self.settled and self.protocol >= 1:
-                self.settled = True
+            if self.state is CONNECTED and self.protocol >= 1:
+                self.advance(ConnectionEvent.PING)
                 self.send(writer.info(self.info(first=False)))
         elif kind == PONG:
             self.pong_received()
@@ -362,7 +365,7 @@ class Client(ClientLogin):
 
     def _subscribe(self, subject: bytes, queue: bytes | None, sid: bytes) -> None:
         router = self._router
-        options = self.state.options
+        options = self.server.options
         permissions = self._permissions
         assert router is not None
         if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):

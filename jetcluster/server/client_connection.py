@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.auth.authenticator import STANDARD
 from jetcluster.protocol import writer
+from jetcluster.protocol.connection_states import RECHECKED, RECHECKING, SETTLED
 from jetcluster.server.connection import Connection, Sockets
 from jetcluster.server.identity import new_nonce
 from jetcluster.server.info import server_info
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.server.permissions import ConnectionPermissions
 
+_HEARS: Final = (SETTLED, RECHECKING, RECHECKED)
+"""INFO may come unasked only after the first PING that followed a CONNECT."""
+
 
 class ClientConnection(Connection):
     """A client's connection, but for its login (`login.ClientLogin`) and its commands (`client.Client`)."""
@@ -27,8 +31,8 @@ class ClientConnection(Connection):
     connection_type = STANDARD
     """As `allowed_connection_types` of a user calls it."""
 
-    def __init__(self, state: ServerState, sockets: Sockets, cid: int) -> None:
-        super().__init__(state, sockets, cid)
+    def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
+        super().__init__(server, sockets, cid)
         self.user = ""
         self.name = ""
         self.lang = ""
@@ -38,8 +42,6 @@ class ClientConnection(Connection):
         self.headers = False
         self.no_responders = False
         self.protocol = 0
-        self.settled = False
-        """True after the first PING that followed a CONNECT: only then may INFO come unasked."""
         self.nonce = b""
         self.session: Session | None = None
         """Limits of this connection alone; None: it has those of its account."""
@@ -56,7 +58,7 @@ class ClientConnection(Connection):
     @property
     def no_auth_user(self) -> str:
         """The user that a client without credentials is; "" when there is none."""
-        return self.state.options.no_auth_user
+        return self.server.options.no_auth_user
 
     @property
     def permissions(self) -> UserPermissions | None:
@@ -67,16 +69,16 @@ class ClientConnection(Connection):
     def max_payload(self) -> int:
         """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
         of_user = -1 if self.session is None else self.session.max_payload
-        limits = (self.state.limits_of(self.account).max_payload, of_user)
-        return min([self.state.options.max_payload, *(limit for limit in limits if limit >= 0)])
+        limits = (self.server.limits_of(self.account).max_payload, of_user)
+        return min([self.server.options.max_payload, *(limit for limit in limits if limit >= 0)])
 
     @property
     def _max_subscriptions(self) -> int:
         """-1 is no limit."""
         of_user = -1 if self.session is None else self.session.max_subscriptions
         limits = (
-            self.state.options.max_subscriptions or -1,
-            self.state.limits_of(self.account).max_subscriptions,
+            self.server.options.max_subscriptions or -1,
+            self.server.limits_of(self.account).max_subscriptions,
             of_user,
         )
         return min((limit for limit in limits if limit >= 0), default=-1)
@@ -85,7 +87,7 @@ class ClientConnection(Connection):
 
     def info(self, *, first: bool) -> dict[str, Any]:
         """INFO for this client: the first, or a later one, which also says where it has landed."""
-        info = self.told(server_info(self.state))
+        info = self.told(server_info(self.server))
         info["client_id"] = self.cid
         info["client_ip"] = self.ip
         if first:
@@ -98,7 +100,7 @@ class ClientConnection(Connection):
             info["max_payload"] = self.max_payload
             info["connect_info"] = True
             info["remote_account"] = self.account
-            if self.account == self.state.options.system_account_name:
+            if self.account == self.server.options.system_account_name:
                 info["acc_is_sys"] = True
         return info
 
@@ -108,12 +110,12 @@ class ClientConnection(Connection):
 
     def first_info(self) -> dict[str, Any]:
         """With a nonce, where a configured credential signs one."""
-        self.nonce = new_nonce(self.state.rng) if self.state.authenticator.nonce_required else b""
+        self.nonce = new_nonce(self.server.rng) if self.server.authenticator.nonce_required else b""
         return self.info(first=True)
 
     def tell_info(self) -> None:
         """The server's INFO has changed: told to a client that may hear of it unasked."""
-        if self.settled:
+        if self.state in _HEARS:
             self.send(writer.info(self.info(first=False)))
 
     def tell_lame_duck(self) -> None:
@@ -143,8 +145,8 @@ class ClientConnection(Connection):
             "lang": self.lang,
             "ver": self.version,
             "rtt": int(self.rtt * 1e9),
-            "server": self.state.name,
-            "cluster": self.state.options.cluster_name,
+            "server": self.server.name,
+            "cluster": self.server.options.cluster_name,
             "kind": "Client",
             "client_type": self.client_type,
         }

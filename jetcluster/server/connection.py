@@ -17,6 +17,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.connection_states import ConnectionEvent, ConnectionState, after
 from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")
@@ -77,9 +78,9 @@ class Connection(asyncio.Protocol):
     trace_kind = ""
     """How the protocol trace calls connections like this one; "" for those that it does not show."""
 
-    def __init__(self, state: ServerState, sockets: Sockets, cid: int) -> None:
-        options = state.options
-        self.state = state
+    def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
+        options = server.options
+        self.server = server
         self.sockets = sockets
         self.cid = cid
         self.account = ""
@@ -93,13 +94,15 @@ class Connection(asyncio.Protocol):
         self.in_bytes = 0
         self.out_bytes = 0
         self.stalls = 0
-        self.start_ns = state.clock.time_ns()
-        self.last_activity = state.clock.monotonic()
+        self.start_ns = server.clock.time_ns()
+        self.last_activity = server.clock.monotonic()
         """Monotonic time of the last input."""
         self.rtt = 0.0
         """Seconds; 0.0 before the first PONG."""
+        self.state = ConnectionState.NEW
+        """Changed by `advance` alone."""
         self.close_reason = ""
-        """Set once, in nats-server's words; "" while open."""
+        """Set once, in nats-server's words, when `state` becomes CLOSED; "" before."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
         self._blocked = False
@@ -118,6 +121,10 @@ class Connection(asyncio.Protocol):
         """There is, or was, a transport."""
         return cast("asyncio.Transport | None", self.transport) is not None
 
+    def advance(self, event: ConnectionEvent) -> None:
+        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        self.state = after(self.state, event)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         # low=0: `resume_writing` says that a flush has gone out entirely, which is what write_deadline is about.
@@ -128,21 +135,21 @@ class Connection(asyncio.Protocol):
         self._arm_ping()
         self.sockets.add(self)
         self._debug("Client connection created")
-        if self.state.stopping:  # it was accepted in the turn in which the port was closed
+        if self.server.stopping:  # it was accepted in the turn in which the port was closed
             self.abort("Server Shutdown")
         else:
             self.opened()
 
     @property
     def ping_interval(self) -> float:
-        return self.state.options.ping_interval
+        return self.server.options.ping_interval
 
     def _arm_ping(self) -> None:
         interval = min(_FIRST_PING, self.ping_interval)
-        self._arm("ping", interval * (1 + 0.2 * self.state.rng.random()), self._ping_due)
+        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
-        """The connection stands; for the subclass."""
+        """The connection stands; for the subclass, which says so (`ConnectionEvent.MAKE`)."""
 
     def ended(self) -> None:
         """The connection is over, `close_reason` is set; for the subclass. Called once."""
@@ -164,8 +171,8 @@ class Connection(asyncio.Protocol):
         if text is not None:
             self.out.append(writer.err(text))
         data = b"".join(self.out)
-        if self.state.tracer is not None:
-            self.state.tracer.sent(self.head(), data)
+        if self.server.tracer is not None:
+            self.server.tracer.sent(self.head(), data)
         self._finish(reason)
         transport = self.transport
         if transport.is_closing():
@@ -180,9 +187,14 @@ class Connection(asyncio.Protocol):
                 return
             self._holds.clear()
             transport.resume_reading()
-            self._arm("linger", _LINGER, self._linger_due, self.state.options.write_deadline)
+            self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
+
+    def never_made(self, reason: str) -> None:
+        """There is no socket, and there will be none."""
+        self.close_reason = reason
+        self.advance(ConnectionEvent.CLOSE)
 
     def bound_input(self, size: int) -> None:
         """The kernel takes in no more than about `size` bytes while nobody reads, and offers the peer as much."""
@@ -208,6 +220,7 @@ class Connection(asyncio.Protocol):
         if self.close_reason:
             return
         self.close_reason = reason
+        self.advance(ConnectionEvent.CLOSE)
         self._debug(f"Client connection closed: {reason}")
         for name in list(self._timers):
             self._disarm(name)
@@ -226,7 +239,7 @@ class Connection(asyncio.Protocol):
 
     def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
         self._disarm(name)
-        self._timers[name] = self.state.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
+        self._timers[name] = self.server.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
 
     def _disarm(self, name: str) -> None:
         timer = self._timers.pop(name, None)
@@ -236,7 +249,7 @@ class Connection(asyncio.Protocol):
     # ---- output
 
     def wake(self) -> None:
-        self.state.timers.call_soon(self.flush)
+        self.server.timers.call_soon(self.flush)
 
     def send(self, data: bytes) -> None:
         """Queues a frame that is no message: +OK, PONG, INFO, -ERR."""
@@ -257,14 +270,14 @@ class Connection(asyncio.Protocol):
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         transport = self.transport
-        if self.state.tracer is not None:
-            self.state.tracer.sent(self.head(), data)
+        if self.server.tracer is not None:
+            self.server.tracer.sent(self.head(), data)
         transport.write(data)
         self.pending = self._held = transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
         self._blocked = True
-        self._arm("write", self.state.options.write_deadline, self._write_due)
+        self._arm("write", self.server.options.write_deadline, self._write_due)
 
     def resume_writing(self) -> None:
         self._blocked = False
@@ -274,9 +287,9 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def _write_due(self) -> None:
-        if self.state.options.write_timeout == "retry":
+        if self.server.options.write_timeout == "retry":
             self._told_slow("Slow Consumer (Write Deadline)")
-            self._arm("write", self.state.options.write_deadline, self._write_due)
+            self._arm("write", self.server.options.write_deadline, self._write_due)
         else:
             self._slow("Slow Consumer (Write Deadline)")
 
@@ -287,7 +300,7 @@ class Connection(asyncio.Protocol):
         held = self.transport.get_write_buffer_size()
         self.pending += held - self._held
         self._held = held
-        if self.pending > self.state.options.max_pending:
+        if self.pending > self.server.options.max_pending:
             self._slow("Slow Consumer (Pending Bytes)")
         elif self.pending > self.congestion_mark and isinstance(origin, Connection) and origin is not self:
             origin.stall()
@@ -299,7 +312,7 @@ class Connection(asyncio.Protocol):
         self.abort(reason)
 
     def _told_slow(self, reason: str) -> None:
-        self.state.slow_consumers += 1
+        self.server.slow_consumers += 1
         log.warning("cid %d: %s, %d bytes pending", self.cid, reason, self.pending)
 
     # ---- back-pressure on input
@@ -320,11 +333,11 @@ class Connection(asyncio.Protocol):
 
     def stall(self) -> None:
         """Slows this publisher down: what it sends fills another connection faster than that one reads."""
-        if self.state.options.no_fast_producer_stall:
+        if self.server.options.no_fast_producer_stall:
             return
         if "stall" not in self._timers and not self.close_reason:
             self.stalls += 1
-            self.state.stalled_clients += 1
+            self.server.stalled_clients += 1
             self.pause_reading("stall")
             self._arm("stall", _STALL, self._unstall)
 
@@ -338,7 +351,7 @@ class Connection(asyncio.Protocol):
         if not looked:  # in a loop that could not run for a while timers go off before input is read
             self._arm("ping", 0.001, self._ping_due, True)
             return
-        now = self.state.clock.monotonic()
+        now = self.server.clock.monotonic()
         if (self._holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
             # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
             # connection, and that would be lost. And the time to its PONG would be that of our own work.
@@ -346,11 +359,11 @@ class Connection(asyncio.Protocol):
             self._arm("ping", 2 * _BUSY, self._ping_due)
             return
         self._put_off = 0
-        options = self.state.options
+        options = self.server.options
         fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
         if not fresh or now - self.last_activity >= self.ping_interval:
             if self._pings_out + 1 > options.ping_max:
-                self.state.stale_connections += 1
+                self.server.stale_connections += 1
                 self.close("Stale Connection", "Stale Connection")
                 return
             self._pings_out += 1
@@ -360,7 +373,7 @@ class Connection(asyncio.Protocol):
 
     def pong_received(self) -> None:
         if self._pings_out:
-            now = self.state.clock.monotonic()
+            now = self.server.clock.monotonic()
             self.rtt = max(now - self._ping_sent, 1e-9)
             self._rtt_at = now
         self._pings_out = 0

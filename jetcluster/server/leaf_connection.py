@@ -19,6 +19,7 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
+from jetcluster.protocol.connection_states import CONNECTED, JOINED, OPEN, SECURING, ConnectionEvent
 from jetcluster.server.governor import MOST
 from jetcluster.server.identity import new_nonce
 from jetcluster.server.leaf_input import LeafInput
@@ -71,8 +72,6 @@ class LeafConnection(LeafInput):
         self.remote_domain = ""
         self.remote_cluster = b""
         self.spoke = remote is not None and not remote.hub
-        self.joined = False
-        """True while the link takes part in its account."""
         self.wanted = 0
         """Subjects and queue groups the other end wants."""
         self.retry_after = 0.0
@@ -84,14 +83,17 @@ class LeafConnection(LeafInput):
         self.nonce = b""
         self.secure = False
         """True once the link has TLS."""
-        self._in_handshake = False
         self._certificate: PeerCertificate | None = None
         self._early: list[bytes] | None = None
         """Input that has come by TLS before this end knows that the handshake is done; None while nothing can."""
         self._rules: LeafRules | None = None
         self.was_up = False
         """True once the link has taken part."""
-        self._greeted = False
+
+    @property
+    def joined(self) -> bool:
+        """True while the link takes part in its account."""
+        return self.state is JOINED
 
     @property
     def solicited(self) -> bool:
@@ -104,6 +106,7 @@ class LeafConnection(LeafInput):
     # ---- beginning and end
 
     def opened(self) -> None:
+        self.advance(ConnectionEvent.MAKE)
         if self.remote is None and self.parts.crowd.is_crowded(self) and not self.parts.crowd.make_room():
             self._arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
             return
@@ -115,7 +118,7 @@ class LeafConnection(LeafInput):
         if self.secure and not self._check_certificate():
             return
         if self.remote is None:
-            self.nonce = new_nonce(self.state.rng)
+            self.nonce = new_nonce(self.server.rng)
             if tls is None or self.secure:
                 self._say_info()
             else:
@@ -134,7 +137,8 @@ class LeafConnection(LeafInput):
 
     def _begin_tls(self, before: Callable[[], None], then: Callable[[], None]) -> None:
         """Nothing is read or written as it is until the handshake is done, but what `before` writes."""
-        self._in_handshake = self._blocked = True
+        self.advance(ConnectionEvent.SECURE)
+        self._blocked = True
         self.transport.pause_reading()
         self.parts.spawn(self._shake_hands(before, then))
 
@@ -159,7 +163,8 @@ class LeafConnection(LeafInput):
         if self.close_reason:
             made.abort()
             return
-        self.secure, self._in_handshake, self._blocked = True, False, False
+        self.advance(ConnectionEvent.SECURED)
+        self.secure, self._blocked = True, False
         if not self._check_certificate():
             return
         early, self._early = self._early or [], None
@@ -208,24 +213,25 @@ class LeafConnection(LeafInput):
     def data_received(self, data: bytes) -> None:
         if self._early is not None and len(self._early) < MAX_EARLY:
             self._early.append(data)
-        elif self._in_handshake:
+        elif self.state is SECURING:
             self._not_secure("the other end sends what is no TLS")
         elif not self.close_reason:
-            self.last_activity = self.state.clock.monotonic()
+            self.last_activity = self.server.clock.monotonic()
             self._process(data)
 
     def _handshake_command(self, kind: int, text: bytes) -> None:
         """INFO, CONNECT and -ERR."""
         if kind == leaf.INFO:
             self._info(_json(text))
-        elif kind == leaf.CONNECT and self.remote is None and not self._greeted:
-            self._greeted = True
+        elif kind == leaf.CONNECT and self.remote is None and self.state is OPEN:
+            self.advance(ConnectionEvent.CONNECT)
             connect = _json(text)
             slow = self._logins.slow_part(connect)
             if slow is None:
                 self._connect(connect)
             else:
-                self._checking = asyncio.ensure_future(self._log_in_later(connect, slow))
+                self.advance(ConnectionEvent.CHECK)
+                self.parts.spawn(self._log_in_later(connect, slow))
         elif kind == leaf.ERR:
             self._told_error(text.decode("utf-8", "replace"))
 
@@ -248,7 +254,7 @@ class LeafConnection(LeafInput):
             self._nobody_came()
         if self.close_reason:
             return
-        self._checking = None
+        self.advance(ConnectionEvent.ANSWER)
         self._connect(connect)
         if not self.close_reason:
             self.resume_reading("login")
@@ -260,7 +266,7 @@ class LeafConnection(LeafInput):
             self._refused("Incorrect Port", "attempted to connect to leaf node port")
             return
         cluster = _text(connect, "cluster")
-        if cluster and cluster == self.state.options.cluster_name:
+        if cluster and cluster == self.server.options.cluster_name:
             self._refused("Cluster Names Identical", "remote leafnode has same cluster name")
             return
         least = self._leaf.options.min_version
@@ -288,7 +294,7 @@ class LeafConnection(LeafInput):
         told = [str(subject) for subject in denied] if isinstance(denied, list) else []
         self._rules = LeafRules(
             system=self.account == self._leaf.system_account,
-            own_domain=self.state.options.domain,
+            own_domain=self.server.options.domain,
             remote_domain=self.remote_domain,
             deny_exports=told,
             permissions=identity.permissions,
@@ -301,7 +307,7 @@ class LeafConnection(LeafInput):
         session = identity.session
         self._disarm("expiry")
         if session is not None and session.expires:
-            left = max(session.expires - self.state.clock.time_ns() / 1e9, 0.0)
+            left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
             self._arm("expiry", left, self.close, "Authentication Expired", "User Authentication Expired")
 
     def recheck(self) -> None:
@@ -329,9 +335,9 @@ class LeafConnection(LeafInput):
         urls = info.get("leafnode_urls")
         if isinstance(urls, list):
             self._leaf.discovered(self.remote, [url for url in urls if isinstance(url, str)])
-        if not self._greeted:
+        if self.state is OPEN:
             self._greet(info)
-        elif not self.joined and info.get("connect_info") is True:
+        elif self.state is CONNECTED and info.get("connect_info") is True:
             self._join()
 
     def _greet(self, info: dict[str, Any]) -> None:
@@ -347,12 +353,12 @@ class LeafConnection(LeafInput):
             if offered:
                 self._begin_tls(lambda: None, lambda: self._greet(info))
                 return
-        self._greeted = True
+        self.advance(ConnectionEvent.CONNECT)
         if not isinstance(info.get("leafnode_urls"), list) and "info_on_connect" not in info:
             self._refused("Incorrect Port", f"{self.ip}:{self.port} is no port for leafnodes")
             return
         cluster = _text(info, "cluster")
-        if cluster and cluster == self.state.options.cluster_name:
+        if cluster and cluster == self.server.options.cluster_name:
             self.retry_after = LOOP_DELAY
             self._refused("Cluster Names Identical", "remote leafnode has same cluster name")
             return
@@ -363,7 +369,7 @@ class LeafConnection(LeafInput):
         self.account = self.remote.account
         self._rules = LeafRules(
             system=self.account == self._leaf.system_account,
-            own_domain=self.state.options.domain,
+            own_domain=self.server.options.domain,
             remote_domain=self.remote_domain,
             deny_imports=self.remote.deny_imports,
             deny_exports=self.remote.deny_exports,
@@ -392,7 +398,7 @@ class LeafConnection(LeafInput):
 
     def _has_room(self) -> bool:
         """False when one more link of the account would be one too many."""
-        limit = self.state.limits_of(self.account).max_leafnodes
+        limit = self.server.limits_of(self.account).max_leafnodes
         return limit < 0 or sum(one.account == self.account and not one.solicited for one in self._links) < limit
 
 

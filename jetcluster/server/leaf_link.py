@@ -12,6 +12,7 @@ from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.protocol.connection_states import ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server import leaf_told
@@ -51,10 +52,9 @@ class LeafLink(LeafConnection):
 
     def ended(self) -> None:
         self._forget_input()
-        was_joined, self.joined = self.joined, False
         if self._router is not None:
             self.parts.removals.of_leaf(self._router, self)
-        if was_joined:
+        if self.was_up:
             log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
         if self in self._links:
             self._links.remove(self)
@@ -77,7 +77,7 @@ class LeafLink(LeafConnection):
         """Both ends know each other: the link becomes a part of its account."""
         self._disarm("auth")
         router = self._router = self.parts.accounts[self.account]
-        self.joined = True
+        self.advance(ConnectionEvent.JOIN)
         self._take_over()
         wanted = router.peers.add_leaf(self)
         if len(wanted) <= leaf_told.AT_ONCE:
@@ -103,7 +103,7 @@ class LeafLink(LeafConnection):
         self.abort("Internal Error")
 
     def _api_subjects(self) -> list[bytes]:
-        domain = self.state.options.domain.encode()
+        domain = self.server.options.domain.encode()
         if not domain or not self._leaf.has_jetstream(self.account):
             return []
         return [b"$JS.%b.API.%b" % (domain, part) for part in API_PARTS]
@@ -165,7 +165,7 @@ class LeafLink(LeafConnection):
     def _tell_violation(self, subject: bytes) -> None:
         """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
         self._violations += 1
-        now = self.state.clock.monotonic()
+        now = self.server.clock.monotonic()
         if self.remote is not None or now < self._quiet_until:
             return
         self._quiet_until = now + VIOLATION_PAUSE
@@ -177,7 +177,7 @@ class LeafLink(LeafConnection):
         self.send(writer.err(f'Permissions Violation for Publish to "{text}"'))
 
     def _without_domain(self, subject: bytes) -> bytes:
-        prefix = b"$JS.%b.API." % self.state.options.domain.encode()
+        prefix = b"$JS.%b.API." % self.server.options.domain.encode()
         if subject.startswith((prefix + b"$KV.", prefix + b"$OBJ.")):
             return subject[len(prefix) :]
         return subject

@@ -25,8 +25,9 @@ class LeafPeer(RemotePeer, Origin, Protocol):
     spoke: bool
     """True at the spoke's end: the other end is the hub."""
 
-    joined: bool
-    """False once it is gone, though what it wanted may still be here (`removals`)."""
+    @property
+    def joined(self) -> bool:
+        """False once it is gone, though what it wanted may still be here (`removals`)."""
 
     remote_cluster: bytes
     """Name of the cluster at the other end, or of its only node."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.auth.authenticator import AuthError
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
+from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, OPEN, RECHECKED, ConnectionEvent
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client_connection import ClientConnection
@@ -35,6 +36,11 @@ _CONNECT_TYPES: dict[str, type] = {
 }
 
 
+_WITHOUT_CONNECT: Final = (OPEN, ANONYMOUS)
+_ASKED: Final = (CHECKED, RECHECKED)
+"""Who this is has taken its time, which it does once."""
+
+
 class ClientLogin(ClientConnection):
     """A client's connection, but for what it may do once it is in (`client.Client`)."""
 
@@ -45,10 +51,9 @@ class ClientLogin(ClientConnection):
         self._pedantic = True
         self._careful = True
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
-        self._parser = Parser(self.state.options.max_payload, self.state.options.max_control_line)
+        self._parser = Parser(self.server.options.max_payload, self.server.options.max_control_line)
         self._credentials: dict[str, Any] = {}
         """The CONNECT that let this client in, for the next reload of the configuration."""
-        self._connected = False
         self._rest: list[Command] = []
         """What was read and waits for its turn."""
         self._queued = False
@@ -59,22 +64,19 @@ class ClientLogin(ClientConnection):
         """What takes no more of what this client publishes."""
         self._lost: tuple[Exception | None] | None = None
         """Why the connection is gone, while what it had sent still has its turns."""
-        self._greeted = False
         self._router: Router | None = None
-        self._asks = self._has_asked = False
-        """It takes time to know who this is (bcrypt, an account that is looked for elsewhere); has taken it, which is
-        once."""
 
     # ---- beginning and end
 
     def greeting(self) -> bytes:
         """The first INFO, for a port that sends it before the connection is made; `ip` and `port` are known by then."""
-        self._greeted = True
+        self.advance(ConnectionEvent.GREET)
         return writer.info(self.first_info())
 
     def opened(self) -> None:
-        if not self._greeted:
+        if self.state is not GREETED:
             self.out.append(writer.info(self.first_info()))
+        self.advance(ConnectionEvent.MAKE)
         if not self.parts.clients.admit(self):
             # A connection that lingers keeps its descriptor, which may be what there are too few of.
             spare = not self.parts.crowd.is_crowded(self)
@@ -93,7 +95,7 @@ class ClientLogin(ClientConnection):
 
     def _is_pinned(self) -> bool:
         """Closes the connection otherwise."""
-        pins, options = self.pins, self.state.options
+        pins, options = self.pins, self.server.options
         if not pins or (options.allow_non_tls and self.transport.get_extra_info("ssl_object") is None):
             return True
         from jetcluster.auth.certificates import CertificateError, certificate_of, check_pin
@@ -113,15 +115,15 @@ class ClientLogin(ClientConnection):
     @property
     def listener_tls(self) -> TlsOptions | None:
         """Of the port it has come by."""
-        return self.state.options.tls
+        return self.server.options.tls
 
     @property
     def authenticator(self) -> Authenticator:
-        return self.state.authenticator
+        return self.server.authenticator
 
     @property
     def _auth_patience(self) -> float:
-        return self.state.options.auth_timeout
+        return self.server.options.auth_timeout
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """Raises AuthError, CertificateError."""
@@ -152,14 +154,14 @@ class ClientLogin(ClientConnection):
 
     @property
     def _is_guarded(self) -> bool:
-        return self.authenticator.required and not (self.no_auth_user or self.state.options.global_is_open)
+        return self.authenticator.required and not (self.no_auth_user or self.server.options.global_is_open)
 
     def _serve_unconnected(self) -> Router | None:
         """Without authorization, or where credentials are no must, every verb is served before CONNECT."""
         if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:
-            self._log_in({})
+            self._log_in({}, ConnectionEvent.SERVE)
         return self._router
 
     def _connect(self, text: bytes) -> None:
@@ -167,10 +169,9 @@ class ClientLogin(ClientConnection):
         if connect is None:
             self.close("Parse Error")
             return
-        if self._connected:
+        if self.state not in _WITHOUT_CONNECT:
             # A second CONNECT authenticates anew and loses all subscriptions.
             self._drop_subscriptions()
-        self._connected = True
         self.parts.crowd.strangers.pop(self.cid, None)
         self._verbose = connect.get("verbose", self._verbose)
         self._pedantic = connect.get("pedantic", self._pedantic)
@@ -179,8 +180,8 @@ class ClientLogin(ClientConnection):
         self.name = connect.get("name", self.name)
         self.lang = connect.get("lang", self.lang)
         self.version = connect.get("version", self.version)
-        self.headers = connect.get("headers", self.headers) and not self.state.options.no_header_support
-        if not self._log_in(connect):
+        self.headers = connect.get("headers", self.headers) and not self.server.options.no_header_support
+        if not self._log_in(connect, ConnectionEvent.CONNECT):
             return
         if self.protocol not in (0, 1):
             self.close("Bad Client Protocol Version", "invalid client protocol")
@@ -192,8 +193,9 @@ class ClientLogin(ClientConnection):
         if self._verbose:
             self.send(writer.OK)
 
-    def _log_in(self, connect: dict[str, Any]) -> bool:
-        """Asks the authenticator and takes the place it gives; closes the connection when it refuses."""
+    def _log_in(self, connect: dict[str, Any], event: ConnectionEvent) -> bool:
+        """Asks the authenticator and takes the place it gives, which is what `event` tells; closes the connection when
+        it refuses. False also while it takes time (`BEING_CHECKED`)."""
         identity = self._identify(connect)
         if identity is None:
             return False
@@ -202,7 +204,7 @@ class ClientLogin(ClientConnection):
             self.close("Maximum Account Connections Exceeded", text)
             return False
         self._disarm("auth")
-        self._has_asked = False
+        self.advance(event)
         self._credentials = connect
         self.account = identity.account
         self.user = identity.user
@@ -221,18 +223,18 @@ class ClientLogin(ClientConnection):
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
         """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
         good before, so the client learns what has become of them."""
-        self._asks = False
-        slow = None if live or self._has_asked else self._slow_part(connect)
+        asked = live or self.state in _ASKED
+        slow = None if asked else self._slow_part(connect)
         if slow is not None:
-            self._asks = self._has_asked = True
+            self.advance(ConnectionEvent.CHECK)
             self._wait_for_check(slow, str(connect.get("user") or ""))
             return None
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - any failure in there means no
-            work = None if live or self._has_asked else self.parts.look_up(error)
+            work = None if asked else self.parts.look_up(error)
             if work is not None:
-                self._asks = self._has_asked = True
+                self.advance(ConnectionEvent.CHECK)
                 self.parts.spawn(self._wait_for(work))
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
@@ -263,6 +265,7 @@ class ClientLogin(ClientConnection):
     async def _wait_for(self, work: Awaitable[None]) -> None:
         await work
         if not self.close_reason:
+            self.advance(ConnectionEvent.ANSWER)
             self.resume_reading("login")
             self._continue()
 
@@ -270,7 +273,7 @@ class ClientLogin(ClientConnection):
         self.session = session = identity.session
         self._disarm("expiry")
         if session is not None and session.expires:
-            left = max(session.expires - self.state.clock.time_ns() / 1e9, 0.0)
+            left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
             text = "User Authentication Expired"
             self._arm("expiry", left, self.close, "Authentication Expired", text)
 
@@ -281,13 +284,13 @@ class ClientLogin(ClientConnection):
             self.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
     def _obey(self, permissions: UserPermissions | None) -> None:
-        clock, domain = self.state.clock, self.state.options.domain
+        clock, domain = self.server.clock, self.server.options.domain
         self._permissions = None if permissions is None else ConnectionPermissions(permissions, clock, domain)
         self._careful = self._verbose or self._pedantic or self._permissions is not None
         self._parser.max_payload = self.max_payload
 
     def reconfigured(self, *, new_pings: bool) -> None:
-        self._parser.max_control_line = self.state.options.max_control_line
+        self._parser.max_control_line = self.server.options.max_control_line
         if not self._is_pinned():
             return
         if new_pings:

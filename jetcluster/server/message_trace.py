@@ -96,14 +96,14 @@ def _egress(client: ClientConnection, subscription: ClientSubscription) -> Json:
 
 
 def _event(client: ClientConnection, kind: str, taker: int, connection: Any = None) -> Json:
-    now = rfc3339(client.state.clock.time_ns())
+    now = rfc3339(client.server.clock.time_ns())
     event: Json = {"type": kind, "ts": now, "kind": taker, "cid": getattr(connection, "cid", 0)}
     name = getattr(connection, "name", "")
     return event | {"name": name} if name else event
 
 
 def _report(client: ClientConnection, headers: bytes, payload: bytes, events: list[Json]) -> Json:
-    server = client.state
+    server = client.server
     who: Json = {"name": server.name, "host": server.options.host, "id": server.server_id}
     if server.options.cluster_name:
         who["cluster"] = server.options.cluster_name

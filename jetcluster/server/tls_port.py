@@ -104,5 +104,5 @@ class TlsPort(TlsListener):
 
         if not client.made:  # otherwise it is told where it stands
             log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, handshake_failure(error))
-            client.close_reason = "TLS Handshake Failure"
+            client.never_made("TLS Handshake Failure")
             self._clients.never_came(client)

@@ -75,7 +75,7 @@ class WsClient(Client):
 
     @property
     def ping_interval(self) -> float:
-        return self._port.options.ping_interval or self.state.options.ping_interval
+        return self._port.options.ping_interval or self.server.options.ping_interval
 
     @property
     def authenticator(self) -> Authenticator:
@@ -83,7 +83,7 @@ class WsClient(Client):
 
     @property
     def no_auth_user(self) -> str:
-        return self._port.options.no_auth_user or self.state.options.no_auth_user
+        return self._port.options.no_auth_user or self.server.options.no_auth_user
 
     @property
     def _auth_patience(self) -> float:

@@ -280,7 +280,7 @@ class WebSocket(asyncio.Protocol):
         deflate = self._rules.compression and request.deflate
         limit = websocket.BROWSER_FRAME if request.browser else 0
         self._upper = self._open_client(request)
-        most = self._upper.state.options.max_payload
+        most = self._upper.server.options.max_payload
         self._reader = FrameReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
         self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper.connection_made(self._transport)
