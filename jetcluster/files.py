@@ -95,7 +95,7 @@ def make_folder(path: Path, files: Files = os) -> None:
             files.mkdir(one, FOLDER)
         except FileExistsError:
             continue  # made by another process meanwhile
-        files.chmod(one, FOLDER)  # whatever the umask
+        files.chmod(one, FOLDER)  # not what the umask leaves of it
         sync(one.parent, files)
     if not is_folder(path, files):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

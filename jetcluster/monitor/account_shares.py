@@ -128,14 +128,14 @@ def _as_service(account: str, subject: str, local: str, *, share: bool) -> dict[
 
 
 def _responses(node: NodeView, account: str) -> Json:
-    """What requests of other accounts wait for, by reply subject."""
+    """The responses that requests of other accounts wait for, by reply subject."""
     sharing = node.server.sharing
     pending = {} if sharing is None else sharing.responses.awaited_in(account)
     return {key.decode(): _response(found) for key, found in pending.items()}
 
 
 def _response(response: Response) -> Json:
-    """Of a `server.responses.Response`."""
+    """One `server.responses.Response`, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

@@ -1,4 +1,4 @@
-"""How far a connection has come: one table for clients and leaf links.
+"""The states of a connection, as one table for clients and leaf links.
 
 A connection begins as `NEW` and ends as `CLOSED`. What may happen to it in a state is a row of `TRANSITIONS`, and
 nothing else may: `after` asserts it. Clients take the path

@@ -48,7 +48,7 @@ class LeafLink(LeafConnection):
         self._router: Router | None = None
         self._violations = 0
         self._quiet_until = 0.0
-        """When the next violation is told."""
+        """The monotonic time from which the next violation is told."""
 
     def ended(self) -> None:
         self._forget_input()

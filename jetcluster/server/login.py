@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
-    from jetcluster.config.options import TlsOptions
+    from jetcluster.config.tls_options import TlsOptions
 
 log = logging.getLogger("jetcluster.server")
 
@@ -38,7 +38,7 @@ _CONNECT_TYPES: dict[str, type] = {
 
 _WITHOUT_CONNECT: Final = (OPEN, ANONYMOUS)
 _ASKED: Final = (CHECKED, RECHECKED)
-"""Who this is has taken its time, which it does once."""
+"""The states in which it is not asked again: a check that takes time is made once."""
 
 
 class ClientLogin(ClientConnection):
@@ -55,13 +55,13 @@ class ClientLogin(ClientConnection):
         self._credentials: dict[str, Any] = {}
         """The CONNECT that let this client in, for the next reload of the configuration."""
         self._rest: list[Command] = []
-        """What was read and waits for its turn."""
+        """Commands that were read and wait for their turn."""
         self._queued = False
         """It waits for a turn (`governor`)."""
         self._narrowed = False
         """It was part of a flood."""
         self._valve: Valve | None = None
-        """What takes no more of what this client publishes."""
+        """The valve of a taker that takes no more of what this client publishes."""
         self._lost: tuple[Exception | None] | None = None
         """Why the connection is gone, while what it had sent still has its turns."""
         self._router: Router | None = None
@@ -114,7 +114,7 @@ class ClientLogin(ClientConnection):
 
     @property
     def listener_tls(self) -> TlsOptions | None:
-        """Of the port it has come by."""
+        """TLS of the port that the client has come by."""
         return self.server.options.tls
 
     @property
@@ -221,8 +221,8 @@ class ClientLogin(ClientConnection):
         return not self.close_reason
 
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
-        """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
-        good before, so the client learns what has become of them."""
+        """The account and user of these credentials; None when they are refused, and the connection is closed. `live`:
+        they were good before, so the client is told why they are not any more."""
         asked = live or self.state in _ASKED
         slow = None if asked else self._slow_part(connect)
         if slow is not None:

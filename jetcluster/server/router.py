@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
 _HERE = object()
-"""What `_offer` answers when a local member took the message."""
+"""The answer of `_offer` when a local member took the message."""
 
 
 class Requesters(NamedTuple):
     """Those of other accounts who wait for responses in an account."""
 
     prefix: bytes
-    """Of the reply subjects that were made for them."""
+    """The beginning of the reply subjects that were made for them."""
     find: Callable[[bytes], tuple[Router, bytes] | None]
     """The account of who waits at such a subject, and its own reply subject there; None when nobody does."""
 
@@ -70,7 +70,7 @@ class Router:
         self.shadows: Shadows | None = None
         """Of an account that imports streams."""
         self.requesters: Requesters | None = None
-        """Of an account whose services others have asked."""
+        """Only in an account whose services others have asked."""
         self._shared = False
         """All routes are `SharedRoute`s."""
 
@@ -309,7 +309,7 @@ class Router:
         return max(waiting, default=0)
 
     def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
-        """Of the member that is least behind: the others are passed over."""
+        """The backlog of the member that is least behind: the others are passed over."""
         waiting = [member.backlog for member in group.local]
         waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer, _ in group.remote]
         waiting += [leaf.pending for leaf, _ in group.leaves]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.options import AccountLimitOptions, AccountOptions, Options
+from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
+from jetcluster.config.options import Options
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.client import Client
 from jetcluster.server.clients import Clients

@@ -93,7 +93,7 @@ def tell_bad_request(
 
 
 def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """Whether to measure, and the tracing headers that asked for it."""
+    """(True to measure, the tracing headers that asked for it)."""
     assert export.latency is not None
     percent = export.latency.sampling
     if percent >= 100 or (percent and context.rng.random() * 100 < percent):
@@ -102,7 +102,7 @@ def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> t
 
 
 def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """What Uber (Jaeger), B3 (Zipkin) and W3C trace headers say about sampling."""
+    """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
     given: dict[str, list[str]] = {}
     for key, value in header_block.parse(headers):
         given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))

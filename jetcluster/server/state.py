@@ -6,7 +6,8 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.options import AccountLimitOptions, Options
+from jetcluster.config.account_options import AccountLimitOptions
+from jetcluster.config.options import Options
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:

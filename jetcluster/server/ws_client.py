@@ -11,8 +11,9 @@ from jetcluster.server.listener import host_port, own_address
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
-    from jetcluster.config.options import TlsOptions, WebSocketOptions
-    from jetcluster.protocol.ws_handshake import Request
+    from jetcluster.config.options import WebSocketOptions
+    from jetcluster.config.tls_options import TlsOptions
+    from jetcluster.protocol.ws_handshake import UpgradeRequest
     from jetcluster.server.parts import ServerParts
     from jetcluster.server.state import ServerState
 
@@ -60,7 +61,7 @@ class WsClient(Client):
     client_type = "websocket"
     connection_type = "WEBSOCKET"
 
-    def __init__(self, parts: ServerParts, port: WsState, cid: int, request: Request) -> None:
+    def __init__(self, parts: ServerParts, port: WsState, cid: int, request: UpgradeRequest) -> None:
         super().__init__(parts, cid)
         self._port = port
         options = port.options
@@ -108,5 +109,5 @@ class WsClient(Client):
         return info | {"connect_urls": urls} if urls else info
 
     def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
-        """What CONNECT does not say, the cookies of the handshake do."""
+        """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}

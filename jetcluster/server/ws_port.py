@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
-from jetcluster.protocol.ws_handshake import Request, Rules, places_of
+from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
 from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port
 from jetcluster.server.parts import ServerParts
 from jetcluster.server.state import ServerState
@@ -117,7 +117,7 @@ class WsPort:
             parts.crowd.has_room_at,
         )  # fmt: skip
 
-    def _open_client(self, request: Request) -> WsClient:
+    def _open_client(self, request: UpgradeRequest) -> WsClient:
         return WsClient(self._parts, self.state, self._parts.new_cid(), request)
 
     # ---- where clients may go

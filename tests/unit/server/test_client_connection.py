@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jetcluster.config.options import AccountLimitOptions, AccountOptions
+from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 
 from .support import Bench, Nobody
 

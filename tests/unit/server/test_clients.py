@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.config.options import AccountLimitOptions, AccountOptions
+from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 
 from .support import Bench
 
