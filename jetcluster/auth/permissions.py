@@ -81,16 +81,6 @@ class _SubscribeList:
 class UserPermissions:
     """Rules of one user. Answers depend on the arguments alone, so callers may cache them."""
 
-    __slots__ = (
-        "_publish_allow",
-        "_publish_deny",
-        "_subscribe_allow",
-        "_subscribe_deny",
-        "allow_responses",
-        "can_deliver",
-        "options",
-    )
-
     def __init__(self, options: PermissionOptions) -> None:
         self.options = options
         """The options that these permissions are made of; users may see their own (`$SYS.REQ.USER.INFO`)."""

@@ -55,19 +55,6 @@ class TransformError(CallerError):
 class SubjectTransform:
     """Immutable. `match` is a function of its arguments alone."""
 
-    __slots__ = (
-        "_fixed",
-        "_growth",
-        "_identity",
-        "_literal",
-        "_pieces",
-        "_source",
-        "_tail",
-        "destination",
-        "random",
-        "source",
-    )
-
     def __init__(self, source: bytes, destination: bytes) -> None:
         """An empty `source` is `>`, an empty `destination` leaves subjects as they are. Raises TransformError."""
         self.source = source or b">"

@@ -93,22 +93,6 @@ class Sublist(Generic[S, A]):
     it must not depend on the last token of `subject`.
     """
 
-    __slots__ = (
-        "_compile",
-        "_deep",
-        "_deep_roots",
-        "_heads",
-        "_root",
-        "count",
-        "hits",
-        "inserts",
-        "literals",
-        "matches",
-        "prefixes",
-        "removes",
-        "walked",
-    )
-
     def __init__(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
         self._compile = compile
         self.walked = 0
