@@ -1,4 +1,4 @@
-"""The rescue of a group whose majority is gone for good: another configuration, of the voters that are left or of one
+"""The rescue of a group whose majority will not come back: another configuration, of the voters that are left or of one
 of them.
 
 Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator says so, and this is
