@@ -222,7 +222,8 @@ class MeshCore:
         self.knows: Callable[[str], bool] = lambda peer: False
         """The same, False as long as this node has not met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
-        """Is it a voter of the meta group, by what this node knows? Such a peer may say that this node was left out."""
+        """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
+        out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
         """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []
