@@ -129,7 +129,7 @@ class PeerLink:
 
     def greet(self, frames: Iterator[bytes]) -> None:
         """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
-        and whatever is sent later comes after the last one. Once, when the link is up."""
+        and frames that are sent later come after the last one. Once, when the link is up."""
         for frame in frames:
             self.send(frame)
 
@@ -222,7 +222,8 @@ class MeshCore:
         self.knows: Callable[[str], bool] = lambda peer: False
         """The same, False as long as this node has not met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
-        """Is it a voter of the meta group, by what this node knows? Such a peer may say that this node was left out."""
+        """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
+        out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
         """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []

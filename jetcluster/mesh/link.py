@@ -390,7 +390,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return self.core.is_member(self.peer_id)
 
     def _may_more(self) -> bool:
-        """Has the bound become that of a member?"""
+        """Raises the bound to that of a member, for a member; False when it stays as it is."""
         most = self.mesh.options.max_pending
         if self._max_pending >= most or not self._is_member():
             return False
@@ -552,6 +552,6 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
 
 def is_local(ip: str, sockname: tuple[str, int] | None) -> bool:
-    """Is the other end, at `ip`, on the machine of the own end, which is at `sockname`?"""
+    """True when the other end, at `ip`, is on the machine of the own end, which is at `sockname`."""
     plain = ip.removeprefix("::ffff:")
     return plain == "::1" or plain.startswith("127.") or (sockname is not None and bool(ip) and ip == sockname[0])

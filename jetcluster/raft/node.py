@@ -20,7 +20,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.delivery import Delivery
+from jetcluster.raft.delivery import FrameDelivery
 from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
@@ -81,7 +81,7 @@ class RaftNode:
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
         self.admission = Admission(self.groups, journal, clock)
-        self._delivery = Delivery(self.admission, self.config, self.counters, clock)
+        self._delivery = FrameDelivery(self.admission, self.config, self.counters, clock)
         self.led = LedGroups(me)
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
