@@ -471,6 +471,7 @@ class NodeJetStream:
             peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, node.level
         )
         self.mesh.on_raft = raft.on_frame
+        self.mesh.on_part = raft.heard
         self.mesh.on_read_end = raft.end_of_batch
         self._raft = raft
         return raft

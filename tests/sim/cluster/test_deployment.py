@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.layout import Server, cluster, with_leaf
 from tests.sim.cluster.loop import SimLoop
 from tests.sim.cluster.run import warm_up
@@ -101,6 +102,22 @@ def test_a_lame_duck_sends_its_clients_away_and_ends() -> None:
     bench.site.run(45.0)
     assert bench.site.machines["n1"].exits == [0]
     assert bench.publish(session, b"two") == 2 and session.info["server_name"] != "n1"
+
+
+def test_a_message_that_takes_seconds_to_come_over_deposes_no_leader() -> None:
+    """Heartbeats are behind it; its own bytes say that the leader lives."""
+    bench = Bench(cluster(3, config="max_payload: 8MB"))
+    session = bench.session("n1", "n2", "n3")
+    bench.stream(session)
+    bench.publish(session, b"one")
+    bench.site.run(1.0)
+    ips = [server.ip for server in bench.site.servers.values()]
+    for ends in ((one, other) for one in ips for other in ips if one != other):
+        bench.site.network.link(*ends).rate = 2e6
+    terms = {(one.machine.name, one.gid): one.group.term for one in replicas(bench.site)}
+    ack = bench.do(lambda: session.js_publish("s", b"x" * (7 << 20), seconds=30.0))
+    assert ack["seq"] == 2
+    assert {(one.machine.name, one.gid): one.group.term for one in replicas(bench.site)} == terms
 
 
 def test_a_node_that_is_added_takes_replicas() -> None:
