@@ -467,7 +467,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._write(transport, batch)
 
     def _shared(self) -> list[bytes]:
-        """What goes out of the ordered lane behind the urgent frames though the connection takes no more."""
+        """Frames of the ordered lane that go out behind the urgent ones though the connection takes no more."""
         ordered, taken = self._ordered, []
         share = min(self._share + sum(map(len, self._urgent)), SLICE)
         while ordered and share >= min(len(ordered[0]), SLICE):

@@ -10,6 +10,7 @@ from jetcluster.health.node_health import NodeHealth
 from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.monitor.page_counters import PageCounters
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.writer import DiskWaits
 
@@ -129,7 +130,8 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         server=server,
         jetstream=jetstream,
         monitor=None,
-        monitor_source=None,
+        page_counters=PageCounters(),
+        monitor_port=0,
         leafnodes=None,
         operator=None,
         config_load_ns=0,
