@@ -195,8 +195,11 @@ class MeshCore:
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
         self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
-        """Says what is wrong with a frame that no member would send: the link is closed then."""
-        """(peer id, gid, frame) of each Raft frame, in order."""
+        """(peer id, gid, frame) of each Raft frame, in order. Says what is wrong with one that no member would send:
+        the link is closed then."""
+        self.on_part: Callable[[str], object] = lambda peer: None
+        """Told of a peer from which a part of a frame has come, and no frame: a large one takes its time, and nothing
+        overtakes it, no heartbeat either."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None

@@ -223,6 +223,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         spans = reader.feed(data)
         if not self.up:
             self._before_up(reader, spans)
+        elif not spans:
+            self.core.on_part(self.peer_id)
         elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
