@@ -68,7 +68,7 @@ class Router:
         self.leaf_links = self.local.leaf_links
         self._internal = ServerOrigin("internal", account)
         self.shadows: Shadows | None = None
-        """Of an account that imports streams."""
+        """The account's imports of streams; None where it has none."""
         self.requesters: Requesters | None = None
         """Only in an account whose services others have asked."""
         self._shared = False
