@@ -66,8 +66,11 @@ class MeshCore:
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
         self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
-        """Says what is wrong with a frame that no member would send: the link is closed then."""
-        """(peer id, gid, frame) of each Raft frame, in order."""
+        """(peer id, gid, frame) of each Raft frame, in order. Says what is wrong with one that no member would send:
+        the link is closed then."""
+        self.on_part: Callable[[str], object] = lambda peer: None
+        """Told of a peer from which a part of a frame has come, and no frame: a large one takes its time, and nothing
+        overtakes it, no heartbeat either."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None
@@ -93,7 +96,8 @@ class MeshCore:
         self.knows: Callable[[str], bool] = lambda peer: False
         """The same, False as long as this node has not met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
-        """Is it a voter of the meta group, by what this node knows? Such a peer may say that this node was left out."""
+        """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
+        out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
         """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []

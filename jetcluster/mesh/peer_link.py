@@ -85,7 +85,7 @@ class PeerLink:
 
     def greet(self, frames: Iterator[bytes]) -> None:
         """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
-        and whatever is sent later comes after the last one. Once, when the link is up."""
+        and frames that are sent later come after the last one. Once, when the link is up."""
         for frame in frames:
             self.send(frame)
 

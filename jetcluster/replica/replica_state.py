@@ -6,7 +6,7 @@ from __future__ import annotations
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import RaftGroup, Role
-from jetcluster.raft.membership import ConfigError, Members, decode_members, encode_members
+from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members
 from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.context import NodeContext
 from jetcluster.store.api import DamagedError
@@ -105,7 +105,7 @@ class ReplicaState:
         stored = self.store.side_get(SIDE_MEMBERS, b"")
         try:
             return decode_members(stored) if stored is not None else None
-        except ConfigError as error:
+        except MembersError as error:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def keep_members(self, members: Members | None = None) -> None:
