@@ -17,7 +17,7 @@ from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
 
 class Changes:
-    """`follow_config`: has the group go by the newest configuration of its log."""
+    """Changes of the members of one group. `follow_config`: has the group go by the newest configuration of its log."""
 
     def __init__(self, state: GroupState, follow_config: Callable[[], None]) -> None:
         self._state = state

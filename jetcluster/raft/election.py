@@ -15,7 +15,7 @@ from jetcluster.raft.membership import is_quorum
 
 
 class Election:
-    """`sync`: has the group take over what the core decided."""
+    """The elections of one replica. `sync`: has the group take over what the core decided."""
 
     def __init__(self, state: GroupState, sync: Callable[[], None]) -> None:
         self._state = state

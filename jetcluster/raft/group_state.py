@@ -19,6 +19,8 @@ from jetcluster.raft.peer_progress import PeerProgress
 
 
 class GroupState:
+    """Made with the log of the group; `outbox` sends what the core wants to be sent."""
+
     def __init__(self, node: NodeState, log: GroupLog, outbox: Outbox, applied_index: int) -> None:
         self.node = node
         self.me = node.me
@@ -41,8 +43,10 @@ class GroupState:
         """Peers whose frames are ignored."""
         self.snapshot_wanted = False
         """Something in the log below the applied index is missing, also if the base says otherwise: see `Snapshots`."""
-        self.matched = (-1, 0)
-        """(term, index): the log was found equal to that of the leader of this term up to here, at least."""
+        self.matched_term = -1
+        """A term whose leader's log was found equal to this one at or above its base."""
+        self.matched_index = 0
+        """The index up to which it is equal, at least."""
         self.flows: dict[str, PeerProgress] = {}
         """One for each other member, while this replica leads."""
         voters = (peer for peer in log.config.voters if peer != node.me)
@@ -71,8 +75,7 @@ class GroupState:
     @property
     def equal(self) -> int:
         """The log is known to be the present leader's up to here; 0 when nothing is known."""
-        term, index = self.matched
-        return index if term == self.term else 0
+        return self.matched_index if self.matched_term == self.term else 0
 
     # -- verdicts
 

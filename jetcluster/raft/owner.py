@@ -1,5 +1,5 @@
-"""`Owner`: whose state machine a group is, as the group tells it things. What it raises stops this group and nothing
-else."""
+"""`Owner`: the owner of a group's state machine, as the group tells it of roles, members and snapshots. An exception of
+the owner stops this group and nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jetcluster.raft.membership import Config, Members
 
 
 class Owner:
-    """`fail` stops the group."""
+    """One per group. `fail` stops the group."""
 
     def __init__(self, state: GroupState, machine: StateMachine, fail: Callable[[BaseException | str], None]) -> None:
         self.fail = fail

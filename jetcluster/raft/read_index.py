@@ -31,7 +31,7 @@ class _Round:
 
 
 class ReadRounds:
-    """`resign`: leads no more, without naming a successor."""
+    """The reads of one group, on its leader. `resign`: leads no more, without naming a successor."""
 
     def __init__(self, state: GroupState, owner: Owner, resign: Callable[[], None]) -> None:
         self._state = state

@@ -19,7 +19,9 @@ REFUSE_EVERY = 60.0
 
 
 class Receiver:
-    """`sync`: has the group take over what the core decided. `follow_config`: has it go by the newest configuration of
+    """The receiving end of one replica; hands to the other parts what is theirs.
+
+    `sync`: has the group take over what the core decided. `follow_config`: has it go by the newest configuration of
     its log. `lost_leader`: this peer leads no more. `send_ack`: to this peer, for the log up to this index."""
 
     def __init__(
@@ -57,8 +59,9 @@ class Receiver:
 
     def _matches(self, term: int, index: int) -> None:
         """The log equals that of the leader of `term` up to `index`, which is not below its base."""
-        matched_term, matched = self._state.matched
-        self._state.matched = term, max(matched, index) if matched_term == term else index
+        state = self._state
+        state.matched_index = max(state.matched_index, index) if state.matched_term == term else index
+        state.matched_term = term
         snapshots = self._snapshots
         if snapshots.contradicted <= index:
             snapshots.contradicted = 0
@@ -154,7 +157,7 @@ class Receiver:
         if message.term == state.term and state.engine.leading:
             self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
             return ""
-        matched = self._state.matched[0] == message.term
+        matched = self._state.matched_term == message.term
         planned = append.plan(self._state.log, self._state.engine.commit, message, matched)
         if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
             return self._refuse(peer, message.term, planned.at)

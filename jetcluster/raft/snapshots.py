@@ -17,7 +17,8 @@ from jetcluster.raft.owner import Owner
 
 
 class Snapshots:
-    """`follow_config`: has the group go by the newest configuration of its log."""
+    """The want of one replica for the state of another. `follow_config`: has the group go by the newest
+    configuration of its log."""
 
     def __init__(self, state: GroupState, owner: Owner, hand_over: HandOver, follow_config: Callable[[], None]) -> None:
         self._state = state

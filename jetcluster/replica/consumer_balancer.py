@@ -15,7 +15,7 @@ REPEAT = 0.2
 
 
 class ConsumerBalancer:
-    """`propose` puts a command into the log; False: not now."""
+    """One per replica; does something on the leader only. `propose` puts a command into the log; False: not now."""
 
     def __init__(self, replica: ReplicaState, policy: ConsumerOwners, propose: Callable[[bytes], bool]) -> None:
         self._context = replica.context

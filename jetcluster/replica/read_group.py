@@ -90,7 +90,8 @@ class _Stream:
 
 
 class ReadGroup:
-    """`links`: of the stream to its upstreams. `report_damage` takes a record that cannot be read."""
+    """One replica's part in the queue group. `links`: of the stream to its upstreams. `report_damage` takes a record
+    that cannot be read."""
 
     def __init__(self, replica: ReplicaState, links: Links, report_damage: Callable[[DamagedError], None]) -> None:
         context = replica.context

@@ -18,7 +18,7 @@ from jetcluster.stream.rules import StreamRules
 
 
 class ReplicaState:
-    """Raises DamagedError where what is stored cannot be read."""
+    """One per replica. Making one raises DamagedError where what is stored cannot be read."""
 
     group: RaftGroup
     """Set before anything happens in it: `StreamReplica`."""

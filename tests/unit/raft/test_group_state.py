@@ -25,9 +25,9 @@ def test_a_snapshot_is_needed_where_the_log_begins_behind_the_state_or_is_not_to
 
 def test_the_log_is_known_to_be_equal_to_that_of_the_present_leader_only() -> None:
     _, _, follower = states()
-    follower.matched = (follower.term, 7)
+    follower.matched_term, follower.matched_index = follower.term, 7
     assert follower.equal == 7
-    follower.matched = (follower.term - 1, 7)
+    follower.matched_term = follower.term - 1
     assert follower.equal == 0
 
 
