@@ -2,10 +2,10 @@
 good.
 
 Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
-one was removed (`MetaMachine.removed`). `tend` works towards that again and again, whoever leads by then, so a request
-that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the usual
-ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority of
-voters that are there and caught up.
+one was removed (`MetaMachine.removed`). `tend` works towards that again and again, on any node that leads by then, so a
+request that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the
+usual ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority
+of voters that are there and caught up.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Administration:
         self._drop_members(group)
         draining = [node.peer for node in self._meta.machine.nodes.values() if node.draining]
         if self._context.me in draining and len(group.peers) > 1:
-            group.transfer()  # whoever leads next goes on
+            group.transfer()  # the next leader goes on
             return
         await self._look_at_moves()
         for peer in draining:

@@ -12,8 +12,9 @@ from typing import Any
 
 from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
+from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
