@@ -208,6 +208,7 @@ class Group(Outbox):
                 connected=self.node.is_up(p),
                 voter=p in log.config.voters,
                 recovering=p in flows and flows[p].recovering,
+                silent=not self.node.is_alive(p),
             )
             for p in log.config.others(self.me)
         ]
