@@ -186,6 +186,7 @@ class Group(GroupState, Outbox):
                 connected=self.node.peers.is_up(p),
                 voter=p in log.config.voters,
                 recovering=p in flows and flows[p].recovering,
+                silent=not self.node.peers.is_alive(p),
             )
             for p in log.config.others(self.me)
         ]

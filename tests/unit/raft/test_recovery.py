@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import zlib
 from array import array
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.raft import records
+from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.recovery import scan
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.time import SeededRng
@@ -386,7 +388,35 @@ def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> No
     assert content(again.groups[1]) == before
 
 
-@given(st.lists(st.tuples(st.sampled_from("aaaatcrik"), st.integers(0, 30)), max_size=60))
+def told(log: GroupLog) -> tuple[Any, ...]:
+    return content(log), log.damaged, log.joining
+
+
+def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
+    """As of a replica that was added, caught up and went on: its log begins with a state of before that, and its first
+    entries lie behind the one that says that it is whole."""
+    bench = Bench(segment_bytes=2_000, node_retain_bytes=8_000)
+    quiet, busy = bench.log(1), bench.log(2)
+    fill(quiet, 3)
+    carried = False
+    for step in range(60):
+        if step == 8:
+            quiet.mark_joining()
+        elif step == 15:
+            quiet.heal()
+        fill(busy, 2, size=50)
+        busy.compactable = max(busy.base_index, busy.last_index - 50)
+        busy.compact(busy.compactable)
+        bench.settle()
+        bench.journal.housekeep()
+        bench.settle()
+        found = scan(bench.disk).groups[1]
+        assert (found.damaged, found.joining) == (quiet.damaged, quiet.joining), f"step {step}"
+        carried = carried or found.entries[1].segment > bench.disk.segments()[0] > 1
+    assert carried, "there was such a moment"
+
+
+@given(st.lists(st.tuples(st.sampled_from("aaaatcrikjh"), st.integers(0, 30)), max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[tuple[str, int]]) -> None:
     """Each segment begins with the checksum of all terms of the log, made and verified piece by piece."""
@@ -408,20 +438,22 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
             bench.settle(1.0)
             bench.journal.housekeep()
             bench.settle()
+        elif step == "j":
+            (log, quiet)[number % 2].mark_joining()
+        elif step == "h":
+            (log, quiet)[number % 2].heal()
         elif step == "i":
             log.install(log.last_index + number + 1, term, ABC)
         elif step == "k":
             bench.settle()
-            before = content(log), content(quiet)
+            before = told(log), told(quiet)
             bench.crash()
             assert bench.found.damage == []
             log, quiet = bench.log(1), bench.log(2)
-            assert not log.damaged
-            assert (content(log), content(quiet)) == before
+            assert (told(log), told(quiet)) == before
     bench.settle()
-    before = content(log), content(quiet)
+    before = told(log), told(quiet)
     bench.crash()
-    assert (content(bench.log(1)), content(bench.log(2))) == before
-    assert not bench.log(1).damaged
+    assert (told(bench.log(1)), told(bench.log(2))) == before
     terms = array("Q", [bench.log(1).term_at(i) or 0 for i in range(bench.log(1).base_index + 1, log.last_index + 1)])
     assert bench.log(1).log_crc() == zlib.crc32(terms.tobytes())
