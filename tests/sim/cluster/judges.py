@@ -19,6 +19,19 @@ def require(is_so: bool, what: str) -> None:
         raise Violation(what)
 
 
+class Exact:
+    """What is known to the last detail, as nothing disturbs it."""
+
+    @staticmethod
+    def equal(what: str, found: object, wanted: object) -> None:
+        require(found == wanted, f"{what}: {found}, not {wanted}")
+
+    @staticmethod
+    def between(what: str, found: float, least: float, most: float) -> None:
+        """Seconds, for example."""
+        require(least <= found <= most, f"{what}: {found:.3f} is not between {least:g} and {most:g}")
+
+
 class Log:
     """Messages of one stream and their acks. `failures`: times of losses of power; an ack that was not older than
     `window` seconds at one of these is worth nothing (0: all are, infinity: a memory stream)."""
