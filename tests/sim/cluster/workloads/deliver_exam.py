@@ -123,10 +123,14 @@ class DeliverExam(Exam):
     def _look_at(self, what: str, found: list[Msg], *, headers_only: bool) -> None:
         for at, msg in enumerate(found):
             told = Delivered.of(msg)
-            self.equal(f"{what}, counts", (told.count, told.consumer_seq, told.pending), (1, at + 1, len(found) - at - 1))
+            self.equal(
+                f"{what}, counts", (told.count, told.consumer_seq, told.pending), (1, at + 1, len(found) - at - 1)
+            )
             text = msg.headers["Nats-Msg-Id"]
             if headers_only:
-                self.equal(f"{what}, headers only", (msg.payload, msg.headers.get("Nats-Msg-Size")), (b"", str(len(text))))
+                self.equal(
+                    f"{what}, headers only", (msg.payload, msg.headers.get("Nats-Msg-Size")), (b"", str(len(text)))
+                )
             else:
                 self.equal(f"{what}, payload", msg.payload.decode(), text)
 
@@ -146,6 +150,8 @@ class DeliverExam(Exam):
         self.equal(f"{what}, ack floor", info["ack_floor"]["consumer_seq"], floor)
         if above:
             least = above
-            self.require(info["ack_floor"]["stream_seq"] >= least, f"{what}: ack floor {info['ack_floor']}, not {least}")
+            self.require(
+                info["ack_floor"]["stream_seq"] >= least, f"{what}: ack floor {info['ack_floor']}, not {least}"
+            )
         self.equal(f"{what}, pending at its end", info["num_pending"], 0)
         self.equal(f"{what}, redelivered", info["num_redelivered"], 0)

@@ -85,7 +85,7 @@ class PriorityExam(Exam):
         self.equal("the first one", await self._status(first), "")
         began = self.now
         self.equal("the second one", await self._status(second, 9.0), "")
-        Exact.between(f"a silent client is pinned for", self.now - began, 2.5, 7.0)
+        Exact.between("a silent client is pinned for", self.now - began, 2.5, 7.0)
 
     async def _overflow(self, session: Session) -> None:
         await self._consumer(session, "over", "overflow")
@@ -122,8 +122,10 @@ class PriorityExam(Exam):
         rest = self._pull(session, "ends", batch=5, expires=3 * SECOND)
         statuses = [await self._status(rest) for _ in range(2)]
         self.equal("the rest, and the end of its time", statuses, ["", "408"])
-        Exact.between(f"a request of 3 s ends after", self.now - began, 2.5, 4.5)
-        self.equal("with nothing there", await self._status(self._pull(session, "ends", expires=0, no_wait=True)), "404")
+        Exact.between("a request of 3 s ends after", self.now - began, 2.5, 4.5)
+        self.equal(
+            "with nothing there", await self._status(self._pull(session, "ends", expires=0, no_wait=True)), "404"
+        )
 
     async def _waiting(self, session: Session) -> None:
         await self._consumer(session, "wait", max_waiting=2, deliver_policy="new")
