@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
-from tests.sim.cluster.workload import Exam, found
+from tests.sim.cluster.workload import found
 
 USUAL = ("three", "five", "three and a plain one", "three and a leaf", "three and a leaf of three")
 HARSH = ("blackout", "kill", "partition", "power")
@@ -48,7 +49,7 @@ class Scenario:
             workloads = (*workloads, rng.choice(exams))
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
         if alone := [name for name in workloads if found()[name].layout]:
-            workloads, layout = (alone[0],), found()[alone[0]].layout
+            workloads, layout = (alone[0], *workloads[len(workloads) - bool(exams) :]), found()[alone[0]].layout
         return cls(
             seed=seed,
             layout=layout,

@@ -127,6 +127,10 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: deliveries().take(1, "a", 2, 1),  # it was decided before the ack was confirmed
         lambda: deliveries().complete([1, 2]),
     ],
+    judges.Exact: [
+        lambda: judges.Exact.equal("sequences", [1, 2], [1, 2]),
+        lambda: judges.Exact.between("seconds", 2.0, 1.9, 2.0),
+    ],
     judges.Registers: [lambda: registers().stored("n1", "k", {1: "a", 4: "b"})],
     judges.Batches: [
         lambda: batches().stored("n1", {1: "a", 2: "b"}),
@@ -173,6 +177,11 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "too often": lambda: deliveries(max_deliver=1).take(2, "b", 2, 3),
         "too many wait": lambda: deliveries(max_ack_pending=1).take(3, "c", 1, 3),
         "skipped": lambda: deliveries().complete([1, 2, 3]),
+    },
+    judges.Exact: {
+        "another one": lambda: judges.Exact.equal("sequences", [1, 3], [1, 2]),
+        "too early": lambda: judges.Exact.between("seconds", 1.8, 1.9, 2.0),
+        "too late": lambda: judges.Exact.between("seconds", 2.1, 1.9, 2.0),
     },
     judges.Registers: {
         "stale": lambda: registers().read("k", 4, 1, "a"),

@@ -6,9 +6,10 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import Msg, Session
-from tests.sim.cluster.workload import Delivered, Exam
+from tests.sim.cluster.workload import Delivered
 
 STREAM = "ACKS"
 SECOND = 1_000_000_000
@@ -31,7 +32,8 @@ class AckExam(Exam):
         size = self.rng.choice([1, 3])
         await self.fill(session, STREAM, [f"acks.{at}" for at in range(6)], subjects=["acks.*"], num_replicas=size)
         parts: list[Callable[[Session], Awaitable[None]]] = [
-            self._ack_wait, self._delay, self._backoff, self._max_deliver, self._term, self._pending, self._all, self._next
+            self._ack_wait, self._delay, self._backoff, self._max_deliver, self._term, self._pending, self._all,
+            self._next,
         ]  # fmt: skip
         await self.examine(parts)
 

@@ -8,9 +8,9 @@ import json
 from typing import Any
 
 from jetcluster.stream.levels import LEVEL
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import Msg, Session
-from tests.sim.cluster.workload import Exam
 
 COMES = 30.0
 """Seconds within which a copy is complete."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import Msg, Session
-from tests.sim.cluster.workload import Delivered, Exam
+from tests.sim.cluster.workload import Delivered
 
 STREAM = "DELIVER"
 SUBJECTS = ("d.a", "d.b", "d.a.x", "d.b.x", "d.c.x.y")
@@ -140,7 +141,7 @@ class DeliverExam(Exam):
         for msg in done:
             await self.insist("an ack", lambda msg=msg: session.request(msg.reply, b"+ACK"), 20.0)  # type: ignore[misc]
         info = await self.ask(session, f"CONSUMER.INFO.{STREAM}.{name}")
-        floor, above = 0, 0
+        floor = 0
         acked = {Delivered.of(msg).consumer_seq for msg in done}
         while floor + 1 in acked:
             floor += 1

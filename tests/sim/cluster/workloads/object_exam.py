@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any
 
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import ApiError, Session
-from tests.sim.cluster.workload import Exam
 
 BUCKET = "exam"
 STREAM = f"OBJ_{BUCKET}"
@@ -49,7 +49,8 @@ class ObjectExam(Exam):
 
     async def _service(self, session: Session, **body: Any) -> dict[str, Any]:
         """Raises ApiError."""
-        msg = await session.request(f"$OBJ.{BUCKET}", json.dumps(body).encode())
+        payload = json.dumps(body).encode()
+        msg = await self.insist("the service", lambda: session.request(f"$OBJ.{BUCKET}", payload), 10.0)
         answer: dict[str, Any] = json.loads(msg.payload)
         if "error" in answer:
             raise ApiError(answer["error"])
@@ -79,7 +80,8 @@ class ObjectExam(Exam):
         self.equal("chunks of the one before", before, 0)
         self.equal("uploads", await self._messages(session, f"$OBJ.{BUCKET}.upload.>"), 0)
         await self._service(session, name="thing", action="delete")
-        self.equal("chunks of a deleted one", await self._messages(session, f"$OBJ.{BUCKET}.chunks.>"), 0)
+        chunks_there = await self._messages(session, f"$OBJ.{BUCKET}.chunks.u{self.number}")
+        self.equal("chunks of a deleted one", chunks_there, 0)
         gone = await self._service(session, name="thing")
         self.equal("it is deleted", gone["deleted"], True)
 

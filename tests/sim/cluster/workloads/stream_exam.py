@@ -7,9 +7,9 @@ import base64
 import json
 from typing import Any
 
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import ApiError, Session
-from tests.sim.cluster.workload import Exam
 
 SECOND = 1_000_000_000
 
@@ -146,7 +146,7 @@ class StreamExam(Exam):
 
     async def _headers(self, session: Session) -> None:
         """Message ids and expectations."""
-        name, s = await self._stream(session, duplicate_window=3 * SECOND)
+        _, s = await self._stream(session, duplicate_window=3 * SECOND)
         self.equal("a first id", await self._put(session, f"{s}.a", "1", Nats_Msg_Id="x"), 1)
         self.equal("the same id", await self._put(session, f"{s}.b", "2", Nats_Msg_Id="x"), -1)
         self.equal("another id", await self._put(session, f"{s}.b", "3", Nats_Msg_Id="y"), 2)
