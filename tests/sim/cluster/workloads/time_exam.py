@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from datetime import datetime, timedelta
 
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
@@ -86,8 +87,10 @@ class TimeExam(Exam):
 
     async def _at(self, session: Session) -> None:
         await self._schedules(session)
-        ahead = self.deployment.machines[self.members[0]].clock.wall_ahead
-        headers = {"Nats-Schedule": f"@at {self.wall(8.0 + ahead)}", "Nats-Schedule-Target": "plan.to.at"}
+        await self.store(session, "plan.now", "now")
+        now = (await self.ask(session, "STREAM.MSG.GET.PLAN", {"last_by_subj": "plan.now"}))["message"]["time"]
+        due = datetime.fromisoformat(now[:19] + "+00:00") + timedelta(seconds=8.0)  # clocks may have been set before
+        headers = {"Nats-Schedule": f"@at {due:%Y-%m-%dT%H:%M:%SZ}", "Nats-Schedule-Target": "plan.to.at"}
         await self.store(session, "plan.at", "at", headers)
         await asyncio.sleep(1.5)
         self.equal("before its time", await self._fired(session, "at"), [])
