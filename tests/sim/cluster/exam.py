@@ -26,7 +26,7 @@ class Exam(Workload):
     async def work(self) -> None:
         pass
 
-    async def examine(self, parts: Sequence[Callable[[Session], Awaitable[None]]], most: int = 4) -> None:
+    async def examine(self, parts: Sequence[Callable[[Session], Awaitable[None]]], most: int = 5) -> None:
         """Some of them, one after the other, with a session of their own. What goes wrong while another replica begins
         to lead counts for nothing: that happens without any fault, if seldom, as disks are quick now."""
         session = await self.session("exam")

@@ -46,10 +46,11 @@ class Scenario:
         names = [name for name in names if name not in exams]
         workloads = tuple(rng.sample(names, min(rng.choice([1, 1, 2, 2, 3]), len(names))))
         if exams:
-            workloads = (*workloads, rng.choice(exams))
+            workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
         if alone := [name for name in workloads if found()[name].layout]:
-            workloads, layout = (alone[0], *workloads[len(workloads) - bool(exams) :]), found()[alone[0]].layout
+            workloads = (alone[0], *(name for name in workloads if name in exams))
+            layout = found()[alone[0]].layout
         return cls(
             seed=seed,
             layout=layout,
@@ -58,7 +59,7 @@ class Scenario:
             rage=Rage(
                 faults=_faults(rng),
                 hands=rng.choice([1, 1, 2, 3]),
-                seconds=rng.uniform(15.0, 35.0),
+                seconds=rng.uniform(12.0, 30.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
             ),
             disk=rng.choices([128 << 20, 1 << 30], (5, 1))[0],

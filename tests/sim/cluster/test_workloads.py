@@ -57,6 +57,18 @@ def batches() -> judges.Batches:
     return history
 
 
+def fast_batches() -> judges.FastBatches:
+    """One that may have gaps, told of the second, and one that may not."""
+    history = judges.FastBatches()
+    history.send("gaps", ["a", "b", "c"], gaps=True)
+    history.settled("gaps", 3)
+    history.gap("gaps", 2, 3)
+    history.ended("gaps", 2)
+    history.send("none", ["x", "y", "z"], gaps=False)
+    history.settled("none", 1)
+    return history
+
+
 def sums() -> judges.Sums:
     history = judges.Sums()
     for seq, (text, increment, total) in enumerate((("a", 5, 5), ("b", -2, 3)), 1):
@@ -136,6 +148,10 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: batches().stored("n1", {1: "a", 2: "b"}),
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
     ],
+    judges.FastBatches: [
+        lambda: fast_batches().stored("n1", ["a", "x", "c"]),
+        lambda: fast_batches().stored("n1", ["a", "x", "y", "c", "z"]),
+    ],
     judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
     judges.Copies: [
         lambda: judges.Copies.mirrored("n1", STORED, STORED),
@@ -198,6 +214,15 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "reordered": lambda: batches().stored("n1", {1: "b", 2: "a"}),
         "moved": lambda: batches().stored("n1", {2: "a", 3: "b"}),
         "twice": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "a", 4: "b"}),
+    },
+    judges.FastBatches: {
+        "settled and lost": lambda: fast_batches().stored("n1", ["a", "c"]),
+        "a gap that was not told": lambda: fast_batches().stored("n1", ["a", "x"]),
+        "another number": lambda: fast_batches().stored("n1", ["a", "b", "c", "x"]),
+        "a hole": lambda: fast_batches().stored("n1", ["a", "c", "x", "z"]),
+        "reordered": lambda: fast_batches().stored("n1", ["c", "a", "x"]),
+        "twice": lambda: fast_batches().stored("n1", ["a", "c", "x", "x"]),
+        "phantom": lambda: fast_batches().stored("n1", ["a", "c", "x", "p"]),
     },
     judges.Sums: {
         "lost": lambda: sums().stored("n1", [(1, "a", 5)]),

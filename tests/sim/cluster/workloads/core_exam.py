@@ -29,7 +29,7 @@ class CoreExam(Exam):
         self.sessions = [await self.session(f"at-{name}", name) for name in self.deployment.members()]
         await self.examine(
             [self._subscriptions, self._queues, self._requests, self._unsubscribed, self._headers, self._bulk,
-             self._services], 4
+             self._services], 5
         )  # fmt: skip
         for session in self.sessions:
             await session.close()

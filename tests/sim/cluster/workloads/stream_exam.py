@@ -27,7 +27,7 @@ class StreamExam(Exam):
         self.number = 0
         await self.examine(
             [self._limits, self._purges, self._reads, self._headers, self._batches, self._counters, self._transforms,
-             self._names, self._update], 5
+             self._names, self._update], 9
         )  # fmt: skip
 
     async def _stream(self, session: Session, **config: Any) -> tuple[str, str]:
