@@ -334,7 +334,7 @@ class FastBatches:
         self._missing[batch] |= set(range(first, end))
 
     def ended(self, batch: str, count: int) -> None:
-        """It is over, and so many parts are stored."""
+        """It is over at this part, and all are stored unless gaps were told."""
         self._counts[batch] = count
 
     def stored(self, where: str, texts: Sequence[str]) -> None:
@@ -352,7 +352,7 @@ class FastBatches:
             require(not lost, f"{where}: parts {lost[:5]} of batch {batch} were settled and are not stored")
             if not self._gaps_allowed[batch]:
                 require(parts == list(range(1, len(parts) + 1)), f"{where}: batch {batch} has a hole: {parts}")
-            count = self._counts.get(batch, len(parts))
+            count = len(parts) if self._missing[batch] else self._counts.get(batch, len(parts))
             require(count == len(parts), f"{where}: {len(parts)} of batch {batch} are stored, {count} were told")
 
 

@@ -63,9 +63,11 @@ def fast_batches() -> judges.FastBatches:
     history.send("gaps", ["a", "b", "c"], gaps=True)
     history.settled("gaps", 3)
     history.gap("gaps", 2, 3)
-    history.ended("gaps", 2)
+    history.ended("gaps", 3)
     history.send("none", ["x", "y", "z"], gaps=False)
     history.settled("none", 1)
+    history.send("whole", ["u", "v"], gaps=True)
+    history.ended("whole", 2)
     return history
 
 
@@ -149,8 +151,8 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
     ],
     judges.FastBatches: [
-        lambda: fast_batches().stored("n1", ["a", "x", "c"]),
-        lambda: fast_batches().stored("n1", ["a", "x", "y", "c", "z"]),
+        lambda: fast_batches().stored("n1", ["a", "x", "c", "u", "v"]),
+        lambda: fast_batches().stored("n1", ["a", "x", "u", "y", "v", "c", "z"]),
     ],
     judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
     judges.Copies: [
@@ -216,13 +218,13 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "twice": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "a", 4: "b"}),
     },
     judges.FastBatches: {
-        "settled and lost": lambda: fast_batches().stored("n1", ["a", "c"]),
-        "a gap that was not told": lambda: fast_batches().stored("n1", ["a", "x"]),
-        "another number": lambda: fast_batches().stored("n1", ["a", "b", "c", "x"]),
-        "a hole": lambda: fast_batches().stored("n1", ["a", "c", "x", "z"]),
-        "reordered": lambda: fast_batches().stored("n1", ["c", "a", "x"]),
-        "twice": lambda: fast_batches().stored("n1", ["a", "c", "x", "x"]),
-        "phantom": lambda: fast_batches().stored("n1", ["a", "c", "x", "p"]),
+        "settled and lost": lambda: fast_batches().stored("n1", ["a", "c", "u", "v"]),
+        "a gap that was not told": lambda: fast_batches().stored("n1", ["a", "x", "u", "v"]),
+        "another number": lambda: fast_batches().stored("n1", ["a", "c", "x", "v"]),
+        "a hole": lambda: fast_batches().stored("n1", ["a", "c", "x", "z", "u", "v"]),
+        "reordered": lambda: fast_batches().stored("n1", ["c", "a", "x", "u", "v"]),
+        "twice": lambda: fast_batches().stored("n1", ["a", "c", "x", "x", "u", "v"]),
+        "phantom": lambda: fast_batches().stored("n1", ["a", "c", "x", "p", "u", "v"]),
     },
     judges.Sums: {
         "lost": lambda: sums().stored("n1", [(1, "a", 5)]),
