@@ -66,7 +66,7 @@ class Scenario:
             processor=rng.choice([1.0, 1.0, 10.0]),
             pace=rng.choice([1.0, 1.0, 1.0, 5.0, 20.0]),
             segment=rng.choice([0, 64 << 10, 512 << 10]),
-            levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (80, 10, 5, 5))[0],
+            levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
         )
 
 
