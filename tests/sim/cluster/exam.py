@@ -13,6 +13,9 @@ from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Workload
 
+AGREE = 35.0
+"""Seconds within which servers go by the time of a majority of clocks that were set."""
+
 
 class Exam(Workload):
     """A workload that waits until all faults are over, and may expect exact answers then. Each seed has one."""
@@ -21,7 +24,7 @@ class Exam(Workload):
     """Of the exam, for what is said of a violation."""
 
     async def prepare(self) -> None:
-        pass
+        self.clocks = self._clocks()
 
     async def work(self) -> None:
         pass
@@ -29,6 +32,9 @@ class Exam(Workload):
     async def examine(self, parts: Sequence[Callable[[Session], Awaitable[None]]], most: int = 5) -> None:
         """Some of them, one after the other, with a session of their own. What goes wrong while another replica begins
         to lead counts for nothing: that happens without any fault, if seldom, as disks are quick now."""
+        if self._clocks() != self.clocks:  # they were set, the last time when all was calm
+            self.clocks = self._clocks()
+            await asyncio.sleep(AGREE)
         session = await self.session("exam")
         for machine in self.deployment.machines.values():
             machine.disk.pace = 1.0
@@ -45,6 +51,9 @@ class Exam(Workload):
             else:
                 self.count("examined")
         await session.close()
+
+    def _clocks(self) -> list[float]:
+        return [machine.clock.wall_ahead for machine in self.deployment.machines.values()]
 
     def _standing(self) -> dict[tuple[str, int], tuple[int, object]]:
         """By server and group: its term, and what it is in it."""
