@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from jetcluster.clock import Clock, Timers
@@ -32,6 +32,12 @@ Steps = Generator[None, None, T]
 Work = Generator[float | None, None, T]
 """The same; a step that sets something off which is done elsewhere in the loop, a task, yields the seconds that this is
 likely to take."""
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """All of them at once."""
+    for _ in steps:
+        pass
 
 
 class BusyError(PassingError):
@@ -103,7 +109,7 @@ class LoopBudget:
         self._waiting: OrderedDict[Hashable, deque[Job[Any]]] = OrderedDict()
         """By key; the first one's first job is the next."""
         self.jobs = 0
-        """How many wait for their turns."""
+        """Jobs that wait for their turns."""
         self.connections_wait = False
         """Told by the governor: it has turns to give as well."""
         self._scheduled = False
@@ -163,7 +169,8 @@ class LoopBudget:
         return job
 
     async def run(self, key: Hashable, steps: Work[T]) -> T:
-        """What `steps` return; raises what they raise, and BusyError. A task that is cancelled cancels the work."""
+        """Does the work in its turns and returns the result of `steps`. Raises what they raise, and BusyError. A task
+        that is cancelled cancels the work."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def done(value: T) -> None:

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls_alerts import AlertingContext
 from jetcluster.config.tls_ciphers import CURVES, openssl_suites
+from jetcluster.config.tls_options import TlsOptions
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:
@@ -102,7 +102,7 @@ def _is_address(host: str) -> bool:
 
 
 def handshake_failure(error: Exception) -> str:
-    """Why a handshake came to nothing, for the log."""
+    """The reason why a handshake failed, for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other end's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

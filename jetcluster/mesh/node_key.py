@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed
-from jetcluster.file_modes import FILE
-from jetcluster.files import Files, read_text, write_durably
+from jetcluster.files import FILE, Files, read_text, write_durably
 from jetcluster.mesh.identity import NodeIdentity, save_identity, tampered
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class NodeKey:
 
 
 def verify(public: str, statement: bytes, signature: bytes) -> bool:
-    """Has the owner of the key signed it?"""
+    """True when the owner of the key has signed it."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

@@ -26,7 +26,7 @@ LONG: Final = 4096
 
 
 def is_long(fields: dict[str, Any]) -> bool:
-    """Is this the answer to STREAM.INFO with a long list in its state?"""
+    """True for an answer to STREAM.INFO with a long list in its state."""
     state = fields.get("state")
     return isinstance(state, dict) and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG
 
@@ -69,7 +69,8 @@ def _no_constant(name: str) -> Any:
 
 
 def syntax_text(error: ValueError, *, offset: bool = False) -> str:
-    """What Go says of JSON that Python's decoder refused with `error`; with the `offset` where it reads a stream."""
+    """Go's text for JSON that Python's decoder refused with `error`; `offset`: with the place, as Go tells it of a
+    stream."""
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
@@ -88,7 +89,7 @@ _PLACES = (
     ("Invalid control character", "in string literal"),
     ("Invalid \\", "in string escape code"),
 )
-"""How Python's decoder begins its message, and what Go's says there."""
+"""The beginning of a message of Python's decoder -> the words of Go's at that place."""
 
 
 def without_surrogates(value: Any) -> Any:

@@ -8,11 +8,11 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.varz import CpuMeter, by_kind, memory_bytes, traffic
+from jetcluster.monitor.varz import by_kind, memory_bytes, traffic
 from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of
 
 
-def statsz(node: NodeView, cpu: CpuMeter) -> Json:
+def statsz(node: NodeView) -> Json:
     server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
     totals = traffic(node)
     mesh = mesh_of(node)
@@ -21,7 +21,7 @@ def statsz(node: NodeView, cpu: CpuMeter) -> Json:
         "start": rfc3339(server.start_ns),
         "mem": memory_bytes(),
         "cores": os.cpu_count() or 1,
-        "cpu": cpu.percent(),
+        "cpu": node.page_counters.cpu.percent(),
         "connections": totals["connections"],
         "total_connections": totals["total_connections"],
         "active_accounts": sum(1 for router in server.accounts if router.index.count),
@@ -31,9 +31,9 @@ def statsz(node: NodeView, cpu: CpuMeter) -> Json:
         "received": data_stats(totals["in_msgs"], totals["in_bytes"]),
         "received_from_clients": data_stats(totals["in_client_msgs"], totals["in_client_bytes"]),
         "slow_consumers": totals["slow_consumers"],
-        "slow_consumer_stats": by_kind(server.slow_consumers, routes.slow if routes else 0),
+        "slow_consumer_stats": by_kind(server.state.slow_consumers, routes.slow if routes else 0),
         "stale_connections": totals["stale_connections"],
-        "stale_connection_stats": by_kind(server.stale_connections, routes.stale if routes else 0),
+        "stale_connection_stats": by_kind(server.state.stale_connections, routes.stale if routes else 0),
         "stalled_clients": totals["stalled_clients"],
     }
     if links:

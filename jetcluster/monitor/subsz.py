@@ -45,12 +45,12 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
 
 
 def index_statistics(node: NodeView, routers: list[Router]) -> Json:
-    """Of the subject indexes of some accounts."""
+    """Statistics of the subject indexes of some accounts, added up."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
     # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client
     # or a route is looked up once, so the number of lookups is known all the same.
-    lookups = max(node.server.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
+    lookups = max(node.server.clients.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
     fanouts = [route.takers for index in indexes for route in index.literals.values()]
     return {
         "num_subscriptions": sum(index.count for index in indexes),

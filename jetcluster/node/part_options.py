@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.compat_options import CompatOptions
-from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+from jetcluster.config.options import ClusterOptions, JetStreamOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
@@ -17,14 +19,14 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.objects.host import ObjectLimits
-    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.raft.config import JournalOptions
     from jetcluster.stream.atomic_stage import BatchLimits
 
 MIN_SEGMENT = 4 * 1024 * 1024
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
-    """Of a port; None: without TLS. Raises ConfigError when files are unusable."""
+    """The TLS of a listening port; None: without TLS. Raises ConfigError when files are unusable."""
     if tls is None:
         return None
     from jetcluster.config.tls import server_context
@@ -34,7 +36,7 @@ def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
 
 def journal_options(directory: Path, sync_interval: float | None, files: Files = os) -> JournalOptions:
     """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
-    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.raft.config import JournalOptions
 
     total = total_bytes(directory, files)
     usual = JournalOptions()

@@ -19,7 +19,7 @@ from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
-    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.raft.config import JournalOptions
     from jetcluster.raft.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
 

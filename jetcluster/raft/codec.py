@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 
 VERSION = 1
 MAX_ENTRY_BYTES = 80 << 20
@@ -139,7 +139,8 @@ class Heartbeat(NamedTuple):
     wall_ns: int = 0
     """The sender's wall clock; 0 from a node that does not tell it."""
     trusted_ns: int = 0
-    """What the sender believes to be the time, 0 while nobody has confirmed it (`health.cluster_clock`)."""
+    """The sender's time as a majority has confirmed it (`health.cluster_clock`), nanoseconds since the Unix epoch; 0
+    while nobody has."""
     well: bool = True
     """Nothing keeps the sender from leading (`health.node_health`)."""
     level: int = 0
@@ -339,7 +340,7 @@ def _decode_append(frame: bytes) -> Append:
 def _config(data: bytes) -> Config:
     try:
         return decode_config(data)
-    except ConfigError as e:
+    except MembersError as e:
         raise CodecError(f"configuration: {e}") from e
 
 

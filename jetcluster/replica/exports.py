@@ -19,7 +19,7 @@ from jetcluster.logs import Log
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.codec import MAX_NUMBER
-from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 from jetcluster.records import dataclass
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
@@ -38,7 +38,8 @@ EXPORT_IDLE_SECONDS = 30.0
 SLICE = 1 << 20
 """Bytes of large records that are read and summed up at a time; some two milliseconds."""
 LIST_COST = 16 << 20
-"""What one answer announces: about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be compared."""
+"""The bytes that one answer announces, in about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be
+compared."""
 CHUNK_BYTES = 512 * 1024
 
 OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
@@ -79,7 +80,7 @@ class Opened:
             index, term, size, messages = (_number(fields[name]) for name in ("index", "term", "size", "messages"))
             config = decode_config(bytes.fromhex(fields["config"]))
             return cls(str(fields["id"]), index, term, config, size, messages)
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except (MembersError, KeyError, TypeError, ValueError) as error:
             raise MeshError(f"no answer to go on with: {error!r}") from error
 
 
@@ -215,7 +216,7 @@ class Exports:
 
     @contextmanager
     def _reading(self, export_id: bytes, export: _Export) -> Iterator[None]:
-        """What cannot be read ends the export."""
+        """Ends the export when a part of it cannot be read. Raises MeshError."""
         try:
             yield
         except (DamagedError, KvError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.node import Node
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.platform import Platform
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.node.process import START_AGAIN, serve
+from jetcluster.raft.config import JournalOptions
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
@@ -35,6 +38,7 @@ MEMORY = 8 << 30
 DESCRIPTORS = 65_536
 SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
+IDENTITY = "/data/jetstream/node.json"
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
 
@@ -150,6 +154,8 @@ class Machine:
         self.paused = False
         self.damaged_data = False
         """Its data store was (`disk_faults`)."""
+        self.lost_peers: list[str] = []
+        """Peer ids of the stores that were here before the one of now."""
         self.usual_slowness = 1.0
         self.segment = 0
         """Bytes of its journal's; 0: as usual."""
@@ -169,7 +175,7 @@ class Machine:
         self._trace = trace
         self._random = Random(seed)
         self._capacity = 1 << 40
-        self.new_disk()
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
         self._failed = failed
         self._endpoints: Endpoints | None = None
         self._platform: SimPlatform | None = None
@@ -187,6 +193,9 @@ class Machine:
     def new_disk(self, capacity: int | None = None) -> None:
         """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
         assert self.loop is None
+        with contextlib.suppress(FileNotFoundError):  # no node was ever here
+            identity = self.disk.file(IDENTITY)
+            self.lost_peers.append(json.loads(identity.read(0, identity.size))["peer_id"])
         self.damaged_data = False
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)

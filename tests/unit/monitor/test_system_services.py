@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import SystemClock
-from jetcluster.monitor import system_requests, system_services
+from jetcluster.monitor import system_answers, system_services
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
@@ -121,25 +122,22 @@ async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
 
 
 async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_requests, "MAX_REPLY", 400)
+    monkeypatch.setattr(system_answers, "MAX_REPLY", 400)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert (reply["error"]["code"], "page" in reply["error"]["description"]) == (500, True)
 
 
 async def test_a_defect_is_told(system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "totals", lambda: 1 / 0)
+    monkeypatch.setattr(server.clients, "totals", lambda: 1 / 0)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert reply["error"] == {"code": 500, "description": "internal error, see the log"}
     assert "data" in await system.ask("$SYS.REQ.SERVER.PING.HEALTHZ")
 
 
 async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str) -> Any:
-        raise ImportError(name)
-
     with monkeypatch.context() as patched:
         told = asyncio.Event()
-        patched.setattr(system_services.importlib, "import_module", broken)
+        patched.setitem(sys.modules, "jetcluster.monitor.system_answers", None)
         patched.setattr(system_services, "log", SimpleNamespace(exception=lambda text: told.set()))
         system.bus.publish(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
         await asyncio.wait_for(told.wait(), 10)
@@ -237,7 +235,7 @@ async def test_commands(system: Asker, server: Server) -> None:
     own = f"$SYS.REQ.SERVER.{server.server_id}."
     assert (await system.ask(own + "RELOAD"))["error"] == {"code": 500, "description": "line 3 is wrong"}
     wire = await Wire.open(server, "a")
-    (cid,) = server.clients
+    (cid,) = [client.cid for client in server.clients]
     assert set(await system.ask(own + "LDM", cid=cid)) == {"server"}
     while b'"ldm":true' not in await asyncio.wait_for(wire.reader.readline(), 5):
         pass
@@ -245,7 +243,7 @@ async def test_commands(system: Asker, server: Server) -> None:
     assert (await system.ask(own + "LDM", cid=999))["error"]["description"] == "no such client id"
     assert (await system.ask(own + "KICK"))["error"]["code"] == 500
     assert set(await system.ask(own + "KICK", cid=cid)) == {"server"}
-    assert server.closed[-1].reason == "Kicked"
+    assert server.clients.closed[-1].reason == "Kicked"
     assert server.account("$SYS").publish(b"$SYS.REQ.SERVER.PING.KICK", b"", b"inbox") == 0
     await wire.close()
 

@@ -18,6 +18,7 @@ import pytest
 from jetcluster import logs
 from jetcluster.cli.merge import options_from
 from jetcluster.node.node import Node
+from jetcluster.node.process import reloading
 
 BASE = 'listen: "127.0.0.1:-1"\nserver_name: n\n'
 
@@ -94,7 +95,7 @@ async def running(folder: Path, text: str = "") -> AsyncIterator[Running]:
     def read() -> Any:
         return options_from({"config": str(folder / "c.conf")})
 
-    node = Node(read(), logs.get_logger("test"), read)
+    node = Node(read(), logs.get_logger("test"), reloading(read))
     await node.start()
     server = Running(node, folder)
     try:
@@ -186,7 +187,7 @@ async def test_where_the_log_goes_and_what_it_says(tmp_path: Path) -> None:
             server.node.log.debug("seen")
             server.reload("log_file: b.log, trace: true, logtime: false")
             server.node.log.debug("not seen")
-            assert server.node.server.tracer is not None
+            assert server.node.server.state.tracer is not None
             client = await server.client()
             client.send(b"PUB traced 0\r\n\r\nPING\r\n")
             await client.line_that_starts(b"PONG")
@@ -286,7 +287,7 @@ async def test_websocket_fields(tmp_path: Path) -> None:
         assert server.reload(text) == ["websocket"]
         port = server.node.server.ws_port
         assert port is not None
-        assert (port.options.compression, port.options.ping_interval) == (True, 7.0)
+        assert (port.state.options.compression, port.state.options.ping_interval) == (True, 7.0)
 
 
 @pytest.mark.parametrize(

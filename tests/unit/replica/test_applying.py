@@ -102,7 +102,7 @@ async def test_what_follows_from_a_command_may_fail(monkeypatch: pytest.MonkeyPa
         await cluster["A"].publish(b"s", b"2")
         await cluster.equal("S")
         replica = leader.replica("S")
-        assert (replica.store.messages, replica.failed, replica.applying.failures) == (2, "", 1)
+        assert (replica.store.messages, replica.failed, replica.failures.count) == (2, "", 1)
         assert "what follows from a command failed" in leader.log.events("error")
 
 
@@ -127,6 +127,39 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
         for node in cluster:
             assert node is follower or not node.replica("S").failed
         assert (await cluster["A"].publish_again(b"s", b"2"))["seq"] == 2
+
+
+@virtual_time
+async def test_nothing_is_read_of_a_state_that_a_failing_command_took_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also not by what comes in the same turn, before the node looks after the replica that stopped."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        follower = cluster.followers("S")[0]
+        replica = follower.replica("S")
+
+        def fail(*_: Any) -> None:
+            raise KvDamagedError("Corruption")
+
+        def fail_and_read(index: int, term: int, command: bytes) -> None:
+            monkeypatch.setattr(replica.store, "append", fail)
+            monkeypatch.setattr(follower.context.kv, "chunks", fail)
+            try:
+                applies(index, term, command)
+            finally:
+                monkeypatch.undo()
+                joined.append(replica.reads.joined)
+
+        joined: list[bool] = []
+        applies, group = replica.apply, replica.group
+        assert group.machine is replica  # type: ignore[attr-defined]
+        monkeypatch.setattr(replica, "apply", fail_and_read)
+        await cluster["B"].publish(b"s", b"2")
+        await cluster.until(lambda: bool(replica.failed), what="the replica stops")
+        assert joined == [False]
 
 
 @virtual_time
@@ -162,7 +195,7 @@ async def test_an_object_service_that_fails_stops_no_stream(monkeypatch: pytest.
         await cluster.create("OBJ_b", 1, subjects=["$O.b.>"])
         assert (await cluster["A"].publish(b"$O.b.M.x", b"1"))["seq"] == 1
         replica = cluster["A"].replica("OBJ_b")
-        assert replica.leading and (replica.failed, replica.applying.failures) == ("", 1)
+        assert replica.leading and (replica.failed, replica.failures.count) == ("", 1)
         assert "the object service failed" in cluster["A"].log.events("error")
 
 
