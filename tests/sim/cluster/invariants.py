@@ -98,6 +98,7 @@ class Invariants:
             self._same_state(replica)
             self._sound(replica)
             self._group_bounds(replica)
+        self._deployment.vows.look()
         for machine in self._deployment.machines.values():
             self._node_bounds(machine)
 

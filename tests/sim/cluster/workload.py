@@ -197,11 +197,11 @@ class Workload:
         """Into the trace."""
         self.deployment.trace.add(self.name, what)
 
-    async def session(self, name: str, *nodes: str) -> Session:
-        """Connected; to one of `nodes`, or of all in a random order."""
+    async def session(self, name: str, *nodes: str, user: str = "") -> Session:
+        """Connected; to one of `nodes`, or of all in a random order. `user`: of `layout.ACCOUNTS`."""
         servers = self.deployment.addresses(*nodes)
         self.rng.shuffle(servers)
-        session = Session(f"{self.name}-{name}", servers)
+        session = Session(f"{self.name}-{name}", servers, user=user)
         await session.connect()
         return session
 
@@ -241,11 +241,12 @@ class Delivered(NamedTuple):
     count: int
     seq: int
     consumer_seq: int
+    pending: int = 0
 
     @classmethod
     def of(cls, msg: Msg) -> Delivered:
         tokens = msg.reply.split(".")
-        return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]))
+        return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8]))
 
 
 @functools.cache
