@@ -8,6 +8,7 @@ References that lead nowhere are found by `scripts.check_docs`.
 | sizes | a file of more than 600 lines |
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
 | tests | a source file without a test file of its own name |
+| private | a test that reaches into a private attribute of something that its own file does not define |
 
 `scripts/house.toml` lists what may remain, each with the reason; of openings none may. That list may only shrink: an
 entry that nothing needs any more is an error as well, and `python -m scripts.check_house --shrink` takes those away.
@@ -30,6 +31,11 @@ PACKAGE: Final = "jetcluster"
 MOST_LINES: Final = 600
 BESIDE: Final = ("bench", "chaos", "scripts", "tests/twins")
 """Folders beside the package whose docstrings are read as well."""
+PRIVATE: Final = re.compile(r"_[^_]")
+PUBLIC: Final = frozenset(
+    ("_asdict", "_fields", "_make", "_replace", "_exit", "_get_running_loop", "_set_running_loop")
+)
+"""Documented names of the standard library that look private: of `namedtuple`, `os` and `asyncio`."""
 OPENING: Final = re.compile(r"(Of|What|Who|How|Whether|Whatever|Whoever)\b")
 
 
@@ -101,6 +107,52 @@ class House:
                 missing.append(self.name(file))
         return missing
 
+    def private_reaches(self) -> dict[str, int]:
+        """File of tests -> how many times it names a private attribute of what other files define."""
+        found = {}
+        for file in sorted((self.top / "tests").rglob("*.py")):
+            if count := sum(1 for _ in reaches(ast.parse(file.read_text()))):
+                found[self.name(file)] = count
+        return found
+
+
+def reaches(tree: ast.Module) -> Iterator[str]:
+    """Private names that a module takes from others: `thing._name`, `from m import _name`, `setattr(thing, "_name", x)`.
+    A name that the module defines itself, as a function, a class, a variable or a field, is its own."""
+    own = {name for node in ast.walk(tree) for name in _defined(node)}
+    for node in ast.walk(tree):
+        for name in _named(node):
+            if PRIVATE.match(name) and name not in PUBLIC and name not in own:
+                yield name
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+        yield node.attr
+
+
+def _named(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute) and not _is_self(node.value):
+        yield node.attr
+    elif isinstance(node, ast.ImportFrom):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.Call) and len(node.args) > 1:
+        function, name = node.func, node.args[1]
+        called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if called in ("getattr", "setattr", "hasattr", "delattr", "attrgetter") and isinstance(name, ast.Constant):
+            yield str(name.value)
+
+
+def _is_self(node: ast.expr) -> bool:
+    """Also true of `super()`: what a subclass uses is its parent's offer to it."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    return isinstance(node, ast.Name) and node.id in ("self", "cls", "super")
+
 
 HEADED: Final = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -161,9 +213,10 @@ def problems(house: House, allowed: Mapping[str, Any]) -> list[str]:
     return [
         *_circles(house.circles(), allowed.get("circles", {})),
         *_listed("class name", house.repeated_names(), allowed.get("names", {})),
-        *_sizes(house.long_files(), allowed.get("sizes", {})),
+        *_counted("lines", house.long_files(), allowed.get("sizes", {})),
         *_openings(house.openings()),
         *_untested(house, allowed.get("tests", {})),
+        *_counted("reaches into private attributes", house.private_reaches(), allowed.get("private", {})),
     ]
 
 
@@ -191,16 +244,16 @@ def _listed(what: str, found: Mapping[str, list[str]], allowed: Mapping[str, str
             yield f"house.toml: {what} {name} is not repeated any more"
 
 
-def _sizes(found: Mapping[str, int], allowed: Mapping[str, int]) -> Iterator[str]:
+def _counted(what: str, found: Mapping[str, int], allowed: Mapping[str, int]) -> Iterator[str]:
     for name, count in found.items():
         most = allowed.get(name, 0)
         if count > most:
-            yield f"{name}: {count} lines, {most} may be"
+            yield f"{name}: {count} {what}, {most} may be"
         elif count < most:
-            yield f"house.toml: {name} has {count} lines, not {most}"
+            yield f"house.toml: {name} has {count} {what}, not {most}"
     for name in allowed:
         if name not in found:
-            yield f"house.toml: {name} has no lines to be excused"
+            yield f"house.toml: {name} has no {what} to be excused"
 
 
 def _openings(found: Mapping[str, list[int]]) -> Iterator[str]:
@@ -222,7 +275,7 @@ def _untested(house: House, allowed: Mapping[str, str]) -> Iterator[str]:
 
 def shrunk(text: str, house: House) -> str:
     """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
-    long = house.long_files()
+    counts = {"sizes": house.long_files(), "private": house.private_reaches()}
     kept = {"names": set(house.repeated_names()), "tests": set(house.untested())}
     in_circles = {module for circle in house.circles() for module in circle}
     lines, table = [], ""
@@ -232,10 +285,10 @@ def shrunk(text: str, house: House) -> str:
         elif " = " in line and not line.startswith("#"):
             key, value = line.split(" = ", 1)
             name = key.strip('"')
-            if table == "sizes":
-                if name not in long:
+            if table in counts:
+                if name not in counts[table]:
                     continue
-                line = f"{key} = {min(int(value), long[name])}"
+                line = f"{key} = {min(int(value), counts[table][name])}"
             elif table == "circles":
                 entry = tomllib.loads(line)[name]
                 modules = [module for module in entry["modules"] if module in in_circles]

@@ -95,6 +95,28 @@ def test_each_file_has_a_test_or_names_the_one_that_covers_it(tmp_path: Path) ->
     assert "has a test file of its own" in problems(found, {"tests": entries})[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("stream._state", 1),
+        ("assert queue.parts()[0]._heap == [] and queue._heap", 2),
+        ("from jetcluster.a import _f, g", 1),
+        ("monkeypatch.setattr(store, '_db', 1)\ngetattr(store, '_path')", 2),
+        ("class A:\n    def f(self, other):\n        self._x = other._x\n        super()._y", 0),
+        ("def f(self):\n    self.node._x", 1),
+        ("stream.state, stream.__class__, row._replace(a=1), os._exit(1), setattr(store, 'db', 1)", 0),
+    ],
+)
+def test_tests_reach_into_nothing_private(tmp_path: Path, text: str, count: int) -> None:
+    found = house(tmp_path, a="")
+    (tmp_path / "tests/unit/test_a.py").write_text(text)
+    what, name = "reaches into private attributes", "tests/unit/test_a.py"
+    assert problems(found, {}) == ([f"{name}: {count} {what}, 0 may be"] if count else [])
+    assert problems(found, {"private": {name: 3}}) == [
+        f"house.toml: {name} has {count} {what}, not 3" if count else f"house.toml: {name} has no {what} to be excused"
+    ]
+
+
 def test_shrinking_lowers_and_drops_and_adds_nothing(tmp_path: Path) -> None:
     found = house(tmp_path, a="from jetcluster import b\n" + "x = 1\n" * 600, b="import jetcluster.a", c="class A: ...")
     text = """\
@@ -107,7 +129,11 @@ A = "gone"
 [sizes]
 "jetcluster/a.py" = 640
 "jetcluster/b.py" = 610
+[private]
+"tests/unit/test_a.py" = 3
+"tests/unit/test_b.py" = 3
 """
+    (tmp_path / "tests/unit/test_a.py").write_text("a._x")
     assert (
         shrunk(text, found)
         == """\
@@ -117,5 +143,7 @@ x = { reason = "r", modules = ["jetcluster.a", "jetcluster.b"] }
 [names]
 [sizes]
 "jetcluster/a.py" = 601
+[private]
+"tests/unit/test_a.py" = 1
 """
     )
