@@ -143,9 +143,11 @@ class StoreCare:
         return found + [assignment for assignment, _ in self._broken.values()]
 
     def _is_only_here(self, assignment: Assignment) -> bool:
-        """No peer has the stream. One that is to be here alone may still be with those it moves away from: as long as
-        they vote in its group, by a log of which nothing is missing, one of them has whatever was committed."""
-        if len(assignment.peers) > 1:
+        """No peer has the stream, and this node may have it. One that is to be here alone may still be with those it
+        moves away from: as long as they vote in its group, by a log of which nothing is missing, one of them has
+        whatever was committed. Or it never began here."""
+        journal = self._context.raft.journal
+        if len(assignment.peers) > 1 or journal.never_had(assignment.gid):
             return False
-        log = self._context.raft.journal.groups.get(assignment.gid)
+        log = journal.groups.get(assignment.gid)
         return log is None or log.damaged or set(log.config.voters) <= {self._context.me}
