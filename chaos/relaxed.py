@@ -1,6 +1,6 @@
 """The losses that a `sync_interval` allows: acks of the last so many seconds before a power failure, and no others.
 
-The history is rewritten before it is judged: such acks become `info` (nobody knows), for whoever reads it.
+The history is rewritten before it is judged: such acks become `info` (nobody knows), for all checkers.
 """
 
 from __future__ import annotations

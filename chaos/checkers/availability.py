@@ -12,8 +12,8 @@ THRESHOLD = 1.0
 
 
 def outages(ops: Sequence[Event], threshold: float = THRESHOLD) -> list[tuple[float, float]]:
-    """Of the workload that had most of it: (start, end) of every time longer than `threshold` without an ack, from its
-    first write's start to its last write's start."""
+    """The outages of the workload that had most of them: (start, end) of every time longer than `threshold` without an
+    ack, from its first write's start to its last write's start."""
     by_workload: dict[str, list[Event]] = {}
     for op in ops:
         if op.f in ("publish", "cas", "batch"):

@@ -1,4 +1,4 @@
-"""Checks that what depends on the time goes by the real one, whatever the clock of a node says.
+"""Checks that what depends on the time goes by the real one, also when the clock of a node is wrong.
 
 `put`: a message that lives for `count` milliseconds (sent again under its id within the window for duplicates);
 `schedule`: one that fires after `count` milliseconds; `look`: the leader was asked for the message `msg_id`, `count` is

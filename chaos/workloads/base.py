@@ -26,7 +26,7 @@ class Session:
         self._at = dice.randrange(len(target.names))
         self._client: Client | None = None
         self.number = 0
-        """Of the connection."""
+        """The number of the connection."""
 
     async def client(self) -> Client:
         """Raises one of `TROUBLE`; the next call tries another node."""
@@ -50,7 +50,7 @@ class Workload:
     name: ClassVar[str]
     workers: ClassVar[int] = 2
     config: ClassVar[dict[str, Any]] = {}
-    """Of the stream, besides its name, subjects (`<name>.>`) and replicas."""
+    """The configuration of the stream, besides its name, subjects (`<name>.>`) and replicas."""
     read_back: ClassVar[bool] = True
     """Every replica is read after the run: nothing is ever deleted."""
     after: ClassVar[tuple[str, ...]] = ()

@@ -68,7 +68,7 @@ class StoreCare:
         self._failing_since: float | None = None
 
     def note(self, error: BaseException | None) -> None:
-        """Something on this node stopped for good because of `error`."""
+        """Some part of this node has stopped because of `error`, and does not go on."""
         if isinstance(error, PASSING) and not isinstance(error, KvDamagedError) and not self._fault:
             self._fault = repr(error)
 

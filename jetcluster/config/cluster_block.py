@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.config.options import ClusterOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     Blocks,
     FieldError,
@@ -43,7 +43,7 @@ def split_url(text: str) -> tuple[str, str, str, int]:
     return user, password, host, port
 
 
-def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
+def _routes(reader: Reader, node: ConfigNode, cluster: ClusterOptions) -> None:
     if not isinstance(node.value, list):
         raise mismatch(node, "[]interface {}")
     cluster.routes = []
@@ -66,7 +66,7 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         cluster.routes.append(url)
 
 
-def as_compression(reader: Reader, name: str, node: Node) -> str:
+def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
     """The mode; `Options.problem` says whether there is one of that name. `rtt_thresholds` are checked and let go:
     links here are not compressed."""
     value = node.value
@@ -132,8 +132,8 @@ _INERT = frozenset(
         "compression",
     ]
 )
-"""Of nats-server's routes, which these links are not: see docs/configuration.md for each."""
+"""Options of nats-server's routes that these links have no use for: see docs/configuration.md for each."""
 
 
-def read_cluster(reader: Reader, node: Node, options: Options) -> None:
+def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
     reader.block(as_map(node, "cluster"), options.cluster, _FIELDS, _BLOCKS, _INERT, path="cluster")

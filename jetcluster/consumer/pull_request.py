@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn
 
 from jetcluster.errors import CallerError
 from jetcluster.model import codec
+from jetcluster.records import dataclass
 
 _I64_MAX: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
@@ -19,70 +20,44 @@ class BadRequestError(CallerError, ValueError):
     """The text goes to the client as `400 Bad Request - <text>`."""
 
 
+@dataclass(slots=True, eq=False)
 class PullRequest:
-    __slots__ = (
-        "alarm_at",
-        "assigned_pin",
-        "beat_at",
-        "checked",
-        "cut",
-        "delivered",
-        "expires_at",
-        "flight",
-        "group",
-        "heartbeat",
-        "held",
-        "left",
-        "left_bytes",
-        "max_bytes",
-        "min_ack_pending",
-        "min_pending",
-        "no_wait",
-        "open",
-        "pin",
-        "priority",
-        "reply",
-        "status",
-        "timeout",
-    )
-
-    def __init__(self, reply: bytes) -> None:
-        self.reply = reply
-        self.left = 1
-        """Messages of the batch that are not yet selected."""
-        self.max_bytes = 0
-        self.left_bytes = 0
-        self.timeout = 0
-        """`expires`, ns; 0: as long as the client listens. Negative: it has expired before it came."""
-        self.expires_at = 0
-        """Wall clock, ns."""
-        self.heartbeat = 0
-        self.beat_at = 0
-        self.alarm_at = 0
-        """When its queue looks at it next: the earlier one of the two."""
-        self.no_wait = False
-        self.group = b""
-        self.pin = b""
-        """The pinned id it came with or was given."""
-        self.assigned_pin = False
-        """It was given the id, the client may not know it yet."""
-        self.min_pending = 0
-        self.min_ack_pending = 0
-        self.priority = 0
-        self.delivered = 0
-        """Messages selected for it so far."""
-        self.flight = 0
-        """Number of those that are not yet sent."""
-        self.cut = 0
-        """Messages taken off the batch because max_bytes was used up."""
-        self.status = b""
-        """Status that it is told once all in flight are sent (a text of `statuses`)."""
-        self.open = False
-        """It stands in the queue."""
-        self.checked = 0
-        """Number of the run in which the client was last found listening."""
-        self.held = False
-        """Its client had much unread then: it gets nothing in that run."""
+    reply: bytes
+    left: int = 1
+    """Messages of the batch that are not yet selected."""
+    max_bytes: int = 0
+    left_bytes: int = 0
+    timeout: int = 0
+    """`expires`, ns; 0: as long as the client listens. Negative: it has expired before it came."""
+    expires_at: int = 0
+    """Wall clock, ns."""
+    heartbeat: int = 0
+    beat_at: int = 0
+    alarm_at: int = 0
+    """When its queue looks at it next: the earlier one of the two."""
+    no_wait: bool = False
+    group: bytes = b""
+    pin: bytes = b""
+    """The pinned id it came with or was given."""
+    assigned_pin: bool = False
+    """It was given the id, the client may not know it yet."""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int = 0
+    delivered: int = 0
+    """Messages selected for it so far."""
+    flight: int = 0
+    """Number of those that are not yet sent."""
+    cut: int = 0
+    """Messages taken off the batch because max_bytes was used up."""
+    status: bytes = b""
+    """Status that it is told once all in flight are sent (a text of `statuses`)."""
+    open: bool = False
+    """It stands in the queue."""
+    checked: int = 0
+    """Number of the run in which the client was last found listening."""
+    held: bool = False
+    """Its client had much unread then: it gets nothing in that run."""
 
     @classmethod
     def decode(cls, reply: bytes, body: bytes) -> PullRequest:

@@ -38,22 +38,6 @@ class Start(NamedTuple):
 class Upstream:
     """`stream` is the name of the one that is fed."""
 
-    __slots__ = (
-        "_filter",
-        "_index",
-        "config",
-        "consumer",
-        "deliver",
-        "external",
-        "filters",
-        "key",
-        "mirror",
-        "name",
-        "prefix",
-        "stream",
-        "transforms",
-    )
-
     def __init__(self, config: Mapping[str, Any], stream: str, *, mirror: bool) -> None:
         self.config = config
         self.stream = stream

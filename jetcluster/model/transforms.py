@@ -34,7 +34,7 @@ _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _BLANKS: Final = frozenset(b" \t\n\f\r")
 
 _MOST_DIGITS: Final = 10
-"""Of a number that a function makes."""
+"""Digits of a number that a function makes."""
 
 
 class Piece(NamedTuple):
@@ -54,19 +54,6 @@ class TransformError(CallerError):
 
 class SubjectTransform:
     """Immutable. `match` is a function of its arguments alone."""
-
-    __slots__ = (
-        "_fixed",
-        "_growth",
-        "_identity",
-        "_literal",
-        "_pieces",
-        "_source",
-        "_tail",
-        "destination",
-        "random",
-        "source",
-    )
 
     def __init__(self, source: bytes, destination: bytes) -> None:
         """An empty `source` is `>`, an empty `destination` leaves subjects as they are. Raises TransformError."""
@@ -161,7 +148,7 @@ class SubjectTransform:
 
 
 def check_mapping(source: bytes, destination: bytes) -> None:
-    """What a stream's configuration may say. Raises TransformError."""
+    """Checks a transform as a stream's configuration may have it. Raises TransformError."""
     if not destination:
         return
     check_length(destination)

@@ -26,20 +26,6 @@ class ObjectLimits(NamedTuple):
 
 
 class BucketHost:
-    __slots__ = (
-        "acks",
-        "bus",
-        "call_soon",
-        "clock",
-        "damaged",
-        "keys",
-        "limits",
-        "propose",
-        "publish",
-        "seq_of_id",
-        "store",
-    )
-
     def __init__(
         self,
         stream: str,

@@ -9,14 +9,16 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections import deque
+from dataclasses import field
 
 from jetcluster.objects.metadata import Meta
+from jetcluster.records import dataclass
 
 Held = tuple[bytes, bytes, bytes]
 """Reply, header block, payload of a chunk that waits for what is in flight."""
 
 
-class State(enum.Enum):
+class UploadState(enum.Enum):
     OPEN = 1
     COMPLETE = 2
     """All content is stored and checked; the info is to be proposed."""
@@ -28,59 +30,41 @@ class State(enum.Enum):
     """The removal is proposed."""
 
 
+@dataclass(slots=True, eq=False)
 class Upload:
-    __slots__ = (
-        "attempts",
-        "count",
-        "held",
-        "in_flight",
-        "in_flight_bytes",
-        "last_seq",
-        "meta",
-        "record_reply",
-        "record_seq",
-        "scanned",
-        "scanning",
-        "sha",
-        "size",
-        "state",
-        "subject",
-        "touched",
-        "waiters",
-    )
-
-    def __init__(self, meta: Meta, subject: bytes, reply: bytes, now: int) -> None:
-        """`subject` is where the info is to be, `reply` that of the metadata; `now` in Unix nanoseconds."""
-        self.meta = meta
-        self.subject = subject
-        self.record_reply = reply
-        self.record_seq = 0
-        """Sequence of the upload's record; 0 until it is committed."""
-        self.state = State.OPEN
-        self.count = 0
-        """Chunks stored."""
-        self.size = 0
-        """Bytes of those, as far as they were read."""
-        self.sha = hashlib.sha256()
-        self.last_seq = 0
-        """Sequence of the last chunk stored."""
-        self.in_flight = 0
-        """Chunks proposed, outcome open."""
-        self.in_flight_bytes = 0
-        self.scanning = False
-        self.scanned = 0
-        """Sequence up to which stored chunks were read."""
-        self.held: deque[Held] = deque()
-        self.waiters: list[bytes] = []
-        """Replies that wait for the end of the upload."""
-        self.touched = now
-        self.attempts = 0
-        """Number of times that the end was proposed in vain."""
+    meta: Meta
+    subject: bytes
+    """Where the info is to be."""
+    record_reply: bytes
+    """Reply of the metadata."""
+    touched: int
+    """Unix nanoseconds."""
+    record_seq: int = 0
+    """Sequence of the upload's record; 0 until it is committed."""
+    state: UploadState = UploadState.OPEN
+    count: int = 0
+    """Chunks stored."""
+    size: int = 0
+    """Bytes of those, as far as they were read."""
+    sha: hashlib._Hash = field(default_factory=hashlib.sha256)
+    last_seq: int = 0
+    """Sequence of the last chunk stored."""
+    in_flight: int = 0
+    """Chunks proposed, outcome open."""
+    in_flight_bytes: int = 0
+    scanning: bool = False
+    scanned: int = 0
+    """Sequence up to which stored chunks were read."""
+    held: deque[Held] = field(default_factory=deque)
+    waiters: list[bytes] = field(default_factory=list)
+    """Replies that wait for the end of the upload."""
+    attempts: int = 0
+    """Number of times that the end was proposed in vain."""
 
     @property
     def idle(self) -> bool:
         """It waits for the client."""
-        return self.state is State.OPEN and not self.undecided()
+        return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
         """Something is not known yet that everything else depends on."""

@@ -37,7 +37,7 @@ JOBS: Final[dict[str, str]] = {
 """Name of the job, which is also its module's, -> one line of help."""
 
 
-class Job(Protocol):
+class JobModule(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, session: SparkSession, args: argparse.Namespace) -> Result: ...
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return result.OK
     if words[0] not in JOBS:
         return _fail(f"unknown job {words[0]!r}; there are {', '.join(JOBS)}", result.USAGE)
-    job = cast(Job, importlib.import_module(f"jetcluster.pipeline.{words[0]}"))
+    job = cast(JobModule, importlib.import_module(f"jetcluster.pipeline.{words[0]}"))
     try:
         args = parser_of(words[0], job).parse_args(words[1:])
     except SystemExit as stop:  # argparse has said why
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return done.code
 
 
-def run(name: str, job: Job, args: argparse.Namespace) -> Result:
+def run(name: str, job: JobModule, args: argparse.Namespace) -> Result:
     """Checks the environment and the arguments, opens the session, runs the job, and stops Spark again."""
     if name == "doctor":  # finds out itself what is missing
         from jetcluster.pipeline import doctor
@@ -97,7 +97,7 @@ def run(name: str, job: Job, args: argparse.Namespace) -> Result:
 def run_in(session: SparkSession, name: str, *words: str) -> Result:
     """The job in a session that is there, for notebooks. Raises what the job raises, and SystemExit for arguments that
     it does not know."""
-    job = cast(Job, importlib.import_module(f"jetcluster.pipeline.{name}"))
+    job = cast(JobModule, importlib.import_module(f"jetcluster.pipeline.{name}"))
     args = parser_of(name, job).parse_args([*words, "--json"])
     check = getattr(job, "check", None)
     if check is not None:
@@ -112,7 +112,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(result.USAGE)
 
 
-def parser_of(name: str, job: Job) -> argparse.ArgumentParser:
+def parser_of(name: str, job: JobModule) -> argparse.ArgumentParser:
     parser = _Parser(prog=f"{PROGRAM} {name}", description=JOBS[name], allow_abbrev=False)
     job.add_arguments(parser)
     arguments.add_common(parser)

@@ -52,7 +52,7 @@ class _Node(Generic[S]):
         self.plain: dict[S, None] = {}
         self.queues: dict[bytes, dict[S, None]] = {}
         self.leaves = 0
-        """How many of `children` hold subscriptions themselves (not only below them)."""
+        """The number of `children` that hold subscriptions themselves (not only below them)."""
 
     def is_empty(self) -> bool:
         return not (self.plain or self.queues or self.children or self.star or self.full)
@@ -92,22 +92,6 @@ class Sublist(Generic[S, A]):
     `compile(subject, plain, queues)` turns a match into an answer. An answer cached by prefix serves many subjects, so
     it must not depend on the last token of `subject`.
     """
-
-    __slots__ = (
-        "_compile",
-        "_deep",
-        "_deep_roots",
-        "_heads",
-        "_root",
-        "count",
-        "hits",
-        "inserts",
-        "literals",
-        "matches",
-        "prefixes",
-        "removes",
-        "walked",
-    )
 
     def __init__(self, compile: Callable[[bytes, list[S], dict[bytes, list[S]]], A]) -> None:
         self._compile = compile

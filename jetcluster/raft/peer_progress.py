@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from dataclasses import field
+
+from jetcluster.records import dataclass
 
 
 class FlowState(enum.IntEnum):
@@ -19,59 +22,37 @@ class FlowState(enum.IntEnum):
     SNAPSHOT = 2
 
 
+@dataclass(slots=True, eq=False)
 class PeerProgress:
-    __slots__ = (
-        "base_probed",
-        "bytes_out",
-        "connected",
-        "context_sent",
-        "goal",
-        "goal_at",
-        "heard",
-        "match",
-        "next",
-        "offered",
-        "out",
-        "peer",
-        "pinned",
-        "probe_prev",
-        "recovering",
-        "sent_commit",
-        "state",
-        "waiting_since",
-        "whole",
-    )
-
-    def __init__(self, peer: str, next_index: int, connected: bool) -> None:
-        self.peer = peer
-        self.state = FlowState.PROBE
-        self.next = next_index
-        self.match = 0
-        """Known durable on the peer (also of learners, which the base does not count)."""
-        self.connected = connected
-        self.recovering = False
-        """It said that its journal is damaged; also while its link is down."""
-        self.whole = False
-        """It said over this connection that it is not."""
-        self.probe_prev: int | None = None
-        """`prev_index` of the probe under way."""
-        self.out: deque[tuple[int, int]] = deque()
-        """(last index, bytes) of batches under way."""
-        self.bytes_out = 0
-        self.waiting_since = 0.0
-        """Since when the oldest thing under way is unanswered."""
-        self.offered = 0
-        self.base_probed = -1
-        """The leader's base that was probed at, since the connection is there: see `Replicator._reaches`."""
-        self.sent_commit = 0
-        self.context_sent = 0
-        self.heard = 0.0
-        """The peer's last sign of life for this group."""
-        self.pinned: int | None = None
-        """It fetches the state of this index, or has, and needs the log behind it next; also while its link is down."""
-        self.goal = 0
-        """Where the leader was at `goal_at`, for a peer that catches up."""
-        self.goal_at = 0.0
+    peer: str
+    next: int
+    connected: bool
+    state: FlowState = FlowState.PROBE
+    match: int = 0
+    """Known durable on the peer (also of learners, which the base does not count)."""
+    recovering: bool = False
+    """It said that its journal is damaged; also while its link is down."""
+    whole: bool = False
+    """It said over this connection that it is not."""
+    probe_prev: int | None = None
+    """`prev_index` of the probe under way."""
+    out: deque[tuple[int, int]] = field(default_factory=deque)
+    """(last index, bytes) of batches under way."""
+    bytes_out: int = 0
+    waiting_since: float = 0.0
+    """Since when the oldest thing under way is unanswered."""
+    offered: int = 0
+    base_probed: int = -1
+    """The leader's base that was probed at, since the connection is there: see `Replicator._reaches`."""
+    sent_commit: int = 0
+    context_sent: int = 0
+    heard: float = 0.0
+    """The peer's last sign of life for this group."""
+    pinned: int | None = None
+    """It fetches the state of this index, or has, and needs the log behind it next; also while its link is down."""
+    goal: int = 0
+    """Where the leader was at `goal_at`, for a peer that catches up."""
+    goal_at: float = 0.0
 
     def reset(self, next_index: int, connected: bool) -> None:
         """The connection is new or gone: nothing is under way any more."""

@@ -314,7 +314,7 @@ class StreamReplica:
 
     @property
     def failed(self) -> str:
-        """Why this replica stopped for good (its state machine raised); empty while it works."""
+        """Why this replica stopped and does not go on (its state machine raised); empty while it works."""
         return self.group.stopped
 
     @property

@@ -70,20 +70,6 @@ def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list
 class AtomicChecks:
     """The checks of one batch: made, `run` once, thrown away."""
 
-    __slots__ = (
-        "_allow_msg_id",
-        "_batch",
-        "_bytes",
-        "_dedupe",
-        "_ids",
-        "_name",
-        "_rules",
-        "_staging",
-        "_store",
-        "_ts",
-        "_written",
-    )
-
     def __init__(
         self,
         name: bytes,

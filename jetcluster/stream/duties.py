@@ -45,23 +45,6 @@ class LeaderDuties:
     """Idle until `begin`. `propose` puts a command into the log and answers whether it did; what was refused is tried
     again at the next `tick`. `call_soon` and `call_later` are the loop's."""
 
-    __slots__ = (
-        "_bus",
-        "_call_later",
-        "_call_soon",
-        "_clock",
-        "_continuing",
-        "_expiring",
-        "_failed",
-        "_firing",
-        "_leading",
-        "_machine",
-        "_paused",
-        "_propose",
-        "_timer_at",
-        "republish",
-    )
-
     def __init__(
         self,
         machine: StreamMachine,

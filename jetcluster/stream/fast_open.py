@@ -8,9 +8,11 @@ messages make it small: two acks' worth of every batch fit into what the stream 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import field
 from typing import Final
 
 from jetcluster.clock import Clock
+from jetcluster.records import dataclass
 from jetcluster.stream.atomic_stage import BatchQuota
 from jetcluster.stream.backlog import PER_MESSAGE, Backlog
 from jetcluster.stream.fast_mark import FastMark
@@ -26,59 +28,38 @@ ACKS_AHEAD: Final = 2
 """Acks that a publisher has outstanding, as ADR-50 advises."""
 
 
+@dataclass(slots=True, eq=False)
 class FastBatch:
-    __slots__ = (
-        "batch_id",
-        "closed",
-        "commit_seq",
-        "committing",
-        "deadline",
-        "expected",
-        "flow",
-        "gap_ok",
-        "pending",
-        "per_ack",
-        "reply",
-        "runs",
-        "seq",
-        "settled",
-        "size",
-        "stem",
-        "stored",
-        "told",
-    )
-
-    def __init__(self, batch_id: bytes, stem: bytes, flow: int, *, gap_ok: bool) -> None:
-        self.batch_id = batch_id
-        self.stem = stem
-        self.flow = flow
-        """Messages per ack at most, the publisher's wish."""
-        self.gap_ok = gap_ok
-        self.per_ack = 1
-        self.seq = 0
-        """Last sequence that came in, or is known to be lost."""
-        self.expected = b"1"
-        """The next one as it is written."""
-        self.settled = 0
-        """Last sequence of which the outcome is known, and of all before it."""
-        self.told = 0
-        """Sequence of the last ack."""
-        self.stored = 0
-        """Stream sequence of the last message stored, 0: none was."""
-        self.pending = 0
-        """Messages that are not applied yet."""
-        self.committing = False
-        """Nothing more is taken: it ends when all that is pending is applied."""
-        self.commit_seq = 0
-        """Sequence of the message that commits, when that is stored; 0 as long as none came."""
-        self.closed = False
-        self.deadline = 0.0
-        self.size = 0
-        """Bytes of a payload, lately."""
-        self.reply = b""
-        """Reply subject of its last message in the open command."""
-        self.runs: list[list[int]] | None = None
-        """Its messages in the open command, as `FastRun`."""
+    batch_id: bytes
+    stem: bytes
+    flow: int
+    """Messages per ack at most, the publisher's wish."""
+    gap_ok: bool = field(kw_only=True)
+    per_ack: int = 1
+    seq: int = 0
+    """Last sequence that came in, or is known to be lost."""
+    expected: bytes = b"1"
+    """The next one as it is written."""
+    settled: int = 0
+    """Last sequence of which the outcome is known, and of all before it."""
+    told: int = 0
+    """Sequence of the last ack."""
+    stored: int = 0
+    """Stream sequence of the last message stored, 0: none was."""
+    pending: int = 0
+    """Messages that are not applied yet."""
+    committing: bool = False
+    """Nothing more is taken: it ends when all that is pending is applied."""
+    commit_seq: int = 0
+    """Sequence of the message that commits, when that is stored; 0 as long as none came."""
+    closed: bool = False
+    deadline: float = 0.0
+    size: int = 0
+    """Bytes of a payload, lately."""
+    reply: bytes = b""
+    """Reply subject of its last message in the open command."""
+    runs: list[list[int]] | None = None
+    """Its messages in the open command, as `FastRun`."""
 
     def came_to(self, seq: int) -> None:
         self.seq = seq

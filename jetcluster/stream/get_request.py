@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import field
 from typing import Any, Final, NoReturn
 
 from jetcluster.errors import CallerError
 from jetcluster.model.times import parse_rfc3339
+from jetcluster.records import dataclass
 
 _U64_MAX: Final = (1 << 64) - 1
 _INT_MAX: Final = (1 << 63) - 1
@@ -21,39 +23,24 @@ class MalformedRequest(CallerError, ValueError):
     """The payload is no request object."""
 
 
+@dataclass(slots=True, eq=False)
 class GetRequest:
     """Zero values stand for "absent", as in Go; only the two times can be absent (None) and zero."""
 
-    __slots__ = (
-        "batch",
-        "given",
-        "last_by_subj",
-        "max_bytes",
-        "multi_last",
-        "next_by_subj",
-        "no_hdr",
-        "seq",
-        "start_time",
-        "unknown",
-        "up_to_seq",
-        "up_to_time",
-    )
-
-    def __init__(self) -> None:
-        self.seq = 0
-        self.last_by_subj = b""
-        self.next_by_subj = b""
-        self.batch = 0
-        self.max_bytes = 0
-        self.start_time: int | None = None
-        self.multi_last: list[bytes] = []
-        self.up_to_seq = 0
-        self.up_to_time: int | None = None
-        self.no_hdr = False
-        self.given: list[str] = []
-        """Names of the fields that were in the object and not null."""
-        self.unknown: list[str] = []
-        """Keys that are no field; MSG.GET refuses them in strict mode."""
+    seq: int = 0
+    last_by_subj: bytes = b""
+    next_by_subj: bytes = b""
+    batch: int = 0
+    max_bytes: int = 0
+    start_time: int | None = None
+    multi_last: list[bytes] = field(default_factory=list)
+    up_to_seq: int = 0
+    up_to_time: int | None = None
+    no_hdr: bool = False
+    given: list[str] = field(default_factory=list)
+    """Names of the fields that were in the object and not null."""
+    unknown: list[str] = field(default_factory=list)
+    """Keys that are no field; MSG.GET refuses them in strict mode."""
 
     @classmethod
     def decode(cls, payload: bytes) -> GetRequest:

@@ -56,27 +56,6 @@ BATCH_MESSAGES: Final = 4096
 class Ingest:
     """One per stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
 
-    __slots__ = (
-        "_answers",
-        "_backlog",
-        "_call_soon",
-        "_clock",
-        "_headers",
-        "_open_bytes",
-        "_payloads",
-        "_propose",
-        "_replies",
-        "_scheduled",
-        "_stage",
-        "_subjects",
-        "batch_messages",
-        "batches",
-        "fast",
-        "proposed",
-        "valve",
-        "wildcards",
-    )
-
     def __init__(
         self,
         stream: str,

@@ -71,20 +71,6 @@ _ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
 class MessageAdmission:
     """`admit` one command after the other. Built anew when the rules change."""
 
-    __slots__ = (
-        "_base",
-        "_batch",
-        "_dedupe",
-        "_gate",
-        "_grown",
-        "_name",
-        "_rules",
-        "_staging",
-        "_store",
-        "_takes_all",
-        "rules",
-    )
-
     def __init__(
         self, name: str, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, staging: Staging
     ) -> None:

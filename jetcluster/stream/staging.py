@@ -48,30 +48,6 @@ Within = Callable[[Sequence[bytes]], list[bytes]]
 class Staging:
     """`begin`, then `stage` any number of messages, then `finish`: for one command after the other."""
 
-    __slots__ = (
-        "_base",
-        "_batch",
-        "_bytes",
-        "_changed",
-        "_dedupe",
-        "_expiry",
-        "_ids",
-        "_last",
-        "_rules",
-        "_schedules",
-        "_staged",
-        "_store",
-        "_stored",
-        "_told",
-        "behind",
-        "has_effects",
-        "last_msg_id",
-        "next_seq",
-        "on_append",
-        "on_stored",
-        "totals",
-    )
-
     def __init__(
         self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
         *, tracks: bool = False,

@@ -1,4 +1,4 @@
-"""What a history of the chaos suite must keep to: pure functions from operations to findings.
+"""The rules that a history of the chaos suite must keep: pure functions from operations to findings.
 
 O(n log n): acked messages carry a sequence, so the order that has to be explained is known, and checking it is a sort
 and not a search. `python -m chaos` judges its runs by them, `jetcluster pipeline verify` any histories. `event` is the
@@ -16,7 +16,7 @@ from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.checkers.finding import Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
-"""What the run itself says: it shows no client at work."""
+"""Operations that the run itself reports: they show no client at work."""
 
 
 class Figures(NamedTuple):

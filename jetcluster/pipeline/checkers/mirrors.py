@@ -42,7 +42,8 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 
 
 def _content(ops: Sequence[Event]) -> Content:
-    """What is acked, and over it what is stored (that both agree, and all replicas, is judged in log.py)."""
+    """The acked messages, replaced by the stored ones where there are some (log.py judges whether they agree, and
+    whether all replicas do)."""
     content = {op.seq: (op.subject, op.msg_id) for op in ops if op.f == "publish" and op.type == "ok"}
     for rows in replicas(ops).values():
         content |= {row.seq: (row.subject, row.msg_id) for row in rows if row.seq}

@@ -38,10 +38,13 @@ class Log:
         """The server has said that it does not store it."""
         self.sent.discard(text)
 
+    def forgives(self, at: float) -> bool:
+        """An ack that came then is worth nothing, of a message or of anything else in the stream's log."""
+        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+
     def forgiven(self, seq: int) -> bool:
         """Its ack is worth nothing."""
-        at = self._times[seq]
-        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+        return self.forgives(self._times[seq])
 
     def ack(self, seq: int, text: str, at: float = 0.0) -> None:
         before = self.acked.get(seq, text)
