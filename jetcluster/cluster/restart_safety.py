@@ -54,6 +54,12 @@ class Risk(NamedTuple):
     def needed(self) -> int:
         return _needed(self.voters)
 
+    @property
+    def passing(self) -> bool:
+        """All others are there: it commits nothing while this node starts, and goes on then. So it is always with a
+        group of two."""
+        return 0 < self.voters == self.current
+
 
 class Safety(NamedTuple):
     groups: int

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.cluster.store_care import REFUSED_SECONDS, WAIT_SECONDS
+from jetcluster.cluster.store_care import PAUSE_SECONDS, REFUSED_SECONDS, WAIT_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
@@ -40,6 +40,22 @@ async def test_it_is_asked_for_once_and_only_while_the_others_can_do_without_the
         await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
         await asyncio.sleep(20)
         assert asked == [DAMAGE]
+
+
+@virtual_time
+async def test_a_group_of_two_pauses_for_it_if_the_other_one_is_there() -> None:
+    """It can never do without one of its nodes."""
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 2)
+        await asyncio.sleep(10)
+        node, other = (node for node in cluster if node.has("S"))
+        asked = watched(node)
+        cluster.isolate(other.name)
+        node.kv.damage = DAMAGE
+        await asyncio.sleep(2 * PAUSE_SECONDS)
+        assert asked == []
+        cluster.heal()
+        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
 
 
 @virtual_time
