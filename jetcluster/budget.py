@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from jetcluster.clock import Clock, Timers
@@ -32,6 +32,12 @@ Steps = Generator[None, None, T]
 Work = Generator[float | None, None, T]
 """The same; a step that sets something off which is done elsewhere in the loop, a task, yields the seconds that this is
 likely to take."""
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """All of them at once."""
+    for _ in steps:
+        pass
 
 
 class BusyError(PassingError):

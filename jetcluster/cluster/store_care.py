@@ -148,7 +148,7 @@ class StoreCare:
     def _is_only_here(self, assignment: Assignment) -> bool:
         """No peer has the stream, and this node may have it. One that is to be here alone may still be with those it
         moves away from: as long as they vote in its group, by a log of which nothing is missing, one of them has
-        whatever was committed. Or it never began here."""
+        all that was committed. Or it never began here."""
         journal = self._context.raft.journal
         if len(assignment.peers) > 1 or journal.never_had(assignment.gid):
             return False
