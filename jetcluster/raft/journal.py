@@ -180,14 +180,18 @@ class Journal(JournalState):
 
     # -- groups
 
+    def never_had(self, gid: int) -> bool:
+        """There is no record of the group, and there was none: damage may have taken all that an old one had."""
+        old = self._old_top is None or gid <= self._old_top
+        return gid not in self.groups and not (self.damage and old)
+
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # All records of an old group may have been lost with the damage: then this is not its first life, and it may
-        # have voted. Other voters can vouch for it (rejoin.py); a group of one has nobody to ask.
-        old = self._old_top is None or gid <= self._old_top
-        log.damaged = bool(self.damage) and old and len(config.voters) > 1
+        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py); a group of one has
+        # nobody to ask.
+        log.damaged = not self.never_had(gid) and len(config.voters) > 1
         self._top_gid = max(self._top_gid, gid)
         self.groups[gid] = log
         log.restate(records.RESET_FLAG)

@@ -231,6 +231,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     bench.disk.corrupt(number, start, b"\xee" * (end - start))
     bench.open()
     assert 7 not in bench.journal.groups
+    assert [gid for gid in (1, 5, 7, 8) if bench.journal.never_had(gid)] == [8]
     assert bench.log(7).damaged, "all its records may have been lost"
     assert bench.log(5).damaged
     assert not bench.log(8).damaged, "the batch after the damage says that there was none above 7"
