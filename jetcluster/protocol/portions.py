@@ -41,11 +41,6 @@ class PortionParser(Generic[C]):
         `_buffer` is empty then."""
         self._at = 0
 
-    @property
-    def buffered(self) -> int:
-        """Bytes of the command that is not complete yet."""
-        return len(self._buffer)
-
     def feed(self, data: bytes) -> list[C]:
         """Takes what was read, returns the commands it completed. Never raises: see `error`."""
         self.push(data)

@@ -4,8 +4,8 @@ A NATS connection is a stream, so where frames begin and end says nothing: paylo
 frame that is not whole yet, and a compressed message is inflated piece by piece. So no frame is ever held in memory,
 and what limits a message is the NATS parser above. One frame is made per write.
 
-Own code because the libraries cost a cold start too much (aiohttp) or more per frame, and hold frames and messages until
-they are whole (websockets): docs/compatibility.md, WebSocket, has the figures.
+Own code because the libraries cost a cold start too much (aiohttp) or more per frame, and hold frames and messages
+until they are whole (websockets): docs/compatibility.md, WebSocket, has the figures.
 """
 
 from __future__ import annotations

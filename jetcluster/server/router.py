@@ -534,13 +534,9 @@ class Router:
         self.leaf_links.append(link)
         return found
 
-    def drop_leaf(self, link: LeafPeer) -> None:
-        """Forgets a link that is gone."""
-        exhaust(self.dropping_leaf(link))
-
     def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
-        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
-        been told of it goes by that."""
+        """Forgets a link that is gone, a subject at a time. To other links it is one of those here until the
+        end, as what they have been told of it goes by that."""
         self.far.drop_peer(link)
         if link in self.leaf_links:
             for subject, queue in list(self._remote.get(link, ())):

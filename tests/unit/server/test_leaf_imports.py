@@ -6,6 +6,7 @@ import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions
 from jetcluster.server.leaf_peer import deliver_from_leaf
+from jetcluster.server.removals import exhaust
 
 from .sharing import Nodes, account, reply_of
 from .support import FakeLeaf
@@ -62,7 +63,7 @@ def test_the_other_end_subscribes_to_an_import(leaf: FakeLeaf) -> None:
     nodes.client("A", at=1).send(b"PUB pub.x 5", b"there")
     expected = 2 if leaf.spoke else 3  # at the spoke's end the other node has a link of its own
     assert len(leaf.sent) == expected
-    router.drop_leaf(leaf)
+    exhaust(router.dropping_leaf(leaf))
     writer.send(b"PUB pub.x 2", b"no")
     assert len(leaf.sent) == expected
 
