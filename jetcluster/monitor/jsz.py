@@ -202,7 +202,7 @@ def meta_cluster(node: NodeView) -> Json:
 
 def log_bytes(group: RaftGroup) -> int:
     """Of the group's entries in the journal."""
-    return group.log.bytes if isinstance(group, Group) else 0
+    return group.log.byte_count if isinstance(group, Group) else 0
 
 
 def _meta_replica(engine: JetStream, peer: str) -> Json:

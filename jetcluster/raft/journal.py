@@ -202,7 +202,7 @@ class Journal:
 
     def _restore(self, found: RecoveredGroup) -> GroupLog:
         config = found.base_config or Config(())
-        log = GroupLog(self, found.gid, config, found.durable)
+        log = GroupLog(self, found.gid, [(0, config)], found.durable)
         log.base_index, log.base_term = found.base_index, found.base_term
         log.last_index, log.last_term = found.base_index, found.base_term
         log.configs = [(found.base_index, config)]
@@ -237,7 +237,7 @@ class Journal:
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
-        log = GroupLog(self, gid, config, durable)
+        log = GroupLog(self, gid, [(0, config)], durable)
         # All records of an old group may have been lost with the damage: then this is not its first life, and it may
         # have voted. Other voters can vouch for it (rejoin.py); a group of one has nobody to ask.
         old = self._old_top is None or gid <= self._old_top

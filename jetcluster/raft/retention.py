@@ -81,7 +81,7 @@ class Retention:
         floor = min(log.compactable, log.pin)
         entries = log.last_index - log.base_index
         if floor <= log.base_index or (
-            log.bytes <= options.retain_bytes + (options.retain_bytes >> 2)
+            log.byte_count <= options.retain_bytes + (options.retain_bytes >> 2)
             and entries <= options.retain_entries + (options.retain_entries >> 2)
         ):
             return
