@@ -69,7 +69,7 @@ class Election:
             return
         self._asked = group.term + 1
         self._granted = {group.me}
-        frame = codec.encode_pre_vote(self._asked, group.log.last_index, group.log.last_term)
+        frame = codec.encode(codec.PreVote(self._asked, group.log.last_index, group.log.last_term))
         for peer in group.log.config.voters:
             if peer != group.me:
                 group.send(peer, frame)
@@ -98,7 +98,7 @@ class Election:
             and not group.has_live_leader()
             and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         )
-        group.send(peer, codec.encode_pre_vote_reply(group.term, message.term, granted))
+        group.send(peer, codec.encode(codec.PreVoteReply(group.term, message.term, granted)))
         if group.engine.leading and message.term <= group.term + 1:
             # It does not know its leader, who may be idle: tell it.
             flow = group.replicator.flows.get(peer)

@@ -81,7 +81,7 @@ class HandOver:
         if flow is None or not flow.connected or group.now() >= self.until:
             self.stop()
         elif not self._told and flow.match == group.log.last_index:
-            group.send(self.target, codec.encode_timeout_now(group.term))
+            group.send(self.target, codec.encode(codec.TimeoutNow(group.term)))
             self._told = True
 
     def stop(self) -> None:

@@ -110,7 +110,7 @@ class Receiver:
                 self._group.engine.step_down(message.term)
             return
         if message.term < self._group.term:
-            self._group.send(peer, codec.encode_vote_reply(self._group.term, False))
+            self._group.send(peer, codec.encode(codec.VoteReply(self._group.term, False)))
             return
         if not self._group.node.health.may_vote:
             return  # a vote is a promise that the journal keeps; this one does not return from its last write
@@ -121,7 +121,7 @@ class Receiver:
         if message.term < group.term:
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = group.log.last_index + 1
-            group.send(peer, codec.encode_reject(group.term, message.prev_index, hint, 0, group.log.damaged))
+            group.send(peer, codec.encode(codec.Reject(group.term, message.prev_index, hint, 0, group.log.damaged)))
             return ""
         if message.term == group.term and group.engine.leading:
             group.fail(f"two leaders in term {message.term}: {group.me} and {peer}")
@@ -145,12 +145,8 @@ class Receiver:
                 self.told = max(self.told, message.prev_index)
                 # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
-                self._group.send(
-                    peer,
-                    codec.encode_reject(
-                        message.term, message.prev_index, planned.hint, context, self._group.log.damaged
-                    ),
-                )
+                reject = codec.Reject(message.term, message.prev_index, planned.hint, context, self._group.log.damaged)
+                self._group.send(peer, codec.encode(reject))
             else:
                 if planned.at > message.prev_index >= self._group.log.base_index:
                     self._matches(message.term, message.prev_index)

@@ -64,7 +64,7 @@ class Rejoin:
 
     def _ask(self, leader: str) -> None:
         group = self._group
-        group.send(leader, codec.encode_rejoin(group.term, self._context))
+        group.send(leader, codec.encode(codec.Rejoin(group.term, self._context)))
         self.at = group.now() + _RETRY
         group.wake_at(self.at)
 
@@ -107,7 +107,7 @@ class Rejoin:
 
         def confirmed(leads: bool) -> None:
             if leads and group.term == term:
-                group.send(peer, codec.encode_rejoin_reply(term, message.context, group.log.last_index))
+                group.send(peer, codec.encode(codec.RejoinReply(term, message.context, group.log.last_index)))
 
         if group.engine.leading and message.term == term:
             group.reads.add(confirmed, exclude=peer)

@@ -60,7 +60,7 @@ class Snapshots:
             if not group.transfer() and group.now() - self._told > group.config.stateless_delay:
                 self._tell(group.me, log.base_index, log.base_term)
         elif group.leader is not None:
-            group.send(group.leader, codec.encode_snap_request(group.term))
+            group.send(group.leader, codec.encode(codec.SnapRequest(group.term)))
         self.at = group.now() + group.config.offer_retry
         group.wake_at(self.at)
 
@@ -131,4 +131,4 @@ class Snapshots:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
         proves that this state is part of its log."""
         group = self._group
-        group.send(leader, codec.encode_reject(group.term, 0, index + 1, 0, group.log.damaged))
+        group.send(leader, codec.encode(codec.Reject(group.term, 0, index + 1, 0, group.log.damaged)))
