@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bench.client import Client
 from bench.loads import _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 _ID_DIGITS = 10
 _PLACE = b"\0" * _ID_DIGITS
@@ -17,9 +17,9 @@ _PLACE = b"\0" * _ID_DIGITS
 async def atomic_publish(
     url: str, subject: str, *, batch: int = 1000, size: int = 128, window: int = 4, seconds: float = 3.0,
     count: int | None = None, pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Batches of `batch` messages, only the commit with a reply subject; `window` batches in flight, `count` in all
-    (None: for `seconds`). `Result.messages` counts messages, latencies are those of whole batches. The stream must
+    (None: for `seconds`). `LoadResult.messages` counts messages, latencies are those of whole batches. The stream must
     allow atomic batches."""
     async with await Client.connect(url) as client:
         load = _Window(client, window, b'"count":', _renderer(client.inbox, subject.encode(), batch, payload_of(size)))
@@ -31,7 +31,9 @@ async def atomic_publish(
             load.limit = count
         await _run_windows([load])
         spent = time.perf_counter() - start
-        return Result(f"js-batch {batch} window={window}", load.answered * batch, spent, load.latencies_ms, cpu.read())
+        return LoadResult(
+            f"js-batch {batch} window={window}", load.answered * batch, spent, load.latencies_ms, cpu.read()
+        )
 
 
 def _renderer(inbox: bytes, subject: bytes, batch: int, body: bytes) -> Callable[[int, int], bytes]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from bench.client import Client, ClientError
 from bench.loads import MARK, STALL, _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 SECOND = 1_000_000_000
 _MESSAGE = MARK + b"\r\n"
@@ -101,7 +101,7 @@ class _Fetches(_Feed):
                 self.ask()
 
 
-async def ordered(url: str, stream: str, count: int, *, pids: dict[str, int] | None = None) -> Result:
+async def ordered(url: str, stream: str, count: int, *, pids: dict[str, int] | None = None) -> LoadResult:
     """Reads messages 1..`count` as the ordered consumer of a client library does: push, no acks, flow control."""
     async with await Client.connect(url) as client:
         inbox = client.inbox + b"_ordered"
@@ -119,7 +119,7 @@ async def ordered(url: str, stream: str, count: int, *, pids: dict[str, int] | N
         body = json.dumps({"stream_name": stream, "config": config}).encode()
         client.request_soon(f"$JS.API.CONSUMER.CREATE.{stream}.bench_ordered", body)
         seconds = await feed.run()
-        result = Result("ordered consumer", feed.got, seconds, [], cpu.read())
+        result = LoadResult("ordered consumer", feed.got, seconds, [], cpu.read())
         if feed.got != count:
             raise ClientError(f"{feed.got} messages where there are {count}")
     async with await Client.connect(url) as client:
@@ -129,7 +129,7 @@ async def ordered(url: str, stream: str, count: int, *, pids: dict[str, int] | N
 
 async def fetch(
     url: str, stream: str, count: int, *, batch: int = 500, pids: dict[str, int] | None = None
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """One durable pull consumer: fetches of `batch`, one after the other, and an ack for every message; at the end the
     consumer must know of all the acks."""
     async with await Client.connect(url) as client:
@@ -149,7 +149,7 @@ async def fetch(
                 raise ClientError(f"acks missing: {info['ack_floor']}, {info['num_ack_pending']} pending")
             await asyncio.sleep(0.05)
         await client.api(f"CONSUMER.DELETE.{stream}.{name}")
-        return Result(f"fetch {batch} + acks", feed.got, seconds, feed.latencies_ms, used)
+        return LoadResult(f"fetch {batch} + acks", feed.got, seconds, feed.latencies_ms, used)
 
 
 async def create_bucket(url: str, replicas: int = 1, bucket: str = BUCKET) -> None:
@@ -172,7 +172,7 @@ async def delete_bucket(url: str, bucket: str = BUCKET) -> None:
 async def kv_put(
     url: str, *, keys: int = 1000, size: int = 128, window: int = 500, seconds: float = 3.0, bucket: str = BUCKET,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Puts without waiting for each, `window` without their answer at any time, over `keys` keys in turn."""
     body = payload_of(size)
     async with await Client.connect(url) as client:
@@ -188,7 +188,7 @@ async def kv_put(
 async def kv_get(
     url: str, *, keys: int = 1000, window: int = 64, seconds: float = 3.0, bucket: str = BUCKET,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Gets of the `keys` that `kv_put` wrote, `window` at a time, by Direct Get of the last message of a subject."""
     async with await Client.connect(url) as client:
         stride = 7919
@@ -205,19 +205,19 @@ async def kv_get(
 async def _window(
     name: str, client: Client, window: int, mark: bytes, render: Callable[[int, int], bytes], seconds: float,
     pids: dict[str, int] | None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     load = _Window(client, window, mark, render)
     cpu = CpuWatch(pids or {})
     start = time.perf_counter()
     load.stop_at = start + seconds
     await _run_windows([load])
-    return Result(name, load.answered, time.perf_counter() - start, load.latencies_ms, cpu.read())
+    return LoadResult(name, load.answered, time.perf_counter() - start, load.latencies_ms, cpu.read())
 
 
 async def idle_durables(
     url: str, stream: str, count: int = 1000, *, seconds: float = 10.0, settle: float = 3.0,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Creates `count` durable pull consumers, lets them be, and tells the CPU seconds of each process in `cpu` while
     nothing happened for `seconds`."""
     async with await Client.connect(url) as client:
@@ -228,7 +228,7 @@ async def idle_durables(
         cpu = CpuWatch(pids or {})
         start = time.perf_counter()
         await asyncio.sleep(seconds)
-        result = Result(f"{count} idle durables", count, time.perf_counter() - start, [], cpu.read())
+        result = LoadResult(f"{count} idle durables", count, time.perf_counter() - start, [], cpu.read())
         for first in range(0, count, 50):
             await _all(client, "DELETE", stream, names[first : first + 50])
         return result

@@ -8,7 +8,7 @@ import time
 
 from bench.client import Client, ClientError, Msg
 from bench.loads import STALL, payload_of
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 _ids = itertools.count(1)
 
@@ -26,7 +26,7 @@ class FastPublisher:
         self._sent: list[tuple[int, float]] = []
         """(last sequence, when) of what was sent together and is not acknowledged."""
         self.latencies_ms: list[float] = []
-        """Of the first ack at or behind each of those."""
+        """Latencies of the first ack at or behind each of those, in milliseconds."""
         self.per_ack = 0
         self.seq = 0
         self.acked = 0
@@ -86,7 +86,7 @@ class FastPublisher:
 async def fast_publish(
     url: str, subject: str, *, size: int = 128, flow: int = 500, seconds: float = 3.0, count: int | None = None,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """One batch of `count` messages (None: for `seconds`), with two acks outstanding. The stream must allow it.
     Raises ClientError, TimeoutError."""
     body = payload_of(size)
@@ -104,4 +104,4 @@ async def fast_publish(
                 await load.heard()
         messages = await load.finish()
         spent = time.perf_counter() - start
-        return Result(f"js-fast flow={flow}", messages, spent, load.latencies_ms, cpu.read())
+        return LoadResult(f"js-fast flow={flow}", messages, spent, load.latencies_ms, cpu.read())

@@ -1,6 +1,6 @@
 """The loads of the pages of figures: publish, Direct Get, core, create.
 
-Each one runs for a time or a count and returns a `Result`.
+Each one runs for a time or a count and returns a `LoadResult`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.client import Client, ClientError, render_publish
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 MARK = b"~END"
-"""Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, whatever the split."""
+"""Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, wherever it is cut."""
 _TROUBLE = (b'"error"', b"\r\nNATS/1.0 4", b"\r\nNATS/1.0 5", b"-ERR")
 STALL = 30.0
 """Seconds without one answer after which a load gives up."""
@@ -109,15 +109,15 @@ async def _run_windows(windows: Sequence[_Window]) -> None:
             window.client.bulk = None
 
 
-def _result(name: str, windows: Sequence[_Window], seconds: float, cpu: CpuWatch) -> Result:
+def _result(name: str, windows: Sequence[_Window], seconds: float, cpu: CpuWatch) -> LoadResult:
     latencies = [x for w in windows for x in w.latencies_ms]
-    return Result(name, sum(w.answered for w in windows), seconds, latencies, cpu.read())
+    return LoadResult(name, sum(w.answered for w in windows), seconds, latencies, cpu.read())
 
 
 async def js_publish(
     url: str, subject: str, *, size: int = 128, window: int = 500, seconds: float = 3.0, count: int | None = None,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """One publisher, `window` messages without their ack at any time (1 = synchronous). Every ack is counted."""
     body = payload_of(size)
     async with await Client.connect(url) as client:
@@ -142,7 +142,7 @@ async def js_publish(
 async def direct_get(
     urls: Sequence[str], stream: str, first: int, last: int, *, window: int = 1, seconds: float = 3.0,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Direct Get by sequence in `first..last`, `window` requests in flight in all, spread evenly over `urls`.
 
     The stream's payloads must end with `MARK` (what `js_publish` writes does).
@@ -188,7 +188,7 @@ async def core_pubsub(
     size: int = 128,
     count: int = 200_000,
     pids: dict[str, int] | None = None,
-) -> Result:
+) -> LoadResult:
     """One core publisher, one subscriber; ends when the subscriber has all of them."""
     body = payload_of(size)
     async with await Client.connect(pub_url) as pub, await Client.connect(sub_url) as sub:
@@ -216,7 +216,7 @@ async def core_pubsub(
         return _result("core pub/sub", [load], time.perf_counter() - start, cpu)
 
 
-async def create_streams(url: str, count: int, replicas: int, prefix: str = "BENCH_C") -> Result:
+async def create_streams(url: str, count: int, replicas: int, prefix: str = "BENCH_C") -> LoadResult:
     """Creates `count` streams one after the other (the way an application does); leaves them there."""
     async with await Client.connect(url) as client:
         latencies = []
@@ -226,7 +226,7 @@ async def create_streams(url: str, count: int, replicas: int, prefix: str = "BEN
             one = time.perf_counter()
             await create_stream(client, f"{prefix}{n}", [f"{prefix.lower()}.{n}"], replicas)
             latencies.append((time.perf_counter() - one) * 1e3)
-        return Result(f"create R{replicas}", count, time.perf_counter() - start, latencies, cpu.read())
+        return LoadResult(f"create R{replicas}", count, time.perf_counter() - start, latencies, cpu.read())
 
 
 async def create_stream(

@@ -11,7 +11,7 @@ from itertools import count
 
 from bench.client import Client, ClientError
 from bench.loads import MARK, _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 
 EOB = b"NATS/1.0 204 EOB"
 
@@ -28,7 +28,7 @@ class _Replies(_Window):
 
 async def publish_many(
     url: str, subject_of: Callable[[int], bytes], messages: int, *, size: int = 128, window: int = 500
-) -> Result:
+) -> LoadResult:
     """Message n = 0, 1, ... on `subject_of(n)`, with payloads that end with MARK; `window` without their ack at any
     time (1: each one becomes a block of its own)."""
     body = payload_of(size)
@@ -43,15 +43,16 @@ async def publish_many(
         cpu = CpuWatch({})
         start = time.perf_counter()
         await _run_windows([load])
-        return Result(f"publish window={window}", load.answered, time.perf_counter() - start, [], cpu.read())
+        return LoadResult(f"publish window={window}", load.answered, time.perf_counter() - start, [], cpu.read())
 
 
 async def batched_gets(
     urls: Sequence[str], stream: str, last: int, *, batch: int = 1000, window: int = 2, seconds: float = 3.0,
     pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Reads 1..`last` of a stream without gaps in batches, over and over; `window` requests in flight per connection,
-    one connection per element of `urls`. `Result.messages` counts messages, latencies are those of whole replies."""
+    one connection per element of `urls`. `LoadResult.messages` counts messages, latencies are those of whole
+    replies."""
     pages = last // batch
     assert pages, (last, batch)
 
@@ -64,7 +65,7 @@ async def batched_gets(
 async def wildcard_batches(
     urls: Sequence[str], stream: str, wildcard: str, highest: int, *, batch: int = 100, window: int = 2,
     seconds: float = 3.0, pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Batches of what matches `wildcard` from sequences spread over 1..`highest`, behind which there must be `batch`
     more matching messages."""
 
@@ -77,7 +78,7 @@ async def wildcard_batches(
 async def multi_last(
     urls: Sequence[str], stream: str, filters: Callable[[int], bytes], expected: int, *, window: int = 2,
     seconds: float = 3.0, pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """The last messages of the subjects that match `filters(n)` (one filter, of request n); `expected` of them each."""
 
     def body(n: int) -> bytes:
@@ -89,7 +90,7 @@ async def multi_last(
 async def replies(
     name: str, urls: Sequence[str], stream: str, body: Callable[[int], bytes], expected: int, window: int,
     seconds: float, pids: dict[str, int] | None = None,
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """Requests `body(0)`, `body(1)`, ... over one connection per element of `urls`, each of which must be answered by
     `expected` messages. Raises ClientError when not."""
     clients = [await Client.connect(url) for url in urls]
@@ -106,7 +107,7 @@ async def replies(
         if messages != answered * expected:
             raise ClientError(f"{messages} messages in {answered} replies, {expected} each were expected")
         latencies = [ms for load in loads for ms in load.latencies_ms]
-        return Result(name, messages, spent, latencies, cpu.read())
+        return LoadResult(name, messages, spent, latencies, cpu.read())
     finally:
         for client in clients:
             client.close()

@@ -26,11 +26,11 @@ from chaos.docker_cluster import DockerCluster
 from chaos.html_report import render
 from chaos.local_cluster import LocalCluster
 from chaos.plants import PLANTS, Plant
-from chaos.promises.event import load
 from chaos.report import show
 from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
 from chaos.workloads import USUAL, WORKLOADS
+from jetcluster.pipeline.checkers.event import load
 from tests.cluster.harness import HarnessError, find_server
 
 WIDTH = 120

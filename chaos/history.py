@@ -1,4 +1,4 @@
-"""`History`: writes what clients did and saw, in the format of `chaos/promises/event.py`."""
+"""`History`: writes what clients did and saw, in the format of `jetcluster/pipeline/checkers/event.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from chaos.promises.event import TYPES, Event
+from jetcluster.pipeline.checkers.event import TYPES, Event
 
 FLUSH_EVERY = 1000
 

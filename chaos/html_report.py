@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 
 from chaos.checkers import availability
-from chaos.promises.event import Event, operations
 from chaos.report import COLUMNS, row
 from chaos.runner import Result
+from jetcluster.pipeline.checkers.event import Event, operations
 
 WIDTH = 1100
 MARGIN = 110

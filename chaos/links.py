@@ -1,8 +1,8 @@
 """The links between local nodes, one toxiproxy proxy per ordered pair: `a>b` is where `a` finds `b`.
 
-Two nodes have one TCP connection (jetcluster/mesh/mesh.py), dialled by either, so what `a` sends to `b` goes
-upstream through `a>b` or downstream through `b>a`. Faults are put on both, and hold whoever dialled. What a cut link is
-sent disappears and the connection stays open, as behind a dead switch; healing closes it, for its bytes are gone.
+Two nodes have one TCP connection (jetcluster/mesh/mesh.py), dialled by either, so what `a` sends to `b` goes upstream
+through `a>b` or downstream through `b>a`. Faults are put on both, and hold whichever end has dialled. What a cut link
+is sent disappears and the connection stays open, as behind a dead switch; healing closes it, for its bytes are gone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Links:
                 await self.partition([order[i]], [order[j]])
 
     async def slow(self, a: str, b: str, milliseconds: int, jitter: int) -> None:
-        """What `a` sends to `b` arrives later; order is kept, it is a TCP connection."""
+        """Delays the bytes from `a` to `b`; their order is kept, it is a TCP connection."""
         await self._toxic(a, b, "latency", latency=milliseconds, jitter=jitter)
 
     async def throttle(self, a: str, b: str, kilobytes: int) -> None:

@@ -20,7 +20,7 @@ SMALL_DISK_MIB = 320
 FEW_FILES = 200
 """File descriptors of each node, where they are to run out."""
 NOWHERE = "127.77.0.{}:9"
-"""What nodes tell the others to dial: nobody is there, so every link goes through its proxy."""
+"""The address that nodes tell the others to dial: nobody is there, so every link goes through its proxy."""
 SYSTEM = """
 accounts {
   A { jetstream: enabled, users: [{user: a, password: a}] }

@@ -1,6 +1,6 @@
 """The losses that a `sync_interval` allows: acks of the last so many seconds before a power failure, and no others.
 
-The history is rewritten before it is judged: such acks become `info` (nobody knows), for whoever reads it.
+The history is rewritten before it is judged: such acks become `info` (nobody knows), for all checkers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 
 from chaos.history import History
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 
 LOSS = "power-lost"
 """`subject` of the fault whose `t0` is when the power went, and `t1` when all nodes were back."""

@@ -14,13 +14,13 @@ from pathlib import Path
 from chaos.checkers import Verdict, judge
 from chaos.history import History
 from chaos.nemeses import NEMESES, Nemesis, Trouble
-from chaos.promises.finding import Finding
 from chaos.relaxed import relax
 from chaos.replicas import HEAL_WITHIN, api, read_stored, wait_current
 from chaos.scenarios import Scenario
 from chaos.target import Target
 from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
+from jetcluster.pipeline.checkers.finding import Finding
 from tests.cluster.client import Client
 from tests.cluster.harness import HarnessError
 

@@ -85,5 +85,5 @@ DEFAULT = (
     "kill", "pause", "halves", "one-way", "power", "power-relaxed", "memory", "sick-disk", "clock-hours", "cut-journal",
     "rot-two", "flood", "descriptors", "mix",
 )  # fmt: skip
-"""What `make chaos` runs, the time divided."""
+"""The scenarios of `make chaos`, which divides its time among them."""
 EVERY_LOCAL = tuple(name for name in SCENARIOS if name not in ("containers", "short"))

@@ -40,7 +40,7 @@ class _File:
 
 
 class Shim:
-    """Of one node: the environment it is started with, and the two faults."""
+    """The shim of one node: the environment that it is started with, and its two faults."""
 
     def __init__(self, library: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ class Shim:
             file.write(struct.pack("=q", int(seconds * 1e9)))
 
     def lose_unsynced(self, store: Path) -> int:
-        """Of a node that is dead. Returns how many bytes were lost; forgets the record."""
+        """Takes the unsynced bytes out of the files of a dead node. Returns how many were lost; forgets the record."""
         files = self._read()
         self._writes.unlink(missing_ok=True)
         lost = 0

@@ -1,4 +1,4 @@
-"""What scenarios need of a cluster: of local processes (local_cluster.py) or containers (docker_cluster.py)."""
+"""A cluster as scenarios need it: of local processes (local_cluster.py) or containers (docker_cluster.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target(Protocol):
 
     def alive(self, name: str) -> bool: ...
     async def start(self, *names: str) -> None:
-        """Of dead nodes, at once; returns when each is ready. Raises HarnessError."""
+        """Starts dead nodes, all at once; returns when each is ready. Raises HarnessError."""
         ...
 
     async def kill(self, *names: str) -> None:
@@ -45,11 +45,11 @@ class Target(Protocol):
 
     async def reconnect(self, name: str) -> None: ...
     def store(self, name: str) -> Path:
-        """Of local nodes."""
+        """The store of a local node."""
         ...
 
     def shim(self, name: str) -> Shim:
-        """Of local nodes, where `shim` is not missing."""
+        """The shim of a local node, where `shim` is not missing."""
         ...
 
     def drill(self, name: str) -> Drill:

@@ -103,7 +103,7 @@ class LoopBudget:
         self._waiting: OrderedDict[Hashable, deque[Job[Any]]] = OrderedDict()
         """By key; the first one's first job is the next."""
         self.jobs = 0
-        """How many wait for their turns."""
+        """Jobs that wait for their turns."""
         self.connections_wait = False
         """Told by the governor: it has turns to give as well."""
         self._scheduled = False
@@ -163,7 +163,8 @@ class LoopBudget:
         return job
 
     async def run(self, key: Hashable, steps: Work[T]) -> T:
-        """What `steps` return; raises what they raise, and BusyError. A task that is cancelled cancels the work."""
+        """Does the work in its turns and returns the result of `steps`. Raises what they raise, and BusyError. A task
+        that is cancelled cancels the work."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def done(value: T) -> None:

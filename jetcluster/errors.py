@@ -14,7 +14,7 @@ exceptions stand below one of these families, beside ValueError or OSError where
     │   ArchiveError, BatchError, CertificateError, CommandError, FrameError, HandshakeError, LoginError,
     │   ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a configuration, a key or a file that has to be put right
-    │   ClaimsError, ConfigError, FieldError, IdentityError, RecordError, RefusedImportError, StoreError
+    │   AccountStoreError, ClaimsError, ConfigError, FieldError, IdentityError, RecordError, RefusedImportError
     ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, KvError, StateError, StreamJobError
     └─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
@@ -324,7 +324,8 @@ class JetclusterError(Exception):
     """Base of the exceptions that this project raises on purpose."""
 
     blame = "jetcluster"
-    """Who can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until shown)."""
+    """The side that can put it right: caller, peer, operator, disk, nobody (it passes), jetcluster (a defect, until
+    shown)."""
     retriable = False
     """The same may succeed a moment later."""
 
@@ -336,7 +337,7 @@ class CallerError(JetclusterError):
 
 
 class PeerError(JetclusterError):
-    """The other end, or whoever wrote these bytes, broke the protocol."""
+    """The other end, or the writer of these bytes, broke the protocol."""
 
     blame = "peer"
 

@@ -11,13 +11,10 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from jetcluster.files import Files
+from jetcluster.files import FILE, Files
 
-FOLDER: Final = 0o700
-FILE: Final = 0o600
 UMASK: Final = 0o077
 _OTHERS: Final = 0o077
 """The bits that nobody but the owner has any use for."""

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from jetcluster.file_modes import FILE, FOLDER
-
+FOLDER: Final = 0o700
+FILE: Final = 0o600
+"""Modes of what a server makes for itself; `file_modes` says why, and what is for others."""
 _CHUNK: Final = 1 << 20
 
 
@@ -94,7 +95,7 @@ def make_folder(path: Path, files: Files = os) -> None:
             files.mkdir(one, FOLDER)
         except FileExistsError:
             continue  # made by another process meanwhile
-        files.chmod(one, FOLDER)  # whatever the umask
+        files.chmod(one, FOLDER)  # not what the umask leaves of it
         sync(one.parent, files)
     if not is_folder(path, files):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))

@@ -20,7 +20,7 @@ from jetcluster.file_modes import open_to_others
 MAX_QUEUED_LINES = 8192
 MAX_LINE_BYTES = 64 * 1024
 MODE = 0o640
-"""Of log files, as nats-server makes them."""
+"""The mode of log files, as nats-server makes them."""
 _STAMP = re.compile(r"\.\d{4}(\.\d\d){5}\.\d{9}")
 
 

@@ -69,7 +69,7 @@ class LogOptions(Protocol):
 
 
 class _Sink:
-    """What structlog calls at the end of its chain: every level writes the rendered line."""
+    """The end of structlog's chain: every level writes the rendered line."""
 
     __slots__ = ("critical", "debug", "error", "info", "warning")
 
@@ -118,7 +118,8 @@ class SyslogRenderer(TextRenderer):
 
 
 def _one_line(text: str) -> str:
-    """What a client calls itself or asks for must not forge a second line, nor move a terminal's cursor."""
+    """The text on one line, unprintable characters escaped: a name that a client gives itself must not forge a second
+    line, nor move a terminal's cursor."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
@@ -334,7 +335,7 @@ def _open(options: LogOptions, is_syslog: bool, fd: int) -> LineWriter:
 
 
 def why_not_opened(options: LogOptions, error: OSError | ValueError) -> str:
-    """What nats-server says when `configure` failed."""
+    """The reason why `configure` failed, in nats-server's words."""
     if isinstance(error, ValueError):
         return str(error)
     reason = error.strerror.lower() if error.strerror else str(error)

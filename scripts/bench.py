@@ -60,7 +60,7 @@ def fdatasync_p50(folder: Path, rounds: int = 200) -> float:
 
 
 def durable(server: str) -> str:
-    """What makes nats-server fsync before it acks; jetcluster does it by default."""
+    """The configuration with which nats-server syncs before it acks, as jetcluster does by default."""
     return "jetstream { sync_interval: always }\n" if server == "nats-server" else ""
 
 

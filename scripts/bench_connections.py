@@ -1,4 +1,4 @@
-"""What connections cost a node: memory of idle clients, CPU of a TLS handshake, time of a permission check.
+"""The cost of connections for a node: memory of idle clients, CPU of a TLS handshake, time of a permission check.
 
     python -m scripts.bench_connections [--clients 10000] [--handshakes 300]
 
@@ -58,7 +58,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 def raise_limit(files: int) -> None:
-    """Of this process and those it starts. Raises RuntimeError when the system does not allow it."""
+    """Raises the limit of open files of this process and those it starts. Raises RuntimeError when the system does not
+    allow it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < files:
         raise RuntimeError(f"{files} open files are needed, the limit is {hard}: raise it (ulimit -Hn), or --clients")
@@ -175,7 +176,7 @@ async def idle_with_tls(folder: Path, clients: int) -> dict[str, Any]:
 
 
 class _Allowed:
-    """Whoever comes has a handful of allow and deny entries, literals and filters."""
+    """Lets everybody in, with a few allow and deny entries, literals and filters."""
 
     required = True
     nonce_required = False
@@ -184,7 +185,7 @@ class _Allowed:
 
     def __init__(self, *, restricted: bool) -> None:
         from jetcluster.auth.permissions import UserPermissions
-        from jetcluster.config.options import PermissionOptions, SubjectLists
+        from jetcluster.config.account_options import PermissionOptions, SubjectLists
 
         allow = ["orders.>", "events.*.created", "audit", "_INBOX.>", "$JS.API.>"]
         lists = SubjectLists(allow, ["orders.secret.>", "orders.*.private"])

@@ -1,9 +1,9 @@
 """A server between Spark and the cluster that costs next to nothing and may be far away: for measuring the source by
 itself.
 
-Every question to `$JS.API.DIRECT.` goes to the cluster once; whoever asks it again gets the same bytes from memory. All
-else goes through. A `Path` makes it a cluster in another place: answers come later, and no faster than one connection's
-TCP window allows.
+Every question to `$JS.API.DIRECT.` goes to the cluster once; a client that asks it again gets the same bytes from
+memory. All else goes through. A `Path` makes it a cluster in another place: answers come later, and no faster than one
+connection's TCP window allows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INBOX = b"<inbox>"
 
 
 class Path(NamedTuple):
-    """Of each connection."""
+    """The network path of each connection."""
 
     round_trip: float = 0.0
     """Seconds."""

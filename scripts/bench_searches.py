@@ -57,7 +57,7 @@ def at_once(work: Callable[[], object]) -> Steps:
 
 
 def consumer(store: BlockStore, filters: list[bytes]) -> Steps:
-    """What INFO and the first pull of a new consumer ask."""
+    """The searches of INFO and of the first pull of a new consumer."""
     yield from store.preparing(filters, 1)
     store.count_any(filters, 1)
     yield

@@ -42,7 +42,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Sample(NamedTuple):
-    """Of one load: messages per second, and CPU in microseconds per message."""
+    """The figures of one load: messages per second, and CPU in microseconds per message."""
 
     rate: float
     server: float

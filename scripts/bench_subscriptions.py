@@ -1,4 +1,4 @@
-"""What very many subscriptions of one client cost: memory, processor time, and a publish beside them.
+"""The cost of very many subscriptions of one client: memory, processor time, and a publish beside them.
 
     python -m scripts.bench_subscriptions [--subscriptions 1000000]
 
@@ -26,7 +26,7 @@ from tests.unit.server.support import Bench, Peer
 AT_ONCE = 500
 PUBLISHES = 10_000
 BYTES_LIMIT = 1500
-"""Of memory per subscription."""
+"""Bytes of memory per subscription."""
 PUBLISH_FACTOR = 2.0
 """A publish may cost so many times what it did before."""
 

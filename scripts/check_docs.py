@@ -91,7 +91,7 @@ def anchor_of(heading: str) -> str:
 
 
 def page_problems(page: str, tree: Tree) -> Iterator[str]:
-    """Of a Markdown page, each as `page: what is wrong`."""
+    """The mistakes in a Markdown page, each as `page: what is wrong`."""
     text = (tree.top / page).read_text()
     folder = (tree.top / page).parent
     for link, anchor in _LINK.findall(_FENCE.sub("", text)):
@@ -112,7 +112,7 @@ def page_problems(page: str, tree: Tree) -> Iterator[str]:
 
 
 def code_problems(path: str, tree: Tree) -> Iterator[str]:
-    """Of the docstrings and comments of a Python file."""
+    """The mistakes in docstrings and comments of a Python file, each as `path: what is wrong`."""
     source = (tree.top / path).read_text()
     told = "\n".join(_docstrings(source)) + "\n" + "\n".join(_COMMENT.findall(source))
     for name in _QUOTED.findall(told):

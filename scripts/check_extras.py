@@ -32,7 +32,7 @@ ALONE = ""
 """No extra."""
 READY_SECONDS = 30.0
 TOOLS = "ruff, mypy, pytest, xdist, hypothesis, docker, toxiproxy, yaml, prometheus_client"
-"""Of `dev`, what is imported."""
+"""The packages of `dev`, by the names that are imported."""
 
 PUBLISH = """
 import sys

@@ -45,7 +45,7 @@ class DemoError(Exception):
 
 @dataclass
 class Ingest:
-    """What the publisher knows."""
+    """The publisher's own account of the flights."""
 
     seqs: list[int]
     """Acked sequence per flight, 0 = no ack yet."""
@@ -112,7 +112,7 @@ class Publisher:
                 futures[n] = await self.js.publish_async(
                     self.subjects[n], self.payloads[n], headers={"Nats-Msg-Id": f"flight-{n}"}
                 )
-            except Exception as error:  # noqa: BLE001 - whatever nats-py raises while it reconnects: sent again
+            except Exception as error:  # noqa: BLE001 - nats-py raises many kinds while it reconnects: sent again
                 self.state.note(error)
                 break
         return futures

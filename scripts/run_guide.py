@@ -33,7 +33,7 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 class Block:
     code: str
     line: int
-    """Of its first line of code in the page."""
+    """The line in the page where its code begins."""
     shown: tuple[int, int] | None = None
     """Where in the page the output is shown."""
     printed: str = ""
@@ -107,7 +107,7 @@ def main() -> int:
         with contextlib.chdir(folder):
             try:
                 run(blocks, namespace, args.page)
-            except Exception:  # noqa: BLE001 - whatever a block of the page raises
+            except Exception:  # noqa: BLE001 - a block of the page may raise anything
                 traceback.print_exc()
                 return 1
             finally:

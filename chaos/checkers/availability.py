@@ -5,15 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 
 THRESHOLD = 1.0
 """A shorter time without an ack is not an outage."""
 
 
 def outages(ops: Sequence[Event], threshold: float = THRESHOLD) -> list[tuple[float, float]]:
-    """Of the workload that had most of it: (start, end) of every time longer than `threshold` without an ack, from its
-    first write's start to its last write's start."""
+    """The outages of the workload that had most of them: (start, end) of every time longer than `threshold` without an
+    ack, from its first write's start to its last write's start."""
     by_workload: dict[str, list[Event]] = {}
     for op in ops:
         if op.f in ("publish", "cas", "batch"):

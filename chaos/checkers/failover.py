@@ -19,8 +19,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 PROBE = "probe"
 PROBED = "probed"

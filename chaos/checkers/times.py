@@ -1,4 +1,4 @@
-"""Checks that what depends on the time goes by the real one, whatever the clock of a node says.
+"""Checks that what depends on the time goes by the real one, also when the clock of a node is wrong.
 
 `put`: a message that lives for `count` milliseconds (sent again under its id within the window for duplicates);
 `schedule`: one that fires after `count` milliseconds; `look`: the leader was asked for the message `msg_id`, `count` is
@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 EARLY = 0.5
 BOUND = 6.0

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from chaos import promises
 from chaos.checkers import availability, damage, failover, times
-from chaos.promises.event import Event, operations
-from chaos.promises.finding import Finding
+from jetcluster.pipeline import checkers
+from jetcluster.pipeline.checkers.event import Event, operations
+from jetcluster.pipeline.checkers.finding import Finding
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Verdict:
 
 def judge(events: Iterable[Event]) -> Verdict:
     done = sorted(operations(events), key=lambda op: op.t0)
-    verdict = Verdict(*promises.figures(done))
-    verdict.findings += promises.check(done)
+    verdict = Verdict(*checkers.figures(done))
+    verdict.findings += checkers.check(done)
     for checker in (failover, times, damage):
         verdict.findings += checker.check(done)
     verdict.unavailable = sum(end - start for start, end in availability.outages(done))

@@ -22,7 +22,7 @@ FLUSHED = 0.6
 
 
 class Trouble:
-    """What a strike may use."""
+    """The means of a strike, and its record."""
 
     def __init__(self, target: Target, history: History, dice: random.Random, streams: list[str]) -> None:
         self.target = target
@@ -30,7 +30,7 @@ class Trouble:
         self.dice = dice
         self.streams = streams
         self.detail = ""
-        """What exactly was done, for the history."""
+        """The exact strike, for the history."""
         self.victim = ""
         """The node that it was done to, where checkers need to know; several are separated by spaces."""
         self.rotten: list[str] = []
@@ -78,7 +78,8 @@ async def flush(trouble: Trouble) -> None:
 
 
 def empty(store: Path) -> None:
-    """Of a dead node: what a new machine has. The folder stays, a file system may be mounted there."""
+    """Empties the store of a dead node, as a new machine has it. The folder stays, a file system may be mounted
+    there."""
     for path in store.iterdir():
         if path.is_dir():
             shutil.rmtree(path)

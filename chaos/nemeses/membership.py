@@ -54,7 +54,8 @@ async def peer_remove(trouble: Trouble) -> None:
 
 
 async def server_remove(trouble: Trouble) -> None:
-    """A node dies for good and is removed from the cluster; a machine with its name and an empty disk joins."""
+    """A node dies, does not come back, and is removed from the cluster; a machine with its name and an empty disk
+    joins."""
     await trouble.all_current()
     node = trouble.one()
     trouble.detail = node

@@ -1,6 +1,6 @@
 """Data files of two of three nodes rot, in different places: one after the other, or both before either is whole again.
-What one of them has lost the other has, and the third has all: everything acked must come back, and whoever is damaged
-has to say so, and nobody else."""
+What one of them has lost the other has, and the third has all: everything acked must come back, and a node that is
+damaged has to say so, and nobody else."""
 
 from __future__ import annotations
 

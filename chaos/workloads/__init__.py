@@ -1,5 +1,5 @@
-"""What clients do while things break. Each workload has a stream of its own, named as the workload, and is told apart
-by that name in the history."""
+"""Workloads of clients while things break. Each has a stream of its own, named as the workload, and is told apart by
+that name in the history."""
 
 from chaos.workloads.base import Workload
 from chaos.workloads.batches import Batches

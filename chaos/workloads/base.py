@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from chaos.history import History
-from chaos.promises.event import Event
 from chaos.target import Target
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client, ClientError, Msg, create_stream
 
 TROUBLE = (ClientError, OSError, TimeoutError)
@@ -26,7 +26,7 @@ class Session:
         self._at = dice.randrange(len(target.names))
         self._client: Client | None = None
         self.number = 0
-        """Of the connection."""
+        """The number of the connection."""
 
     async def client(self) -> Client:
         """Raises one of `TROUBLE`; the next call tries another node."""
@@ -50,7 +50,7 @@ class Workload:
     name: ClassVar[str]
     workers: ClassVar[int] = 2
     config: ClassVar[dict[str, Any]] = {}
-    """Of the stream, besides its name, subjects (`<name>.>`) and replicas."""
+    """The configuration of the stream, besides its name, subjects (`<name>.>`) and replicas."""
     read_back: ClassVar[bool] = True
     """Every replica is read after the run: nothing is ever deleted."""
     after: ClassVar[tuple[str, ...]] = ()

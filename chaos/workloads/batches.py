@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Any, ClassVar
 
-from chaos.promises.batches import value
 from chaos.workloads.base import Session, Workload, outcome
+from jetcluster.pipeline.checkers.batches import value
 
 SIZES = (2, 12)
 PAUSE = 0.03

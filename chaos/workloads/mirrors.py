@@ -1,5 +1,6 @@
 """A mirror of the queue stream, whose replicas also answer Direct Gets for it (checkers/mirrors.py). Workers read what
-was acked, by sequence, from whoever answers for the queue; at the end the mirror must come to the queue's end."""
+was acked, by sequence, from any replica or mirror that answers for the queue; at the end the mirror must come to the
+queue's end."""
 
 from __future__ import annotations
 
@@ -8,10 +9,10 @@ import random
 from typing import ClassVar
 
 from chaos.history import History
-from chaos.promises.event import Event
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload
 from chaos.workloads.queue import Queue
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 ORIGIN = Queue.name

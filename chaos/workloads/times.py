@@ -13,9 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from chaos.checkers.times import BOUND, EARLY
 from chaos.history import History
-from chaos.promises.event import Event
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload, outcome
+from jetcluster.pipeline.checkers.event import Event
 from tests.cluster.client import Client
 
 MAX_AGE = 8

@@ -1,8 +1,9 @@
 """`$JS.API.>`: from a message on the bus to exactly one reply.
 
-The node that a client is connected to takes the request (its subscriptions are local), checks it and asks whoever must
-decide. Requests are control plane: a task each, in a bounded queue. Direct Get and CONSUMER.MSG.NEXT are not ours:
-whoever can answer those subscribes to them, so that "nobody" stays visible to the client as 503 no responders.
+The node that a client is connected to takes the request (its subscriptions are local), checks it and asks the nodes
+that must decide. Requests are control plane: a task each, in a bounded queue. Direct Get and CONSUMER.MSG.NEXT are not
+ours: the nodes that can answer those subscribe to them, so that "nobody" stays visible to the client as 503 no
+responders.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from jetcluster.protocol.bus import Bus, Origin
 MAX_BODY = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
 REQUEST_SECONDS = 3.9
-"""A request is answered within so long, whatever it has to ask of other nodes: stock clients give up after 5 s. What
+"""A request is answered within so long, also when it asks other nodes: stock clients give up after 5 s. What
 was begun may still be carried out then, as after any 503."""
 SEED_CODES: Final = {
     10059: SEED_STREAM_NOT_FOUND,  # stream not found

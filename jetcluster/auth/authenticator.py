@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
+from jetcluster.config.account_options import PermissionOptions, UserOptions
 from jetcluster.config.nkeys import decode_user_key
-from jetcluster.config.options import Options, PermissionOptions, UserOptions
+from jetcluster.config.options import Options
 from jetcluster.errors import CallerError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class AuthError(CallerError):
 
     text = "Authorization Violation"
     live_text = "Authorization Violation"
-    """What a connection is told that was let in before; "" is nothing."""
+    """The error sent to a connection that is closed although it had logged in; "" sends none."""
     live_reason = "Authentication Failure"
 
 
@@ -42,7 +43,7 @@ class Session:
     jwt: str = field(default="", repr=False)
     """To be shown; not of a bearer, for whom it is a password."""
     issuer: str = ""
-    """Who signed the user's JWT."""
+    """The public key that signed the user's JWT."""
     account_name: str = ""
 
 

@@ -40,9 +40,9 @@ _DN_TYPES = {
 _GO_ORDER = ("2.5.4.5", "2.5.4.3", "2.5.4.17", "2.5.4.9", "2.5.4.8", "2.5.4.7", "2.5.4.11", "2.5.4.10", "2.5.4.6")
 """Go keeps these attributes of a subject, and writes them in this order."""
 _SINGLE = frozenset({"2.5.4.5", "2.5.4.3"})
-"""Of several, Go keeps the last."""
+"""Attributes that a Go name has once: the last of several counts."""
 _PRINTABLE = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 '()+,-./:=?")
-"""Of ASN.1's PrintableString."""
+"""The characters of ASN.1's PrintableString."""
 _ESCAPED = frozenset(',+"\\<>;')
 
 Rdn = frozenset[tuple[str, str]]

@@ -13,11 +13,12 @@ from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import is_signed
 from jetcluster.clock import Clock
+from jetcluster.config.account_options import PermissionOptions
 from jetcluster.config.claims.rights import Rights
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.claims.user import UserClaims, decode_user, filled_in
 from jetcluster.config.nkeys import decode_user_key
-from jetcluster.config.options import Options, PermissionOptions
+from jetcluster.config.options import Options
 
 MAX_REMEMBERED = 4096
 """Users whose JWTs are not read and verified anew at each connection."""

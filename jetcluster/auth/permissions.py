@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from jetcluster.config.options import PermissionOptions
+from jetcluster.config.account_options import PermissionOptions
 from jetcluster.protocol import subjects
 
 _DIRECT_GET = b"$JS.API.DIRECT.GET."
@@ -83,7 +83,7 @@ class UserPermissions:
 
     def __init__(self, options: PermissionOptions) -> None:
         self.options = options
-        """What they were made of; users may see their own (`$SYS.REQ.USER.INFO`)."""
+        """The options that these permissions are made of; users may see their own (`$SYS.REQ.USER.INFO`)."""
         publish, subscribe, responses = options.publish, options.subscribe, options.responses
         allow = publish.allow
         if allow is None and responses is not None:

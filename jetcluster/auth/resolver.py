@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
 from jetcluster.file_modes import private, tighten_files
 from jetcluster.files import make_folder
@@ -27,7 +27,7 @@ from jetcluster.files import make_folder
 _SUFFIX = ".jwt"
 
 
-class StoreError(OperatorError):
+class AccountStoreError(OperatorError):
     """A JWT cannot be kept. The text is nats-server's."""
 
 
@@ -53,9 +53,9 @@ class Store:
     def __init__(self, options: ResolverOptions) -> None:
         self.options = options
         self._writing = threading.RLock()
-        """Who writes does it in a thread, and there may be two."""
+        """Held for a whole write: writes are made in threads, and there may be two at a time."""
         self._lock = threading.Lock()
-        """Of `_hashes`, never held for long: the event loop reads it."""
+        """Guards `_hashes`, and is held only briefly: the event loop reads them."""
         self._hashes: dict[str, bytes] = {}
         """By account, the least recently used first."""
 
@@ -91,9 +91,9 @@ class Store:
         raise NotImplementedError
 
     def save(self, account: str, text: str) -> bool:
-        """False when it is there already. Raises StoreError and OSError."""
+        """False when it is there already. Raises AccountStoreError and OSError."""
         if not is_key("A", account):
-            raise StoreError("invalid public key")
+            raise AccountStoreError("invalid public key")
         found = hashlib.sha256(text.encode()).digest()
         with self._writing:
             if self._hashes.get(account) == found:
@@ -105,7 +105,7 @@ class Store:
         return True
 
     def save_if_newer(self, account: str, text: str) -> bool:
-        """False when what is there is the same or younger. Raises ClaimsError, StoreError and OSError."""
+        """False when what is there is the same or younger. Raises ClaimsError, AccountStoreError and OSError."""
         token = decode(text, "account")
         if token.subject != account:
             raise ClaimsError("jwt subject nkey and provided nkey do not match")
@@ -142,7 +142,7 @@ class Store:
         if limit <= 0 or len(self._hashes) < limit:
             return
         if self.options.kind == FULL:
-            raise StoreError("jwt store is full")
+            raise AccountStoreError("jwt store is full")
         self.delete(next(iter(self._hashes)))
 
     def _token(self, account: str) -> Token | None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_result import Result
+from jetcluster.cli.bench_result import LoadResult
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 
@@ -71,7 +71,7 @@ def _pids(pairs: Sequence[str]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is put on the servers; the fields are the options of the command."""
+    """The load of a benchmark; the fields are the options of the command."""
 
     urls: Sequence[str]
     replicas: int
@@ -83,9 +83,9 @@ class Plan:
     streams: int
     pids: dict[str, int]
 
-    def run(self, modes: Sequence[str]) -> list[Result]:
+    def run(self, modes: Sequence[str]) -> list[LoadResult]:
         """Raises JetclusterError, OSError."""
-        steps: dict[str, Callable[[], list[Result]]] = {
+        steps: dict[str, Callable[[], list[LoadResult]]] = {
             "js-pub": lambda: self._publish(self.window),
             "js-sync": lambda: self._publish(1),
             "js-batch": self._batch,
@@ -110,19 +110,19 @@ class Plan:
             with Connection(self.urls[:1], name="jetcluster-bench") as connection:
                 connection.api(f"STREAM.DELETE.{STREAM}")
 
-    def _publish(self, window: int) -> list[Result]:
+    def _publish(self, window: int) -> list[LoadResult]:
         with self._stream() as connection:
             return [loads.publish(connection, SUBJECT, self.size, window, self.seconds, self.pids)]
 
-    def _batch(self) -> list[Result]:
+    def _batch(self) -> list[LoadResult]:
         with self._stream(allow_atomic=True) as connection:
             return [loads.atomic_publish(connection, SUBJECT, self.size, self.seconds, self.pids)]
 
-    def _fast(self) -> list[Result]:
+    def _fast(self) -> list[LoadResult]:
         with self._stream(allow_batched=True) as connection:
             return [loads.fast_publish(connection, SUBJECT, self.size, self.seconds, self.pids)]
 
-    def _direct_get(self) -> list[Result]:
+    def _direct_get(self) -> list[LoadResult]:
         with self._stream() as first, ExitStack() as stack:
             loads.publish(first, SUBJECT, self.size, self.window, float("inf"), {}, limit=STORED)
             all_of_them = [stack.enter_context(Connection([url], name="jetcluster-bench")) for url in self.urls]
@@ -131,12 +131,12 @@ class Plan:
                 loads.direct_get(all_of_them, STREAM, STORED, self.gets, self.seconds, self.pids),
             ]
 
-    def _core(self) -> list[Result]:
+    def _core(self) -> list[LoadResult]:
         count = int(50_000 * self.seconds)
         with Connection(self.urls[:1]) as publisher, Connection(self.urls[-1:]) as subscriber:
             return [loads.core(publisher, subscriber, "bench.core", self.size, count, self.pids)]
 
-    def _create(self) -> list[Result]:
+    def _create(self) -> list[LoadResult]:
         names = [f"BENCH_C{n}" for n in range(self.streams)]
         with Connection(self.urls[:1], name="jetcluster-bench") as connection:
             try:
@@ -147,7 +147,7 @@ class Plan:
                         connection.api(f"STREAM.DELETE.{name}")
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[LoadResult]) -> Table:
     """Rates, latencies, and CPU microseconds per message (= CPU-seconds per million) of every watched process."""
     found = Table("load", "messages", "msgs/s", "p50 ms", "p99 ms", "CPU us/msg")
     for result in results:

@@ -1,4 +1,5 @@
-"""The loads of `jetcluster bench`, on the blocking client of the wheel: each runs for a time and returns a `Result`.
+"""The loads of `jetcluster bench`, on the blocking client of the wheel: each runs for a time and returns a
+`LoadResult`.
 
 One thread writes and reads, so a rate is bounded by this client too (about 5 us per publish); the pages of figures are
 measured with the client of the repository's `bench/`. What is refused, or not stored, ends a load with LoadError.
@@ -10,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from jetcluster.cli.bench_result import CpuWatch, Result
+from jetcluster.cli.bench_result import CpuWatch, LoadResult
 from jetcluster.errors import JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.reply import Reply, make_reply
@@ -76,7 +77,7 @@ def payload_of(size: int) -> bytes:
 
 def run_windows(
     name: str, windows: Sequence[_Window], seconds: float, pids: dict[str, int], messages_each: int = 1
-) -> Result:
+) -> LoadResult:
     """Keeps all of them full for `seconds`, or until their limit. Raises LoadError, RequestTimeoutError."""
     cpu = CpuWatch(pids)
     start = time.perf_counter()
@@ -87,13 +88,13 @@ def run_windows(
     for window in windows:
         window.take(0)
     latencies = [ms for window in windows for ms in window.latencies_ms]
-    return Result(name, len(latencies) * messages_each, time.perf_counter() - start, latencies, cpu.read())
+    return LoadResult(name, len(latencies) * messages_each, time.perf_counter() - start, latencies, cpu.read())
 
 
 def publish(
     connection: Connection, subject: str, size: int, window: int, seconds: float, pids: dict[str, int],
     limit: float = float("inf"),
-) -> Result:  # fmt: skip
+) -> LoadResult:  # fmt: skip
     """`window` messages without their ack at any time; 1 is a synchronous publisher. `limit`: messages in all."""
     encoded, body = subject.encode(), payload_of(size)
     load = _Window(connection, window, lambda _: connection.publish_acked(encoded, body), limit)
@@ -102,7 +103,7 @@ def publish(
 
 def direct_get(
     connections: Sequence[Connection], stream: str, last: int, window: int, seconds: float, pids: dict[str, int]
-) -> Result:
+) -> LoadResult:
     """Direct Gets of the messages 1 to `last`, `window` of them in flight in all, spread over the connections."""
     subject = b"$JS.API.DIRECT.GET.%b" % stream.encode()
 
@@ -119,7 +120,7 @@ def direct_get(
 
 def atomic_publish(
     connection: Connection, subject: str, size: int, seconds: float, pids: dict[str, int], window: int = 4
-) -> Result:
+) -> LoadResult:
     """Atomic batches (ADR-50), `window` commits without their ack; latencies are those of whole batches."""
     encoded, body = subject.encode(), payload_of(size)
 
@@ -187,7 +188,7 @@ class _FastBatch:
         self._connection.publish(self._subject, body, reply=reply)
 
 
-def fast_publish(connection: Connection, subject: str, size: int, seconds: float, pids: dict[str, int]) -> Result:
+def fast_publish(connection: Connection, subject: str, size: int, seconds: float, pids: dict[str, int]) -> LoadResult:
     """One fast batch, as fast as the stream lets it; latencies are those of what was sent together."""
     batch = _FastBatch(connection, subject, payload_of(size))
     cpu = CpuWatch(pids)
@@ -198,12 +199,12 @@ def fast_publish(connection: Connection, subject: str, size: int, seconds: float
         else:
             batch.take()
     batch.finish()
-    return Result(f"js-fast flow={FLOW}", batch.sent, time.perf_counter() - start, batch.latencies_ms, cpu.read())
+    return LoadResult(f"js-fast flow={FLOW}", batch.sent, time.perf_counter() - start, batch.latencies_ms, cpu.read())
 
 
 def core(
     publisher: Connection, subscriber: Connection, subject: str, size: int, count: int, pids: dict[str, int]
-) -> Result:
+) -> LoadResult:
     """`count` core messages from the one to the other, `AHEAD` bytes between them at most."""
     body = payload_of(size)
     feed = subscriber.subscribe(subject, STALL)
@@ -222,10 +223,10 @@ def core(
         if not feed.heads:
             subscriber.read_more(time.monotonic() + STALL)
         received += len(feed.frames())
-    return Result("core pub/sub", count, time.perf_counter() - start, [], cpu.read())
+    return LoadResult("core pub/sub", count, time.perf_counter() - start, [], cpu.read())
 
 
-def create_streams(connection: Connection, names: Sequence[str], replicas: int) -> Result:
+def create_streams(connection: Connection, names: Sequence[str], replicas: int) -> LoadResult:
     """Creates them one after the other, as an application does; leaves them there."""
     latencies = []
     cpu = CpuWatch({})
@@ -234,7 +235,7 @@ def create_streams(connection: Connection, names: Sequence[str], replicas: int) 
         one = time.perf_counter()
         create_stream(connection, name, name.lower(), replicas)
         latencies.append((time.perf_counter() - one) * 1e3)
-    return Result(f"create R{replicas}", len(names), time.perf_counter() - start, latencies, cpu.read())
+    return LoadResult(f"create R{replicas}", len(names), time.perf_counter() - start, latencies, cpu.read())
 
 
 def create_stream(

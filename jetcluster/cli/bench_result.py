@@ -1,4 +1,4 @@
-"""`Result`: what a load measured, and the processor time that it took."""
+"""`LoadResult`: what a load measured, and the processor time that it took."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 
 
 @dataclass(slots=True)
-class Result:
-    """What one load measured. Times in seconds; latencies in milliseconds; CPU in seconds per million messages."""
+class LoadResult:
+    """The measurements of one load. Times in seconds; latencies in milliseconds; CPU in seconds per million
+    messages."""
 
     name: str
     messages: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -16,17 +15,6 @@ app = typer.Typer(name="jetcluster", no_args_is_help=True, add_completion=False,
 def _root() -> None:
     """A clustered JetStream server that stock NATS clients use unchanged."""
     # Without a callback typer would make the only command the root, and `jetcluster up` would not parse.
-
-
-def urls_of(servers: str) -> list[str]:
-    """URLs by commas."""
-    return [url.strip() for url in servers.split(",") if url.strip()]
-
-
-def fail(command: str, text: str, code: int) -> int:
-    """Says why a command did not do its work; its exit code."""
-    print(f"jetcluster {command}: {text}", file=sys.stderr)
-    return code
 
 
 Credentials = Annotated[str, typer.Option("--creds", help="File with a user's JWT and seed, for operator mode.")]

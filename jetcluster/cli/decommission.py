@@ -1,4 +1,4 @@
-"""`jetcluster decommission NODE`: takes a server out of the cluster for good, without a moment below a majority.
+"""`jetcluster decommission NODE`: takes a server out of the cluster permanently, without a moment below a majority.
 
 The steps are the cluster's own, through the system account's API on any server (docs/membership.md): SERVER.EVACUATE
 marks the server in the meta log and moves what it holds, one change at a time per stream; SERVER.REMOVE takes it out of
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jetcluster.cli.commands import fail, urls_of
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, TOO_SLOW, ServerRefusedError, fail, urls_of
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials
@@ -28,16 +28,7 @@ ASK_SECONDS = 6.0
 TEMPORARY = {10008, 10202}
 """No leader at the moment; another change of members is under way."""
 NOT_MEMBER = 10044
-DONE, REFUSED, NOT_REACHED, TOO_SLOW = 0, 1, 2, 3
 Say = Callable[[str], None]
-
-
-class RefusedError(Exception):
-    """The cluster says no; the text is its reason."""
-
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
 
 
 @dataclass(slots=True)
@@ -55,7 +46,7 @@ class Decommission:
     _at: int = 0
 
     def run(self) -> None:
-        """Raises RefusedError, TimeoutError, and what `Connection` raises for a user who may not."""
+        """Raises ServerRefusedError, TimeoutError, and what `Connection` raises for a user who may not."""
         self._deadline = time.monotonic() + self.within
         try:
             self._empty()
@@ -78,7 +69,7 @@ class Decommission:
         while True:
             try:
                 left = self._ask(EVACUATE)
-            except RefusedError as error:
+            except ServerRefusedError as error:
                 if error.code == NOT_MEMBER and told:
                     return  # somebody else removed it meanwhile
                 raise
@@ -95,7 +86,7 @@ class Decommission:
     def _remove(self) -> None:
         try:
             self._ask(REMOVE)
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code != NOT_MEMBER:
                 raise
         self.say(f"{self.node}: removed from the meta group")
@@ -103,12 +94,12 @@ class Decommission:
     def _verify(self) -> None:
         try:
             self._ask(EVACUATE)
-        except RefusedError as error:
+        except ServerRefusedError as error:
             if error.code == NOT_MEMBER:
                 self.say(f"{self.node}: verified, the cluster does without it; its process can be stopped")
                 return
             raise
-        raise RefusedError(0, f"{self.node} is a member still, or again: another server of that name has come")
+        raise ServerRefusedError(f"{self.node} is a member still, or again: another server of that name has come")
 
     def _ask(self, subject: str, **more: Any) -> dict[str, Any]:
         """The success reply. What is temporary is asked again."""
@@ -121,12 +112,12 @@ class Decommission:
                 continue
             except NoRespondersError:
                 text = f"{subject} is answered to users of the system account only: check --server"
-                raise RefusedError(503, text) from None
+                raise ServerRefusedError(text, 503) from None
             if "error" not in answer:
                 return answer
             error = ApiError.from_dict(answer["error"])
             if error.err_code not in TEMPORARY:
-                raise RefusedError(error.err_code, error.description)
+                raise ServerRefusedError(error.description, error.err_code)
             self._wait()
 
     def _connected(self) -> Connection:
@@ -173,7 +164,7 @@ def run_decommission(servers: str, node: str, within: float, *, cancel: bool, cr
     work = Decommission(urls, node, within, lambda text: print(text, flush=True), Credentials(creds_file=credentials))
     try:
         work.cancel() if cancel else work.run()
-    except RefusedError as error:
+    except ServerRefusedError as error:
         return fail("decommission", f"refused: {error}", REFUSED)
     except TimeoutError:
         return fail(

@@ -114,7 +114,7 @@ def _check_config(path: str) -> int:
 
 
 def _run(flags: dict[str, bool | int | str]) -> int:
-    gc.disable()  # nothing that is imported goes again; `node.node` turns it on with its own thresholds
+    gc.disable()  # nothing that is imported goes again; `node.process` turns it on with its own thresholds
     from jetcluster import file_modes, logs
     from jetcluster.cli.merge import options_from
     from jetcluster.config.lexer import ConfigError
@@ -131,7 +131,7 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S")
         print(f"{stamp} {logs.why_not_opened(options, error)}", file=sys.stderr)
         return 1
-    from jetcluster.node.node import START_AGAIN, run
+    from jetcluster.node.process import START_AGAIN, run
 
     try:
         code = run(options, logs.get_logger("server"), lambda: options_from(flags))

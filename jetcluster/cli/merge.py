@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from jetcluster.cli.flags import INERT, Flag
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import DEFAULT_PORT, ClusterOptions, Options, TlsOptions
+from jetcluster.config.option_checks import problem_of
+from jetcluster.config.options import DEFAULT_PORT, ClusterOptions, Options
+from jetcluster.config.tls_options import TlsOptions
 
 _DIRECT = (
     "host",
@@ -43,7 +45,7 @@ def options_from(flags: Mapping[str, Flag]) -> Options:
         options, pedantic = load_file(str(flags["config"]))
         options.warnings[:0] = pedantic
     apply_flags(options, flags)
-    problem = options.problem()
+    problem = problem_of(options)
     if problem is not None:
         raise ConfigError(problem)
     if options.tls is not None:

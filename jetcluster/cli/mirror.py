@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.commands import fail, urls_of
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
 from jetcluster.errors import ApiError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
@@ -23,11 +23,6 @@ AGAIN = 0.5
 ASK_SECONDS = 5.0
 TEMPORARY = {10008, 10005}
 """No leader yet; not enough servers yet."""
-DONE, REFUSED, NOT_REACHED = 0, 1, 2
-
-
-class RefusedError(Exception):
-    """The servers say no, or something else has the name."""
 
 
 @dataclass(slots=True)
@@ -43,7 +38,8 @@ class Mirror:
     credentials: Credentials
 
     def run(self, within: float) -> None:
-        """Raises RefusedError, ServerError and CredentialsError (wrong ones do not become right), TimeoutError."""
+        """Raises ServerRefusedError, ServerError and CredentialsError (trying again would not help), and
+        TimeoutError."""
         deadline = time.monotonic() + within
         urls = deque(self.urls)
         while (left := deadline - time.monotonic()) > 0:
@@ -72,7 +68,7 @@ class Mirror:
             connection.api(f"STREAM.CREATE.{self.name}", self._config(), timeout=ASK_SECONDS)
         except ApiError as error:
             if error.err_code not in TEMPORARY:
-                raise RefusedError(error.description) from None
+                raise ServerRefusedError(error.description) from None
             return False
         self.say(f"{self.name} mirrors {self._upstream} now")
         return True
@@ -94,7 +90,7 @@ class Mirror:
         mirror = config.get("mirror") or {}
         api = (mirror.get("external") or {}).get("api", "")
         if (mirror.get("name"), api) != (self.stream, self._api):
-            raise RefusedError(f"there is a stream {self.name} that does not mirror {self._upstream}")
+            raise ServerRefusedError(f"there is a stream {self.name} that does not mirror {self._upstream}")
 
     @property
     def _api(self) -> str:
@@ -114,7 +110,7 @@ def run_mirror(
     mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
     try:
         mirror.run(within)
-    except RefusedError as error:
+    except ServerRefusedError as error:
         return fail("mirror", str(error), REFUSED)
     except TimeoutError:
         return fail("mirror", f"{servers}: no answer within {within:.0f} s", NOT_REACHED)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.cli.commands import fail, urls_of
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, fail, urls_of
 from jetcluster.errors import ApiError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 
 NAME_IN_USE = 10058
-DONE, REFUSED, NOT_REACHED = 0, 1, 2
 
 
 @dataclass(slots=True)
@@ -27,7 +26,8 @@ class Wish:
     description: str = ""
 
     def config(self) -> dict[str, Any]:
-        """Of its stream: what stock clients give it, and the subjects of the service too."""
+        """The configuration of the bucket's stream: as stock clients make it, with the subjects of the object
+        service."""
         bucket = self.bucket
         return {
             "name": f"OBJ_{bucket}",

@@ -1,4 +1,4 @@
-"""`jetcluster rescue`: streams whose majority is gone for good, in the stores of stopped servers.
+"""`jetcluster rescue`: streams whose majority will not come back, in the stores of stopped servers.
 
 Without `--keep` it only shows what each replica holds, what may be lost, and which one to keep; nothing is changed.
 With `--keep` one replica becomes the stream, after somebody has typed its name (docs/membership.md, "A majority is
@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from jetcluster import file_modes
-from jetcluster.cli.commands import fail
+from jetcluster.cli.common import DONE, REFUSED, fail
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.cluster.rescue_record import RecordError
 from jetcluster.node.rescue_store import (
     Choice,
-    RefusedError,
+    RescueRefusedError,
     carry_out,
     choose,
     describe,
@@ -27,9 +27,9 @@ from jetcluster.node.rescue_store import (
     what_may_be_lost,
     whole_without,
 )
-from jetcluster.node.rescue_survey import StoreError, StreamView, jetstream_folder, locked, opened, survey
+from jetcluster.node.rescue_survey import RescueStoreError, StreamView, jetstream_folder, locked, opened, survey
 
-DONE, REFUSED, UNUSABLE = 0, 1, 2
+UNUSABLE = 2
 Say = Callable[[str], None]
 
 
@@ -56,9 +56,9 @@ def run_rescue(
         if not stream:
             return fail("rescue", "name the stream with --stream ACCOUNT/NAME", REFUSED)
         return _keep(folders, stream, jetstream_folder(keep).resolve(), dry_run, yes, verify, say, ask)
-    except StoreError as error:
+    except RescueStoreError as error:
         return fail("rescue", str(error), UNUSABLE)
-    except (RefusedError, RecordError) as error:
+    except (RescueRefusedError, RecordError) as error:
         return fail("rescue", f"refused: {error}", REFUSED)
     except OSError as error:
         return fail("rescue", f"{error}; run the command again", UNUSABLE)
@@ -68,7 +68,7 @@ def run_rescue(
 
 def _show(streams: list[StreamView], wanted: str, say: Say) -> int:
     if wanted and not streams:
-        raise RefusedError(f"there is no stream {wanted} (ACCOUNT/NAME) in these stores")
+        raise RescueRefusedError(f"there is no stream {wanted} (ACCOUNT/NAME) in these stores")
     for view in streams:
         for line in report(view):
             say(line)
@@ -133,7 +133,7 @@ def _keep(
             say("nothing was changed (--dry-run)")
             return DONE
         if not yes and not _confirmed(choice, ask):
-            raise RefusedError("not confirmed; nothing was changed")
+            raise RescueRefusedError("not confirmed; nothing was changed")
         carry_out(choice, f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().time_ns(), SystemRng())
     say(
         f"done: {view.label} is what {choice.kept.name} has. Start the servers; {choice.kept.name} says in its log when"

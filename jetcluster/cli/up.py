@@ -20,8 +20,8 @@ PLAIN_EVERY = 10
 """Without a terminal a status line comes every so many refreshes, and at once when something changes."""
 
 
-class Row(NamedTuple):
-    """What the status shows of one node; "" and 0 while it does not answer."""
+class NodeStatus(NamedTuple):
+    """One node's line of the status; "" and 0 while it does not answer."""
 
     name: str
     url: str
@@ -91,19 +91,19 @@ def how_to_connect(cluster: LocalCluster, root: Path) -> str:
     return "\n".join(lines)
 
 
-def status(cluster: LocalCluster) -> list[Row]:
+def status(cluster: LocalCluster) -> list[NodeStatus]:
     return [_row(node) for node in cluster.nodes]
 
 
-def _row(node: LocalNode) -> Row:
+def _row(node: LocalNode) -> NodeStatus:
     if not node.is_running:
         code = node.process.returncode if node.process is not None else None
-        return Row(node.name, node.url, f"ended ({code})", "", 0, 0, 0, 0, 0)
+        return NodeStatus(node.name, node.url, f"ended ({code})", "", 0, 0, 0, 0, 0)
     varz, jsz = node.fetch("/varz"), node.fetch("/jsz")
     if varz is None or jsz is None:
-        return Row(node.name, node.url, "no answer", "", 0, 0, 0, 0, 0)
+        return NodeStatus(node.name, node.url, "no answer", "", 0, 0, 0, 0, 0)
     health = node.fetch("/healthz")
-    return Row(
+    return NodeStatus(
         node.name,
         node.url,
         "healthy" if health is not None else "not ready",
@@ -131,7 +131,7 @@ def _show_live(cluster: LocalCluster, stop: threading.Event) -> None:
             live.update(_table(status(cluster)), refresh=True)
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[NodeStatus]) -> Table:
     from rich.filesize import decimal
     from rich.table import Table
 
@@ -167,7 +167,7 @@ def _print_plain(cluster: LocalCluster, stop: threading.Event) -> None:
         stop.wait(REFRESH_SECONDS)
 
 
-def plain(row: Row) -> str:
+def plain(row: NodeStatus) -> str:
     if row.state != "healthy":
         return f"{row.name} {row.state}"
     return f"{row.name} {row.role} streams={row.streams} messages={row.messages} clients={row.connections}"

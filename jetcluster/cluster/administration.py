@@ -2,10 +2,10 @@
 good.
 
 Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
-one was removed (`MetaMachine.removed`). `tend` works towards that again and again, whoever leads by then, so a request
-that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the usual
-ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority of
-voters that are there and caught up.
+one was removed (`MetaMachine.removed`). `tend` works towards that again and again, on any node that leads by then, so a
+request that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the
+usual ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority
+of voters that are there and caught up.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Administration:
         self._drop_members(group)
         draining = [node.peer for node in self._meta.machine.nodes.values() if node.draining]
         if self._context.me in draining and len(group.peers) > 1:
-            group.transfer()  # whoever leads next goes on
+            group.transfer()  # the next leader goes on
             return
         await self._look_at_moves()
         for peer in draining:
@@ -155,9 +155,28 @@ class Administration:
                     return
                 if assignment.gid not in self._moving:
                     await self._move(assignment, partial(self._service.peers_without, removed=peer))
+        nodes = self._meta.machine.nodes.keys()
         for assignment in self._meta.machine.all_assignments():
-            if len(assignment.peers) < assignment.replicas and len(self._moving) < MOVES_AT_ONCE:
+            if len(self._moving) >= MOVES_AT_ONCE:
+                return
+            if len(assignment.peers) < assignment.replicas:
                 await self._move(assignment, self._service.added_peers)
+            elif nodes.isdisjoint(assignment.peers):
+                await self._keep_where_it_is(assignment)
+
+    async def _keep_where_it_is(self, assignment: Assignment) -> None:
+        """All servers that the stream was to go to are gone for good, and who has it still leads it: it was scaled down
+        to a leader that was lost right then, or moved. Where nobody leads, what only they had stays theirs."""
+        leader = self._context.leaders.get(assignment.gid)
+        if leader is None:
+            return
+        try:
+            async with asyncio.timeout(HELD_SECONDS):
+                members = await self._ask_stream(assignment, "members", {})
+        except (ApiError, TimeoutError):
+            return
+        if leader in members["voters"]:
+            await self._move(assignment, lambda _: [leader])
 
     async def _move(self, assignment: Assignment, peers: Callable[[Assignment], list[str]]) -> None:
         try:

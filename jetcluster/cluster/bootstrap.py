@@ -7,11 +7,11 @@ cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the run
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
 new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal.py).
 
-Nobody starts alone, whatever its routes: a node that lost its store can not know that a cluster is running somewhere
-that merely does not reach it at the moment. nats-server is of the same mind: it refuses a JetStream cluster without
-routes, and waits for others without end when its routes lead only to itself (2.15.2, tried). Here a node without
-routes waits too, because others may name it in theirs. Should two clusters come to be all the same, their ids differ
-(cluster/cluster_id.py), and their nodes refuse each other.
+No node starts alone, with routes or without: a node that lost its store can not know that a cluster is running
+somewhere that merely does not reach it at the moment. nats-server does likewise: it refuses a JetStream cluster
+without routes, and waits for others without end when its routes lead only to itself (2.15.2, tried). Here a node
+without routes waits too, because others may name it in theirs. Should there be two clusters all the same, their ids
+differ (cluster/cluster_id.py), and their nodes refuse each other.
 
 Pure: links and time come in as arguments; `cluster.jetstream` drives it.
 """

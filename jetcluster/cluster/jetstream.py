@@ -133,7 +133,7 @@ class JetStream:
         self._new = False
         """This is the first start with this store: there are no streams."""
         self._blocked: set[int] = set()
-        """Streams assigned here whose earlier replica is not yet gone for good (`cluster.orphans`)."""
+        """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.apply_again
@@ -193,7 +193,7 @@ class JetStream:
 
     async def settle_alone(self, seconds: float) -> None:
         """Waits, on a server that stands alone: returns when it leads its streams, as far as they can be led, or after
-        `seconds`. Whoever was connected before a restart publishes as soon as it is let in again."""
+        `seconds`. Clients that were connected before a restart publish as soon as they are let in again."""
 
         def settled() -> bool:
             return self.context.meta_current and all(r.leading or not r.sound for r in self.replicas.values())
@@ -319,7 +319,7 @@ class JetStream:
                 self._take_effect(effect)
             except FAULTS:
                 raise
-            except Exception as error:  # noqa: BLE001 - what the meta group decided stands, whatever this node makes of it
+            except Exception as error:  # noqa: BLE001 - the meta group's decision stands, also when this node fails at it
                 self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
@@ -418,7 +418,7 @@ class JetStream:
             return  # without a leader nobody can say: the next tick asks again
         finally:
             self._retiring.discard(gid)
-        # Whoever was taken in again meanwhile has heard of it through the log.
+        # A node that was taken in again meanwhile has heard of it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
         whole = set(replica.assignment.peers) <= set(answer["voters"])
         if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
@@ -543,7 +543,7 @@ class JetStream:
         self.context.rounds.rest(gid, self.context.clock.monotonic(), rest)
 
     def _guarded(self, tick: Callable[[], None], what: str) -> None:
-        """The clock of the node goes on whatever happens in one stream."""
+        """Keeps the node's clock going when one stream fails."""
         try:
             tick()
         except Exception as error:  # noqa: BLE001

@@ -1,4 +1,4 @@
-"""`$JS.API.META.RESCUE`: the meta group goes on with the voters that are left, when its majority is gone for good.
+"""`$JS.API.META.RESCUE`: the meta group goes on with the voters that are left, when its majority will not come back.
 
 Subject, request and answers are nats-server's (2.15, ADR-61): `quorum_needed` is what the operator says is left, and
 every server answers for itself. What happens is not: nats-server counts fewer votes for five minutes, each server for

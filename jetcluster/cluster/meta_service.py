@@ -18,7 +18,7 @@ from jetcluster import errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
-from jetcluster.meta.placement import Candidate, Placement, PlacementRules, fits, place
+from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
 from jetcluster.meta.restores import RestoreWatch
 from jetcluster.meta.state import Assignment
 from jetcluster.model.patterns import Patterns
@@ -109,7 +109,7 @@ class MetaService:
         limits = self._limits(body)
         existing = self._machine.check_create(account, config, limits)
         # An equal stream answers also while no node has room for another one.
-        placement = Placement(existing.peers, existing.leader_hint) if existing else self._place(config)
+        placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
         with self._placing(placement):
             return await self._decide(
                 {
@@ -187,7 +187,7 @@ class MetaService:
         others: Sequence[Candidate],
         wish: Mapping[str, Any] | None,
         beside: Sequence[Candidate],
-    ) -> Placement:
+    ) -> ChosenPeers:
         """Further peers of a stream that has some. Raises ApiError 10005."""
         return place(old.name, count, others, wish, self._cluster_name, rules=self._rules(), beside=beside)
 
@@ -337,7 +337,7 @@ class MetaService:
         if self._machine.overlap_effort(account, config.get("subjects", ())) > MAX_EFFORT:
             raise invalid_config("too many subjects for an account whose wildcards are at so many places")
 
-    def _place(self, config: Mapping[str, Any]) -> Placement:
+    def _place(self, config: Mapping[str, Any]) -> ChosenPeers:
         # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
         wish = config.get("placement") if self._clustered else None
         rules, candidates = self._rules(), self._candidates()
@@ -361,7 +361,7 @@ class MetaService:
         ]
 
     @contextmanager
-    def _placing(self, placement: Placement) -> Iterator[None]:
+    def _placing(self, placement: ChosenPeers) -> Iterator[None]:
         self._underway.update(placement.peers)
         self._leading[placement.leader] += 1
         try:

@@ -1,4 +1,4 @@
-"""Remains of a deleted stream until it is gone for good, and data that nobody assigned to this node.
+"""Remains of a deleted stream until all of it is removed, and data that nobody assigned to this node.
 
 Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and in the same
 write batch a tombstone is written. Order on disk, for a crash at any point:

@@ -68,7 +68,7 @@ class StoreCare:
         self._failing_since: float | None = None
 
     def note(self, error: BaseException | None) -> None:
-        """Something on this node stopped for good because of `error`."""
+        """Some part of this node has stopped because of `error`, and does not go on."""
         if isinstance(error, PASSING) and not isinstance(error, KvDamagedError) and not self._fault:
             self._fault = repr(error)
 
@@ -105,7 +105,7 @@ class StoreCare:
             self._background.spawn(self._try_start(reason, patient=now - self._failing_since < WAIT_SECONDS))
 
     async def _try(self, reason: str) -> None:
-        alone = [a.name for a in self._hurt() if len(a.peers) < 2]
+        alone = [a.name for a in self._hurt() if self._is_only_here(a)]
         if alone:
             # What is left of them can be read as long as the store is not renewed.
             self._context.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
@@ -135,5 +135,17 @@ class StoreCare:
         return next((why for a, why in self._broken.values() if len(a.peers) > 1 and "damaged" in why.lower()), "")
 
     def _hurt(self) -> list[Assignment]:
-        found = [replica.assignment for replica in self._replicas.values() if replica.repair.in_store]
+        found = [
+            replica.assignment
+            for replica in self._replicas.values()
+            if replica.repair.in_store or isinstance(replica.group.fault, KvDamagedError)
+        ]
         return found + [assignment for assignment, _ in self._broken.values()]
+
+    def _is_only_here(self, assignment: Assignment) -> bool:
+        """No peer has the stream. One that is to be here alone may still be with those it moves away from: as long as
+        they vote in its group, by a log of which nothing is missing, one of them has whatever was committed."""
+        if len(assignment.peers) > 1:
+            return False
+        log = self._context.raft.journal.groups.get(assignment.gid)
+        return log is None or log.damaged or set(log.config.voters) <= {self._context.me}

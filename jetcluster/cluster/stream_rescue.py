@@ -1,4 +1,4 @@
-"""Streams whose majority is gone for good, of which one replica was made all of it offline (`jetcluster rescue`).
+"""Streams whose majority will not come back, of which one replica was made all of it offline (`jetcluster rescue`).
 
 That replica has a configuration of its own in its journal (`raft.rescue`), and is not started before the meta group
 says that it counts: there may be others, on nodes that nobody thought of, that lead, or that somebody rescued too. The

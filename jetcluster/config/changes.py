@@ -62,7 +62,7 @@ _NAMES = {
     "cluster": "cluster",
     "leafnodes": "LeafNode remotes",
 }
-"""What the log calls what is not shown with its new value."""
+"""The log's words for options whose new values it does not show."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.config.options import ClusterOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     INERT,
     Blocks,
@@ -44,7 +44,7 @@ def split_url(text: str) -> tuple[str, str, str, int]:
     return user, password, host, port
 
 
-def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
+def _routes(reader: Reader, node: ConfigNode, cluster: ClusterOptions) -> None:
     if not isinstance(node.value, list):
         raise mismatch(node, "[]interface {}")
     cluster.routes = []
@@ -67,7 +67,7 @@ def _routes(reader: Reader, node: Node, cluster: ClusterOptions) -> None:
         cluster.routes.append(url)
 
 
-def as_compression(reader: Reader, name: str, node: Node) -> str:
+def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
     """The mode; `Options.problem` says whether there is one of that name. `rtt_thresholds` are checked and let go:
     links here are not compressed."""
     value = node.value
@@ -124,5 +124,5 @@ _INERT = frozenset({"compression"})
 """It is checked with the other options."""
 
 
-def read_cluster(reader: Reader, node: Node, options: Options) -> None:
+def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
     reader.block(as_map(node, "cluster"), options.cluster, _FIELDS, _BLOCKS, _INERT, path="cluster")

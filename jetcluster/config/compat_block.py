@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jetcluster.config.compat_options import PRESETS
 from jetcluster.config.options import Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import FieldError, Fields, Reader, as_bool, go_type, one_of
 
 _FIELDS: Fields = {
@@ -20,7 +20,7 @@ _FIELDS: Fields = {
 }
 
 
-def read_compat(reader: Reader, node: Node, options: Options) -> None:
+def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
     value = node.value
     if isinstance(value, str):
         if value not in PRESETS:

@@ -17,13 +17,14 @@ class CompatOptions:
     """The `compat` block."""
 
     ack_policy: str = "none"
-    """Of a consumer whose creation does not say: "none" or "explicit"."""
+    """The ack policy of a consumer that is created without one: "none" or "explicit"."""
     batch_msg_id: str = "deduplicate"
     """Nats-Msg-Id in an atomic batch: "deduplicate" (a duplicate refuses the batch with 10201) or "refuse" (10177)."""
     auto_allow_direct: bool = True
     """max_msgs_per_subject above 0 turns allow_direct on."""
     up_to_time: str = "inclusive"
-    """Of multi-gets: is a message of that very instant part of it, "inclusive" or "exclusive"?"""
+    """The end of a multi-get's `up_to_time`: a message of that very instant is part of it ("inclusive") or not
+    ("exclusive")."""
     seed_error_codes: bool = False
     """API errors are numbered as the specification numbers them."""
     empty_policy: str = "absent"

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.options import AccountOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.account_options import AccountOptions
+from jetcluster.config.options import Options
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import FieldError, Reader, as_bool, as_int, as_string, go_type
 from jetcluster.config.sharing import (
     CHUNKED,
@@ -40,20 +41,20 @@ _OF_SERVICES = {
 """Keys that a stream export must not have -> what the error calls them."""
 
 
-def _items(node: Node, label: str) -> list[Node]:
+def _items(node: ConfigNode, label: str) -> list[ConfigNode]:
     if not isinstance(node.value, list):
         raise FieldError(f"{label} should be an array, got {go_type(node)}")
     return node.value
 
 
-def _pairs(node: Node, label: str) -> dict[str, Node]:
+def _pairs(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
     """Keys in lower case."""
     if not isinstance(node.value, dict):
         raise FieldError(f"{label} Items should be a map with type entry, got {go_type(node)}", node)
     return {key.lower(): item for key, item in node.value.items()}
 
 
-def _subject(node: Node, kind: str) -> str:
+def _subject(node: ConfigNode, kind: str) -> str:
     if not isinstance(node.value, str):
         raise FieldError(f"Expected {kind} name to be string, got {go_type(node)}", node)
     return node.value
@@ -62,7 +63,7 @@ def _subject(node: Node, kind: str) -> str:
 # --- exports ----------------------------------------------------------------------------------------------------------
 
 
-def read_exports(reader: Reader, node: Node, account: AccountOptions) -> None:
+def read_exports(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     for item in _items(node, "Exports"):
         known = len(reader.errors)
         try:
@@ -74,7 +75,7 @@ def read_exports(reader: Reader, node: Node, account: AccountOptions) -> None:
             account.exports.append(export)
 
 
-def _export(reader: Reader, node: Node) -> ExportOptions | None:
+def _export(reader: Reader, node: ConfigNode) -> ExportOptions | None:
     """None for an entry that is neither a stream nor a service: it says nothing, and is no error upstream."""
     pairs = _pairs(node, "Export")
     kinds = [key for key in pairs if key in (STREAM, SERVICE)]
@@ -95,7 +96,7 @@ def _export(reader: Reader, node: Node) -> ExportOptions | None:
     return export if kind else None
 
 
-def _export_key(reader: Reader, key: str, item: Node, export: ExportOptions, seen: set[str]) -> None:
+def _export_key(reader: Reader, key: str, item: ConfigNode, export: ExportOptions, seen: set[str]) -> None:
     if key in (STREAM, SERVICE):
         export.subject = _subject(item, key)
     elif key in ("response", "response_type"):
@@ -130,7 +131,7 @@ def _no_traces(reader: Reader, wanted: bool, block: str) -> None:
         reader.inert.append(name)
 
 
-def _response_type(node: Node) -> str:
+def _response_type(node: ConfigNode) -> str:
     if not isinstance(node.value, str):
         raise FieldError(f"Expected response type to be string, got {go_type(node)}")
     found = _RESPONSES.get(node.value.lower())
@@ -139,7 +140,7 @@ def _response_type(node: Node) -> str:
     return found
 
 
-def _threshold(node: Node) -> float:
+def _threshold(node: ConfigNode) -> float:
     wanted = "Expected response threshold to be a parseable time duration"
     if not isinstance(node.value, str):
         raise FieldError(f"{wanted}, got {go_type(node)}")
@@ -149,7 +150,7 @@ def _threshold(node: Node) -> float:
         raise FieldError(f'{wanted}, got "{node.value}"') from error
 
 
-def _latency(node: Node) -> LatencyOptions:
+def _latency(node: ConfigNode) -> LatencyOptions:
     if isinstance(node.value, str):
         return LatencyOptions(node.value)
     if not isinstance(node.value, dict):
@@ -166,7 +167,7 @@ def _latency(node: Node) -> LatencyOptions:
     return found
 
 
-def _sampling(node: Node) -> int:
+def _sampling(node: ConfigNode) -> int:
     value = node.value
     if isinstance(value, str):
         if value.strip().lower() == "headers":
@@ -187,7 +188,7 @@ def _sampling(node: Node) -> int:
 # --- imports ----------------------------------------------------------------------------------------------------------
 
 
-def read_imports(reader: Reader, node: Node, account: AccountOptions) -> None:
+def read_imports(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     services: list[ImportOptions] = []
     for item in _items(node, "Imports"):
         known = len(reader.errors)
@@ -211,7 +212,7 @@ def read_imports(reader: Reader, node: Node, account: AccountOptions) -> None:
         account.imports.append(wanted)
 
 
-def _import(reader: Reader, node: Node) -> ImportOptions | None:
+def _import(reader: Reader, node: ConfigNode) -> ImportOptions | None:
     pairs = _pairs(node, "Import")
     kinds = [key for key in pairs if key in (STREAM, SERVICE)]
     if len(kinds) > 1:
@@ -230,7 +231,7 @@ def _import(reader: Reader, node: Node) -> ImportOptions | None:
     return wanted if kind else None
 
 
-def _import_key(reader: Reader, key: str, item: Node, wanted: ImportOptions) -> None:
+def _import_key(reader: Reader, key: str, item: ConfigNode, wanted: ImportOptions) -> None:
     if key in (STREAM, SERVICE):
         wanted.account, wanted.subject = _of_account(reader, item, key)
     elif key == "prefix":
@@ -248,7 +249,7 @@ def _import_key(reader: Reader, key: str, item: Node, wanted: ImportOptions) -> 
         raise FieldError(f'unknown field "{key}"')
 
 
-def _of_account(reader: Reader, node: Node, kind: str) -> tuple[str, str]:
+def _of_account(reader: Reader, node: ConfigNode, kind: str) -> tuple[str, str]:
     if not isinstance(node.value, dict):
         raise FieldError(f"{kind.capitalize()} entry should be an account map, got {go_type(node)}")
     found = {"account": "", "subject": ""}
@@ -265,7 +266,7 @@ def _of_account(reader: Reader, node: Node, kind: str) -> tuple[str, str]:
     return found["account"], found["subject"]
 
 
-def check_imports(reader: Reader, pairs: dict[str, Node], options: Options) -> None:
+def check_imports(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
     """Across accounts, once all of the file is read; with errors before, those are what the operator is told."""
     node = next((item for key, item in pairs.items() if key.lower() == "accounts"), None)
     shared = any(account.imports or account.exports for account in (options.accounts or {}).values())
@@ -279,7 +280,7 @@ def check_imports(reader: Reader, pairs: dict[str, Node], options: Options) -> N
 # --- mappings ---------------------------------------------------------------------------------------------------------
 
 
-def read_mappings(reader: Reader, node: Node, target: Any) -> None:
+def read_mappings(reader: Reader, node: ConfigNode, target: Any) -> None:
     """Into `target.mappings`: an `AccountOptions`, or `Options` for `$G`."""
     if not isinstance(node.value, dict):
         raise FieldError(f"interface conversion: interface {{}} is {go_type(node)}, not map[string]interface {{}}")
@@ -305,7 +306,7 @@ def read_mappings(reader: Reader, node: Node, target: Any) -> None:
     target.mappings = found
 
 
-def _destinations(reader: Reader, node: Node) -> list[MappingDestination]:
+def _destinations(reader: Reader, node: ConfigNode) -> list[MappingDestination]:
     if isinstance(node.value, str):
         return [MappingDestination(node.value)]
     found = []
@@ -317,7 +318,7 @@ def _destinations(reader: Reader, node: Node) -> list[MappingDestination]:
     return found
 
 
-def _destination(reader: Reader, node: Node) -> MappingDestination:
+def _destination(reader: Reader, node: ConfigNode) -> MappingDestination:
     if not isinstance(node.value, dict):
         raise FieldError("Expected an entry for the mapping destination")
     found = MappingDestination("", -1)
@@ -336,7 +337,7 @@ def _destination(reader: Reader, node: Node) -> MappingDestination:
     return found
 
 
-def _mapping_weight(node: Node) -> int:
+def _mapping_weight(node: ConfigNode) -> int:
     value = node.value
     if isinstance(value, str):
         text = value.removesuffix("%")
@@ -351,7 +352,7 @@ def _mapping_weight(node: Node) -> int:
     return value
 
 
-def _shown(node: Node) -> str:
+def _shown(node: ConfigNode) -> str:
     if isinstance(node.value, bool):
         return str(node.value).lower()
     return str(node.plain())

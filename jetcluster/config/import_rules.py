@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from jetcluster.config.options import AccountOptions
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.sharing import SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, ImportOptions
 from jetcluster.errors import OperatorError
 from jetcluster.model import subjects
@@ -253,7 +253,7 @@ class _Settling:
 
 
 def _bad_export(export: ExportOptions) -> str:
-    """What cannot be added, and why; "" when all is well."""
+    """Why the export cannot be added; "" when it can."""
     position = export.account_token_position
     if position:
         tokens = export.subject.split(".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.config.options import JetStreamOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     INERT,
     Blocks,
@@ -27,7 +27,7 @@ from jetcluster.config.reader import (
 )
 
 
-def as_sync_interval(reader: Reader, name: str, node: Node) -> float | None:
+def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> float | None:
     """None for "always"; a duration is taken as given, and the operator is told what it gives up."""
     if isinstance(node.value, str) and node.value.lower() == "always":
         return None
@@ -38,7 +38,7 @@ def as_store_dir(target_of: Any) -> Any:
     """A reader of the store's folder, which may be given once: at the top level or in the block. `target_of` finds the
     JetStreamOptions in what is read into."""
 
-    def read(reader: Reader, node: Node, target: Any) -> None:
+    def read(reader: Reader, node: ConfigNode, target: Any) -> None:
         jetstream = target_of(target)
         if jetstream.store_dir:
             raise FieldError("Duplicate 'store_dir' configuration")
@@ -47,12 +47,12 @@ def as_store_dir(target_of: Any) -> Any:
     return read
 
 
-def _tag_prefix(reader: Reader, name: str, node: Node) -> str:
+def _tag_prefix(reader: Reader, name: str, node: ConfigNode) -> str:
     return as_string(reader, name, node).strip().lower()
 
 
 def _absolute(least: int, most: int = 0) -> Convert:
-    def convert(_reader: Reader, name: str, node: Node) -> int:
+    def convert(_reader: Reader, name: str, node: ConfigNode) -> int:
         value = node.value
         is_number = isinstance(value, int) and not isinstance(value, bool)
         if not is_number or value < least or (most and value > most):  # type: ignore[operator]
@@ -63,7 +63,7 @@ def _absolute(least: int, most: int = 0) -> Convert:
     return convert
 
 
-def _meta_compact_size(reader: Reader, name: str, node: Node) -> int:
+def _meta_compact_size(reader: Reader, name: str, node: ConfigNode) -> int:
     size: int = storage_size(name)(reader, name, node)
     if size < 0:
         raise FieldError(f'Expected an absolute size for "{name}", got {go_value(node)}')
@@ -111,24 +111,24 @@ _OBJECT_FIELDS: Fields = {
 }
 
 
-def _map(node: Node, label: str) -> dict[str, Node]:
+def _map(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected a map to define {label}, got {go_type(node)}")
     return node.value
 
 
-def _limits(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
+def _limits(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     pairs = _map(node, "JetStreamLimits")
     blocks: Blocks = {"batch": _batch, "objects": _objects}
     reader.block(pairs, jetstream, _LIMIT_FIELDS, blocks, path="jetstream.limits")
 
 
-def _batch(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
+def _batch(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     pairs = _map(node, "batch limits")
     reader.block(pairs, jetstream, _BATCH_FIELDS, path="jetstream.limits.batch")
 
 
-def _objects(reader: Reader, node: Node, jetstream: JetStreamOptions) -> None:
+def _objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     """Ours: nats-server has no object service."""
     pairs = as_map(node, "object limits")
     reader.block(pairs, jetstream, _OBJECT_FIELDS, path="jetstream.limits.objects")
@@ -143,7 +143,7 @@ _BLOCKS: Blocks = {
 }
 
 
-def read_jetstream(reader: Reader, node: Node, options: Options) -> None:
+def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
     jetstream = options.jetstream
     value = node.value
     if isinstance(value, bool):

@@ -8,7 +8,7 @@ from typing import Any
 from jetcluster.config.cluster_block import as_compression, split_url
 from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     INERT,
     Blocks,
@@ -41,7 +41,7 @@ _WEBSOCKET = frozenset({"ws", "wss"})
 """Any other scheme means the same; people write nats-leaf, leaf, nats, tls."""
 
 
-def _check_url(url: str, node: Node) -> str:
+def _check_url(url: str, node: ConfigNode) -> str:
     scheme = url.partition("://")[0] if "://" in url else ""
     if scheme in _WEBSOCKET:
         raise FieldError(f'leafnode remote "{without_secret(url)}": {scheme} links are not supported', node)
@@ -52,13 +52,13 @@ def _check_url(url: str, node: Node) -> str:
     return url
 
 
-def _urls(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
+def _urls(reader: Reader, node: ConfigNode, remote: LeafRemoteOptions) -> None:
     if not isinstance(node.value, str | list):
         raise FieldError(f"Expected remote leafnode url to be an array or string, got {go_value(node)}")
     remote.urls = [_check_url(url, node) for url in as_strings(reader, "urls", node)]
 
 
-def _nkey(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
+def _nkey(reader: Reader, node: ConfigNode, remote: LeafRemoteOptions) -> None:
     seed = as_string(reader, "nkey", node)
     try:
         decode_user_seed(seed)
@@ -67,7 +67,7 @@ def _nkey(reader: Reader, node: Node, remote: LeafRemoteOptions) -> None:
     remote.nkey = seed
 
 
-def _subjects(_reader: Reader, _name: str, node: Node) -> list[str]:
+def _subjects(_reader: Reader, _name: str, node: ConfigNode) -> list[str]:
     items = node.value if isinstance(node.value, list) else [node]
     for item in items:
         if not isinstance(item.value, str):
@@ -78,14 +78,14 @@ def _subjects(_reader: Reader, _name: str, node: Node) -> list[str]:
     return [str(item.value) for item in items]
 
 
-def _migrate(_reader: Reader, node: Node, _remote: LeafRemoteOptions) -> None:
+def _migrate(_reader: Reader, node: ConfigNode, _remote: LeafRemoteOptions) -> None:
     if not isinstance(node.value, bool | dict):
         raise FieldError(f"Expected boolean or map for jetstream_cluster_migrate, got {go_type(node)}")
     if node.value is not False:
         raise FieldError("jetstream_cluster_migrate is not supported: leaders stay where they are without the hub")
 
 
-def _min_version(reader: Reader, name: str, node: Node) -> str:
+def _min_version(reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(reader, name, node)
     found = _VERSION.fullmatch(text)
     if found is None:
@@ -121,7 +121,7 @@ _REMOTE_BLOCKS: Blocks = {
 }
 
 
-def _remotes(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
+def _remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
     if not isinstance(node.value, list):
         raise FieldError(f"Expected remotes field to be an array, got {go_type(node)}")
     leafnodes.remotes = []
@@ -150,7 +150,7 @@ def _remotes(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
         leafnodes.remotes.append(remote)
 
 
-def _user_nkey(reader: Reader, name: str, node: Node) -> str:
+def _user_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(reader, name, node)
     try:
         decode_user_key(text)
@@ -176,7 +176,7 @@ _USER_FIELDS: Fields = {
 }
 
 
-def _users(reader: Reader, node: Node, target: Any) -> None:
+def _users(reader: Reader, node: ConfigNode, target: Any) -> None:
     if not isinstance(node.value, list):
         raise FieldError(f"Expected users field to be an array, got {go_value(node)}")
     for item in node.value:
@@ -190,7 +190,7 @@ def _users(reader: Reader, node: Node, target: Any) -> None:
 _AUTHORIZATION_BLOCKS: Blocks = {"users": _users, "proxy_required": refuse_when_true("proxy_required is not supported")}
 
 
-def _authorization(reader: Reader, node: Node, leafnodes: LeafOptions) -> None:
+def _authorization(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
     found = _Authorization()
     fields: Fields = {**_USER_FIELDS, "nkey": ("nkey", _user_nkey), "timeout": ("timeout", as_seconds)}
     reader.block(as_map(node, "authorization"), found, fields, _AUTHORIZATION_BLOCKS, path="leafnodes.authorization")
@@ -226,7 +226,7 @@ _BLOCKS: Blocks = {
 _INERT = frozenset({"compression"})
 
 
-def read_leafnodes(reader: Reader, node: Node, options: Options) -> None:
+def read_leafnodes(reader: Reader, node: ConfigNode, options: Options) -> None:
     leafnodes = options.leafnodes = LeafOptions()
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected map to define a leafnode, got {go_type(node)}")

@@ -56,7 +56,7 @@ class Variable(str):
 
 
 class Scanner:
-    """A cursor over the text of one file. Positions are (line, column) as `Node` reports them."""
+    """A cursor over the text of one file. Positions are (line, column) as `ConfigNode` reports them."""
 
     __slots__ = ("_newlines", "pos", "text")
 

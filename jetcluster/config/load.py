@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from jetcluster.config.options import Options
-from jetcluster.config.parser import Node, parse_text, read_text
+from jetcluster.config.parser import ConfigNode, parse_text, read_text
 from jetcluster.config.reader import Reader
 from jetcluster.config.server_block import read_server
 
@@ -36,7 +36,7 @@ def load_text(text: str, path: str, env: Mapping[str, str]) -> tuple[Options, li
     return options, reader.pedantic_warnings
 
 
-def config_digest(pairs: Mapping[str, Node]) -> str:
+def config_digest(pairs: Mapping[str, ConfigNode]) -> str:
     """`sha256:<hex>`, the same as nats-server's for the same file: of the parsed values as Go's encoding/json writes
     them (keys sorted, no blanks, HTML characters escaped, a newline at the end), so layout does not count."""
     values = {key: node.plain() for key, node in pairs.items()}

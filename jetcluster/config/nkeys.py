@@ -14,7 +14,7 @@ _PREFIXES = {"O": 14 << 3, "A": 0, "U": 20 << 3, "N": 13 << 3, "C": 2 << 3, "X":
 _KINDS = {prefix: kind for kind, prefix in _PREFIXES.items()}
 _SEED_PREFIX = 18 << 3
 _KEY_CHARS = 56
-"""Of a public key; what is longer is not even decoded."""
+"""Characters of a public key; a longer text is not even decoded."""
 _MAX_CHARS = 64
 
 

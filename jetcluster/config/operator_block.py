@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL, ResolverOptions
 from jetcluster.config.options import LeafRemoteOptions, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch
 from jetcluster.config.tls_block import read_link_tls
 from jetcluster.config.units import parse_duration
@@ -23,7 +23,7 @@ _WRONG_RESOLVER = (
 _KINDS = {"FULL": FULL, "CACHE": CACHE, "MEM": MEMORY, "MEMORY": MEMORY}
 
 
-def _operators(reader: Reader, node: Node, options: Options) -> None:
+def _operators(reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.claims.operator import read_operator
     from jetcluster.config.claims.token import ClaimsError
 
@@ -41,7 +41,7 @@ def _operators(reader: Reader, node: Node, options: Options) -> None:
     options.operator.operators = found
 
 
-def _trusted(_reader: Reader, node: Node, options: Options) -> None:
+def _trusted(_reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.nkeys import is_key
 
     items = node.value if isinstance(node.value, list) else [node]
@@ -53,7 +53,7 @@ def _trusted(_reader: Reader, node: Node, options: Options) -> None:
     options.operator.trusted_keys = [str(item.value) for item in items]
 
 
-def _resolver(reader: Reader, node: Node, options: Options) -> None:
+def _resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
     value = node.value
     if isinstance(value, dict):
         options.operator.resolver = _directory(reader, node, value)
@@ -77,7 +77,7 @@ def _resolver(reader: Reader, node: Node, options: Options) -> None:
     options.operator.resolver = ResolverOptions(URL, url=url if url.endswith("/") else f"{url}/")
 
 
-def _directory(reader: Reader, node: Node, pairs: dict[str, Node]) -> ResolverOptions:
+def _directory(reader: Reader, node: ConfigNode, pairs: dict[str, ConfigNode]) -> ResolverOptions:
     """Keys beyond those known are passed over, as nats-server does."""
 
     def get(name: str, wanted: type, zero: Any) -> Any:
@@ -112,7 +112,7 @@ def _directory(reader: Reader, node: Node, pairs: dict[str, Node]) -> ResolverOp
     return found
 
 
-def _problems(found: ResolverOptions, interval: float, timeout: float, given: dict[str, Node]) -> list[str]:
+def _problems(found: ResolverOptions, interval: float, timeout: float, given: dict[str, ConfigNode]) -> list[str]:
     problems = []
     place = Path(found.directory)
     if not found.directory:
@@ -132,7 +132,7 @@ def _problems(found: ResolverOptions, interval: float, timeout: float, given: di
     return problems
 
 
-def _preload(reader: Reader, node: Node, options: Options) -> None:
+def _preload(reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.claims.account import decode_account
     from jetcluster.config.claims.token import ClaimsError
 
@@ -153,7 +153,7 @@ def _preload(reader: Reader, node: Node, options: Options) -> None:
         options.operator.preload[key] = item.value
 
 
-def _pinned(_reader: Reader, node: Node, options: Options) -> None:
+def _pinned(_reader: Reader, node: ConfigNode, options: Options) -> None:
     items = node.value if isinstance(node.value, list) else [node]
     for item in items:
         if not isinstance(item.value, str):
@@ -162,18 +162,18 @@ def _pinned(_reader: Reader, node: Node, options: Options) -> None:
     options.operator.pinned_accounts = [str(item.value) for item in items]
 
 
-def _sentinel(reader: Reader, node: Node, options: Options) -> None:
+def _sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:
     options.operator.default_sentinel = as_string(reader, "default_sentinel", node)
 
 
-def _tls(reader: Reader, node: Node, options: Options) -> None:
+def _tls(reader: Reader, node: ConfigNode, options: Options) -> None:
     """As of a remote: this server connects."""
     remote = LeafRemoteOptions()
     read_link_tls(reader, node, remote)
     options.operator.resolver_tls = remote.tls
 
 
-def _type(node: Node) -> str:
+def _type(node: ConfigNode) -> str:
     """Go's name for the type of a value."""
     return str(mismatch(node, "")).partition(" is ")[2].partition(",")[0]
 
@@ -187,3 +187,17 @@ OPERATOR_BLOCKS: Blocks = {
     "resolver_tls": _tls,
     "default_sentinel": _sentinel,
 }
+
+
+def settle_operator(options: Options) -> None:
+    """Takes the operator's word where the configuration says nothing. Call it once both are read."""
+    operator = options.operator
+    if not operator.is_on:
+        return
+    if len(operator.operators) == 1:
+        claims = operator.operators[0]
+        options.system_account = options.system_account or claims.system_account
+        if operator.resolver is None and claims.account_server_url.startswith(("http://", "https://")):
+            operator.resolver = ResolverOptions(URL, url=claims.account_server_url.rstrip("/") + "/accounts/")
+    if options.accounts is None:
+        options.accounts = {}

@@ -7,138 +7,19 @@ Sizes are bytes, times are seconds, defaults are nats-server's.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import field
 
+from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, UserOptions
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.config.operator_options import OperatorOptions
-from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingOptions
+from jetcluster.config.sharing import MappingOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.records import dataclass
 
 DEFAULT_PORT = 4222
 MIN_LAME_DUCK_DURATION = 30.0
 LARGE_PAYLOAD = 8 * 1024 * 1024
-
-
-@dataclass(slots=True)
-class ResponseOptions:
-    """`allow_responses`: how often and how long a reply subject that was delivered to a user may be published to."""
-
-    max_messages: int = 1
-    expires: float = 120.0
-
-
-@dataclass(slots=True)
-class SubjectLists:
-    """None = no list. An empty allow list allows nothing; entries of a subscribe list may be "subject queue"."""
-
-    allow: list[str] | None = None
-    deny: list[str] | None = None
-
-
-@dataclass(slots=True)
-class PermissionOptions:
-    publish: SubjectLists = field(default_factory=SubjectLists)
-    subscribe: SubjectLists = field(default_factory=SubjectLists)
-    responses: ResponseOptions | None = None
-
-
-@dataclass(slots=True)
-class UserOptions:
-    """A user with a password or an nkey (then `user` is empty)."""
-
-    user: str = ""
-    password: str = ""
-    nkey: str = ""
-    account: str = "$G"
-    permissions: PermissionOptions | None = None
-    connection_types: list[str] = field(default_factory=list)
-    """Upper case; empty allows all."""
-
-
-@dataclass(slots=True)
-class AuthorizationOptions:
-    """A top-level or cluster `authorization` block."""
-
-    given: bool = False
-    """There is such a block, also an empty one."""
-    user: str = ""
-    password: str = ""
-    token: str = ""
-    timeout: float = 0.0
-    """0: the server's default."""
-    users: list[UserOptions] = field(default_factory=list)
-    default_permissions: PermissionOptions | None = None
-
-
-@dataclass(slots=True)
-class AccountJetStreamOptions:
-    """-1 is unlimited."""
-
-    max_memory: int = -1
-    max_store: int = -1
-    max_streams: int = -1
-    max_consumers: int = -1
-    max_ack_pending: int = -1
-    memory_max_stream_bytes: int = -1
-    store_max_stream_bytes: int = -1
-    max_bytes_required: bool = False
-    tiers: dict[str, AccountJetStreamOptions] | None = None
-    """By `R<replicas>`, of an account's JWT: the bytes are those of one replica. The fields above are then of all tiers
-    together, every replica counted."""
-
-
-@dataclass(slots=True)
-class AccountLimitOptions:
-    """-1 is unlimited."""
-
-    max_connections: int = -1
-    max_subscriptions: int = -1
-    max_payload: int = -1
-    max_leafnodes: int = -1
-
-
-@dataclass(slots=True)
-class AccountOptions:
-    name: str
-    nkey: str = ""
-    users: list[UserOptions] = field(default_factory=list)
-    jetstream: AccountJetStreamOptions | None = None
-    """None: not enabled, API requests get 503/10039."""
-    limits: AccountLimitOptions = field(default_factory=AccountLimitOptions)
-    default_permissions: PermissionOptions | None = None
-    exports: list[ExportOptions] = field(default_factory=list)
-    imports: list[ImportOptions] = field(default_factory=list)
-    mappings: list[MappingOptions] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class TlsOptions:
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    verify: bool = False
-    verify_and_map: bool = False
-    """The certificate says which user comes; `verify` is on then."""
-    check_known_urls: bool = False
-    """Of routes: a certificate must name a host of the configured routes; `verify` is on then."""
-    pinned_certs: list[str] = field(default_factory=list)
-    """SHA-256 of public keys (DER SubjectPublicKeyInfo), lower case hex; one of them must come. Empty: any may."""
-    timeout: float = 2.0
-    handshake_first: bool = False
-    fallback_delay: float = 0.0
-    """With `handshake_first`: seconds without a TLS hello after which INFO goes out in clear; 0: never."""
-    insecure: bool = False
-    """The connecting end does not verify the other one. For links between servers only."""
-    min_version: str = ""
-    """"1.2" or "1.3"; empty: 1.2."""
-    cipher_suites: list[str] = field(default_factory=list)
-    """Go's names; empty: the library's default."""
-    allow_insecure_cipher_suites: bool = False
-    curve_preferences: list[str] = field(default_factory=list)
-    """Go's name, one; empty: the library's default."""
-    connection_rate_limit: int = 0
-    """TLS connections of clients per second; 0: any number."""
 
 
 @dataclass(slots=True)
@@ -172,7 +53,7 @@ class JetStreamOptions:
     max_batch_timeout: float = 0.0
     max_object_uploads: int = 0
     object_idle_timeout: float = 0.0
-    """Of the object service (docs/objects.md); 0 is the default."""
+    """These two are of the object service (docs/objects.md); 0 is the default."""
     batch_allow_msg_id: bool | None = None
     """Ours, older than `compat { batch_msg_id }`, which it goes before; None: not said."""
 
@@ -244,41 +125,10 @@ class LeafOptions:
     dial_timeout: float = 0.0
     """Seconds to connect to a hub. 0: the server's default."""
     min_version: str = ""
-    """Of leaves that are let in."""
+    """The oldest version of a leaf that may connect; empty: any."""
     compression: str = ""
     remotes: list[LeafRemoteOptions] = field(default_factory=list)
     tls: TlsOptions | None = None
-
-    def problem(self, accounts: Iterable[str]) -> str | None:
-        """Why a server cannot run with these links, in nats-server's words."""
-        known = set(accounts)
-        for remote in self.remotes:
-            if remote.account not in known:
-                return f'cannot find local account "{remote.account}" specified in leafnode remote'
-        for user in self.users:
-            if user.account not in known:
-                return f'cannot find local account "{user.account}" specified in leafnode authorization'
-        return None
-
-
-_OWN_HEADERS = frozenset(
-    {"upgrade", "connection", "sec-websocket-accept", "sec-websocket-extensions", "sec-websocket-protocol"}
-)
-"""Of the answer to a WebSocket's request: not for the configuration to set."""
-
-
-def _url_problem(url: str) -> str:
-    from urllib.parse import urlsplit
-
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        return str(error)
-    try:
-        parts.port  # noqa: B018 - raises
-    except ValueError:
-        return f'invalid port ":{parts.netloc.rpartition(":")[2]}" after host'
-    return ""
 
 
 @dataclass(slots=True)
@@ -313,30 +163,6 @@ class WebSocketOptions:
     @property
     def overrides_login(self) -> bool:
         return bool(self.authorization.user or self.authorization.token or self.no_auth_user)
-
-    def problem(self, users: Container[str], *, has_jwts: bool = False) -> str | None:
-        """Why a server cannot run with this port, in nats-server's words. `users`: the names that are configured;
-        `has_jwts`: users come with JWTs."""
-        if not self.port:
-            return None
-        if self.tls is None and not self.no_tls:
-            return "websocket requires TLS configuration"
-        for origin in self.allowed_origins:
-            if why := _url_problem(origin):
-                return f'unable to parse allowed origin: parse "{origin}": {why}'
-        if users and self.authorization.user:
-            return "websocket authentication username not compatible with presence of users/nkeys"
-        if users and self.authorization.token:
-            return "websocket authentication token not compatible with presence of users/nkeys"
-        if self.jwt_cookie and not has_jwts:
-            return (
-                "trusted operators or trusted keys configuration is required for JWT authentication via cookie "
-                f'"{self.jwt_cookie}"'
-            )
-        for name in self.headers:
-            if name.lower() in _OWN_HEADERS:
-                return f'websocket: invalid header "{name}" not allowed'
-        return None
 
 
 @dataclass(slots=True)
@@ -385,7 +211,7 @@ class Options:
     trace_verbose: bool = False
     """The system account, too."""
     trace_headers: bool = False
-    """Of messages the headers only."""
+    """Only the headers of messages are traced, not their payloads."""
     max_traced_msg_len: int = 0
     """Bytes; 0: all."""
     logtime: bool = True
@@ -405,7 +231,7 @@ class Options:
     accounts: dict[str, AccountOptions] | None = None
     """None: no accounts block; everything lives in `$G`, where JetStream is on."""
     mappings: list[MappingOptions] = field(default_factory=list)
-    """Of `$G`."""
+    """Mappings of the account `$G`."""
     no_auth_user: str = ""
     system_account: str = ""
     """Empty: `$SYS`."""
@@ -481,51 +307,6 @@ class Options:
         for account in (self.accounts or {}).values():
             found.update({user.user or user.nkey: user for user in account.users})
         return found
-
-    def problem(self) -> str | None:
-        """Why a server cannot run with these options (values that contradict each other), in nats-server's words."""
-        from jetcluster.config.value_checks import problem_of_values
-        from jetcluster.model import durations
-
-        if self.max_payload > self.max_pending:
-            return f"max_payload ({self.max_payload}) cannot be higher than max_pending ({self.max_pending})"
-        if self.lame_duck_grace_period >= self.lame_duck_duration:
-            grace, total = (
-                durations.render(int(s * 1e9)) for s in (self.lame_duck_grace_period, self.lame_duck_duration)
-            )
-            return f"lame duck grace period ({grace}) should be strictly lower than lame duck duration ({total})"
-        if self.cluster.routes and not self.is_clustered:
-            return "solicited routes require cluster capabilities, e.g. --cluster"
-        if self.jetstream.enabled and self.is_clustered:
-            if not self.server_name:
-                return "jetstream cluster requires `server_name` to be set"
-            if not self.cluster.name:
-                return "jetstream cluster requires `cluster.name` to be set"
-        problem = problem_of_values(self) or self.operator.problem(self)
-        if problem is None and not self.operator.operators:
-            accounts = ["$G", self.system_account_name, *(self.accounts or ()), *self.operator.preload]
-            problem = self.leafnodes.problem(accounts) or self._problem_of_users()
-        return problem or self._problem_of_websocket()
-
-    def _problem_of_websocket(self) -> str | None:
-        problem = self.websocket.problem(self.users_by_name(), has_jwts=self.operator.is_on)
-        if problem is None and self.websocket.port and self.websocket.no_auth_user:
-            problem = self._problem_of_no_auth_user(self.websocket.no_auth_user)
-        return problem
-
-    def _problem_of_users(self) -> str | None:
-        known = {**(self.accounts or {}), **self.operator.preload}
-        if self.system_account and self.system_account not in known:
-            return "error resolving system account: account missing"
-        return self._problem_of_no_auth_user(self.no_auth_user) if self.no_auth_user else None
-
-    def _problem_of_no_auth_user(self, name: str) -> str | None:
-        users = self.users_by_name()
-        if not users:
-            return f'no_auth_user: "{name}" present, but users/nkeys are not defined'
-        if name not in users:
-            return f'no_auth_user: "{name}" not present as user or nkey in authorization block or account configuration'
-        return None
 
     def add_inert(self, names: Iterable[str]) -> None:
         """Keys or flags that were given and do nothing yet, told in one warning."""

@@ -1,4 +1,4 @@
-"""Parser for nats-server's configuration format: text -> tree of `Node`s that remember where they stood.
+"""Parser for nats-server's configuration format: text -> tree of `ConfigNode`s that remember where they stood.
 
 Variables resolve while parsing, from the nearest enclosing block and then from the environment, as in the real server;
 `include` splices another file's pairs into the block it stands in.
@@ -13,20 +13,21 @@ from typing import Union
 
 from jetcluster.config.lexer import ConfigError, ParseError, Scalar, Scanner, Variable
 
-Value = Union[Scalar, "list[Node]", "dict[str, Node]"]
+Value = Union[Scalar, "list[ConfigNode]", "dict[str, ConfigNode]"]
 
 MAX_INCLUDE_DEPTH = 32
 """A file that includes itself is reported instead of recursing until the stack ends."""
 
 MAX_DEPTH = 100
-"""Of maps and arrays in each other: no server's configuration needs it, and the parser calls itself for each."""
+"""Maps and arrays in each other: no server's configuration needs that many, and the parser calls itself for each."""
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Of one file: `/dev/zero` is no configuration."""
+"""Bytes of one file: `/dev/zero` is no configuration."""
 
 MAX_INCLUDES = 1000
 MAX_FROM_ENVIRONMENT = 20_000
-"""Of both all together: each may name two others, and so on. A variable of the environment is read at each use."""
+"""Both limits are for all files together: each may name two others, and so on. A variable of the environment is read at
+each use."""
 
 MAX_VALUES = 1_000_000
 """That variables stand for, all together: a list of ten times the list before it, and so on."""
@@ -44,14 +45,15 @@ class IncludeDepthError(TooLargeError):
 
 
 class _Budget:
-    """What a configuration and all that it includes may still come to."""
+    """The room that is left for a configuration and all that it includes."""
 
     def __init__(self) -> None:
         self._includes = 0
         self._from_environment = 0
         self._values = 0
         self._sizes: dict[int, tuple[Value, int, int]] = {}
-        """How many values are in a map or list, and how deep; by its identity, which no other gets as it is kept."""
+        """By the identity of a map or list, which is unique as the object is kept here: the object, its number of
+        values, its depth."""
 
     def take_include(self, name: str, where: str) -> None:
         """Raises ConfigError."""
@@ -85,7 +87,7 @@ class _Budget:
         return known[1:]
 
 
-class Node:
+class ConfigNode:
     """One value of the tree. `line`/`column` are those of its key when it has one, as the real server reports them."""
 
     __slots__ = ("column", "file", "line", "used_as_variable", "value")
@@ -102,7 +104,7 @@ class Node:
         return f"{self.file}:{self.line}:{self.column}"
 
     def plain(self) -> object:
-        """The value with all `Node`s taken off."""
+        """The value with all `ConfigNode`s taken off."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -110,10 +112,10 @@ class Node:
         return self.value
 
     def __repr__(self) -> str:
-        return f"Node({self.plain()!r} at {self.where})"
+        return f"ConfigNode({self.plain()!r} at {self.where})"
 
 
-def parse_file(path: str, env: Mapping[str, str]) -> dict[str, Node]:
+def parse_file(path: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
     """Reads and parses `path`.
 
     Raises `ConfigError` with nats-server's texts: `open X: no such file or directory`, `Parse error on line N: '...'`.
@@ -121,7 +123,7 @@ def parse_file(path: str, env: Mapping[str, str]) -> dict[str, Node]:
     return parse_text(read_text(path), path, env)
 
 
-def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, Node]:
+def parse_text(text: str, file: str, env: Mapping[str, str]) -> dict[str, ConfigNode]:
     return _Parser(text, file, env, depth=0).document()
 
 
@@ -152,11 +154,11 @@ class _Parser:
         self._depth = depth
         self._budget = budget or _Budget()
         self._level = 0
-        self._scopes: list[dict[str, Node]] = []
+        self._scopes: list[dict[str, ConfigNode]] = []
 
-    def document(self) -> dict[str, Node]:
+    def document(self) -> dict[str, ConfigNode]:
         scan = self._scan
-        pairs: dict[str, Node] = {}
+        pairs: dict[str, ConfigNode] = {}
         self._scopes.append(pairs)
         while True:
             scan.skip_filler()
@@ -168,7 +170,7 @@ class _Parser:
             elif self._pair(pairs, in_map=False):
                 self._end_of_pair("top-level")
 
-    def _top_block(self, pairs: dict[str, Node]) -> None:
+    def _top_block(self, pairs: dict[str, ConfigNode]) -> None:
         """Pairs of a whole document in braces. Like the real server's, it may miss its end after a separator."""
         scan = self._scan
         while True:
@@ -179,9 +181,9 @@ class _Parser:
             if self._pair(pairs, in_map=False):
                 self._end_of_pair("block-level")
 
-    def _map(self) -> dict[str, Node]:
+    def _map(self) -> dict[str, ConfigNode]:
         scan = self._scan
-        pairs: dict[str, Node] = {}
+        pairs: dict[str, ConfigNode] = {}
         self._enter()
         self._scopes.append(pairs)
         while True:
@@ -208,7 +210,7 @@ class _Parser:
         if self._level > MAX_DEPTH:
             raise self._scan.error(f"Maps and arrays are more than {MAX_DEPTH} deep.")
 
-    def _pair(self, pairs: dict[str, Node], in_map: bool) -> bool:
+    def _pair(self, pairs: dict[str, ConfigNode], in_map: bool) -> bool:
         """Reads `key value` or `include file`. False at the end of a document whose last key is a lonely `}`."""
         scan = self._scan
         line, column = scan.position()
@@ -276,7 +278,7 @@ class _Parser:
         scan.take()
         return char == "}"
 
-    def _value(self) -> Node:
+    def _value(self) -> ConfigNode:
         scan = self._scan
         scan.skip_blanks()
         line, column = scan.position()
@@ -293,7 +295,7 @@ class _Parser:
             column += char in ("'", '"', "(") and char != ""  # of what is inside
             token = scan.scalar()
             value = self._variable(token, line, frozenset()) if isinstance(token, Variable) else token
-        return Node(value, self._file, line, column)
+        return ConfigNode(value, self._file, line, column)
 
     def _variable(self, name: str, line: int, seen: frozenset[str]) -> Value:
         if name.startswith(_BCRYPT):
@@ -319,9 +321,9 @@ class _Parser:
         except (ParseError, KeyError) as error:
             raise ConfigError(f"variable reference for '{name}' on line {line} could not be parsed: {error}") from error
 
-    def _array(self) -> list[Node]:
+    def _array(self) -> list[ConfigNode]:
         scan = self._scan
-        items: list[Node] = []
+        items: list[ConfigNode] = []
         self._enter()
         while True:
             scan.skip_filler()
@@ -350,7 +352,7 @@ class _Parser:
         scan.take()
         return char == "]"
 
-    def _include(self, name: str) -> dict[str, Node]:
+    def _include(self, name: str) -> dict[str, ConfigNode]:
         """Relative to the including file, also with a leading slash, as in the real server. The including file's
         variables are not seen inside."""
         path = os.path.normpath(Path(self._file).parent / name.lstrip("/"))

@@ -1,4 +1,4 @@
-"""Turns parsed `Node`s into typed values, and collects every error and warning with its place in the file.
+"""Turns parsed `ConfigNode`s into typed values, and collects every error and warning with its place in the file.
 
 A block is described by tables: `fields` (key -> attribute, or INERT, and converter), `blocks` (key -> function that
 reads a nested block). Keys of the real server that are accepted and do nothing here are named in a warning at start.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.units import parse_duration, parse_storage_size
 from jetcluster.errors import OperatorError
 
@@ -34,7 +34,7 @@ _SAYS_NOTHING = ("off", "default")
 class FieldError(OperatorError):
     """A value that its field does not accept; the text goes behind `F:line:col: `."""
 
-    def __init__(self, text: str, node: Node | None = None) -> None:
+    def __init__(self, text: str, node: ConfigNode | None = None) -> None:
         super().__init__(text)
         self.node = node
 
@@ -49,13 +49,13 @@ class Reader:
         self.inert: list[str] = []
         self.notes: list[str] = []
         """Sentences for the log."""
-        self.user_places: dict[str, Node] = {}
+        self.user_places: dict[str, ConfigNode] = {}
         """Account -> its `users`, for errors that show only when all accounts are known."""
 
-    def error(self, node: Node, text: str) -> None:
+    def error(self, node: ConfigNode, text: str) -> None:
         self.errors.append(f"{node.where}: {text}")
 
-    def warn(self, node: Node, text: str) -> None:
+    def warn(self, node: ConfigNode, text: str) -> None:
         self.pedantic_warnings.append(f"{node.where}: {text}")
 
     def raise_errors(self) -> None:
@@ -64,7 +64,7 @@ class Reader:
 
     def block(
         self,
-        pairs: Mapping[str, Node],
+        pairs: Mapping[str, ConfigNode],
         target: Any,
         fields: Fields,
         blocks: Blocks | None = None,
@@ -97,9 +97,9 @@ class Reader:
                 self.error(error.node or node, str(error))
 
 
-Convert = Callable[[Reader, str, Node], Any]
+Convert = Callable[[Reader, str, ConfigNode], Any]
 Fields = Mapping[str, tuple[str, Convert]]
-Blocks = Mapping[str, Callable[[Reader, Node, Any], None]]
+Blocks = Mapping[str, Callable[[Reader, ConfigNode, Any], None]]
 
 
 def refuse(text: str) -> Refusal:
@@ -115,7 +115,7 @@ class Refusal:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def __call__(self, _reader: Reader, _node: Node, _target: Any) -> None:
+    def __call__(self, _reader: Reader, _node: ConfigNode, _target: Any) -> None:
         raise FieldError(self.text)
 
 
@@ -127,7 +127,7 @@ def refuse_when_true(text: str) -> Refusal:
 class _RefusalOfTrue(Refusal):
     __slots__ = ()
 
-    def __call__(self, reader: Reader, node: Node, _target: Any) -> None:
+    def __call__(self, reader: Reader, node: ConfigNode, _target: Any) -> None:
         if as_bool(reader, "", node):
             raise FieldError(self.text)
 
@@ -145,34 +145,34 @@ def _escaped(char: str) -> str:
     return short or (f"\\x{ord(char):02x}" if ord(char) < 0x80 else f"\\u{ord(char):04x}")
 
 
-def go_type(node: Node) -> str:
+def go_type(node: ConfigNode) -> str:
     """The real server's name for the type of a value."""
     return _GO_TYPES.get(type(node.value), "time.Time")
 
 
-def mismatch(node: Node, wanted: str) -> FieldError:
+def mismatch(node: ConfigNode, wanted: str) -> FieldError:
     return FieldError(f"interface conversion: interface {{}} is {go_type(node)}, not {wanted}")
 
 
-def as_string(_reader: Reader, _name: str, node: Node) -> str:
+def as_string(_reader: Reader, _name: str, node: ConfigNode) -> str:
     if not isinstance(node.value, str):
         raise mismatch(node, "string")
     return node.value
 
 
-def as_int(_reader: Reader, _name: str, node: Node) -> int:
+def as_int(_reader: Reader, _name: str, node: ConfigNode) -> int:
     if isinstance(node.value, bool) or not isinstance(node.value, int):
         raise mismatch(node, "int64")
     return node.value
 
 
-def as_bool(_reader: Reader, _name: str, node: Node) -> bool:
+def as_bool(_reader: Reader, _name: str, node: ConfigNode) -> bool:
     if not isinstance(node.value, bool):
         raise mismatch(node, "bool")
     return node.value
 
 
-def as_duration(reader: Reader, name: str, node: Node) -> float:
+def as_duration(reader: Reader, name: str, node: ConfigNode) -> float:
     """Seconds. A bare integer counts seconds, with the real server's warning."""
     if isinstance(node.value, str):
         return _seconds(name, node.value)
@@ -185,7 +185,7 @@ def duration_of(label: str) -> Convert:
     return lambda reader, _name, node: as_duration(reader, label, node)
 
 
-def as_duration_text(reader: Reader, name: str, node: Node) -> float:
+def as_duration_text(reader: Reader, name: str, node: ConfigNode) -> float:
     """Where the real server takes no number."""
     return _seconds(name, as_string(reader, name, node))
 
@@ -197,7 +197,7 @@ def _seconds(name: str, text: str) -> float:
         raise FieldError(f"error parsing {name}: {error}") from error
 
 
-def as_seconds(_reader: Reader, name: str, node: Node) -> float:
+def as_seconds(_reader: Reader, name: str, node: ConfigNode) -> float:
     """Seconds, where the real server takes a plain number without a warning (authorization and TLS timeouts)."""
     if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
         raise FieldError(f"error parsing {name}: unsupported type")
@@ -210,7 +210,7 @@ def as_seconds(_reader: Reader, name: str, node: Node) -> float:
 
 
 def storage_size(label: str) -> Convert:
-    def convert(_reader: Reader, _name: str, node: Node) -> int:
+    def convert(_reader: Reader, _name: str, node: ConfigNode) -> int:
         try:
             return parse_storage_size(label, node.value)
         except ValueError as error:
@@ -219,7 +219,7 @@ def storage_size(label: str) -> Convert:
     return convert
 
 
-def as_name(_reader: Reader, name: str, node: Node) -> str:
+def as_name(_reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(_reader, name, node)
     if " " in text:
         label = "server name" if name == "server_name" else "cluster name"
@@ -228,7 +228,7 @@ def as_name(_reader: Reader, name: str, node: Node) -> str:
 
 
 def one_of(*words: str) -> Convert:
-    def convert(reader: Reader, name: str, node: Node) -> str:
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
         text = as_string(reader, name, node)
         if text not in words:
             listed = [f"'{word}'" for word in words]
@@ -241,19 +241,19 @@ def one_of(*words: str) -> Convert:
 as_write_timeout = one_of("default", "close", "retry")
 
 
-def queue_limit(_reader: Reader, name: str, node: Node) -> int:
+def queue_limit(_reader: Reader, name: str, node: ConfigNode) -> int:
     if isinstance(node.value, bool) or not isinstance(node.value, int):
         raise FieldError(f'Expected a parseable size for "{name}", got {go_value(node)}')
     return node.value
 
 
-def go_value(node: Node) -> str:
+def go_value(node: ConfigNode) -> str:
     """A scalar as Go's %v prints it."""
     value = node.value
     return ("false", "true")[value] if isinstance(value, bool) else str(node.plain())
 
 
-def as_strings(_reader: Reader, name: str, node: Node) -> list[str]:
+def as_strings(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
     """A string or an array of strings."""
     if isinstance(node.value, str):
         return [node.value]
@@ -262,13 +262,13 @@ def as_strings(_reader: Reader, name: str, node: Node) -> list[str]:
     raise mismatch(node, "string")
 
 
-def as_map(node: Node, label: str) -> dict[str, Node]:
+def as_map(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected map to define {label}, got {_GO_TYPES.get(type(node.value), 'time.Time')}")
     return node.value
 
 
-def as_address(node: Node) -> tuple[str, int]:
+def as_address(node: ConfigNode) -> tuple[str, int]:
     """(host, port) of a `listen` value: `4222`, `":4222"`, `"host:4222"`, `"[::1]:4222"`; host "" means unset."""
     value = node.value
     if isinstance(value, int) and not isinstance(value, bool):
@@ -278,7 +278,7 @@ def as_address(node: Node) -> tuple[str, int]:
     return split_address(value)
 
 
-def read_listen(_reader: Reader, node: Node, target: Any) -> None:
+def read_listen(_reader: Reader, node: ConfigNode, target: Any) -> None:
     """`listen` of a block whose options have a host and a port."""
     host, port = as_address(node)
     target.host, target.port = host or target.host, port

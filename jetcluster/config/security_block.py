@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
-from jetcluster.config.nkeys import decode_user_key, is_key
-from jetcluster.config.options import (
+from jetcluster.config.account_options import (
     AccountJetStreamOptions,
     AccountOptions,
     AuthorizationOptions,
-    Options,
     PermissionOptions,
     ResponseOptions,
     SubjectLists,
     UserOptions,
 )
-from jetcluster.config.parser import Node
+from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
+from jetcluster.config.nkeys import decode_user_key, is_key
+from jetcluster.config.options import Options
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     Blocks,
     FieldError,
@@ -51,7 +51,7 @@ def is_valid_subject(subject: str) -> bool:
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
-def _subjects(reader: Reader, node: Node, is_subscribe: bool) -> list[str]:
+def _subjects(reader: Reader, node: ConfigNode, is_subscribe: bool) -> list[str]:
     items = node.value if isinstance(node.value, list) else [node]
     subjects: list[str] = []
     for item in items:
@@ -67,7 +67,7 @@ def _subjects(reader: Reader, node: Node, is_subscribe: bool) -> list[str]:
     return subjects
 
 
-def _subject_lists(reader: Reader, node: Node, is_subscribe: bool) -> SubjectLists:
+def _subject_lists(reader: Reader, node: ConfigNode, is_subscribe: bool) -> SubjectLists:
     if not isinstance(node.value, dict):
         return SubjectLists(allow=_subjects(reader, node, is_subscribe))
     lists = SubjectLists()
@@ -86,15 +86,15 @@ def _subject_lists(reader: Reader, node: Node, is_subscribe: bool) -> SubjectLis
     return lists
 
 
-def _publish(reader: Reader, node: Node, target: PermissionOptions) -> None:
+def _publish(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
     target.publish = _subject_lists(reader, node, is_subscribe=False)
 
 
-def _subscribe(reader: Reader, node: Node, target: PermissionOptions) -> None:
+def _subscribe(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
     target.subscribe = _subject_lists(reader, node, is_subscribe=True)
 
 
-def _responses(reader: Reader, node: Node, target: PermissionOptions) -> None:
+def _responses(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
     if isinstance(node.value, bool):
         target.responses = ResponseOptions() if node.value else None
         return
@@ -108,12 +108,12 @@ def _responses(reader: Reader, node: Node, target: PermissionOptions) -> None:
     )
 
 
-def _response_count(reader: Reader, name: str, node: Node) -> int:
+def _response_count(reader: Reader, name: str, node: ConfigNode) -> int:
     """0 is the default, and less is no limit."""
     return as_int(reader, name, node) or ResponseOptions().max_messages
 
 
-def _response_time(reader: Reader, name: str, node: Node) -> float:
+def _response_time(reader: Reader, name: str, node: ConfigNode) -> float:
     return as_duration(reader, name, node) or ResponseOptions().expires
 
 
@@ -128,7 +128,7 @@ _PERMISSION_BLOCKS: Blocks = {
 }
 
 
-def as_permissions(reader: Reader, _name: str, node: Node) -> PermissionOptions:
+def as_permissions(reader: Reader, _name: str, node: ConfigNode) -> PermissionOptions:
     permissions = PermissionOptions()
     pairs = as_map(node, "permissions")
     unknown = 'Unknown field "{key}" parsing permissions'
@@ -139,7 +139,7 @@ def as_permissions(reader: Reader, _name: str, node: Node) -> PermissionOptions:
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def _nkey(_reader: Reader, _name: str, node: Node) -> str:
+def _nkey(_reader: Reader, _name: str, node: ConfigNode) -> str:
     text = as_string(_reader, _name, node)
     try:
         decode_user_key(text)
@@ -148,7 +148,7 @@ def _nkey(_reader: Reader, _name: str, node: Node) -> str:
     return text
 
 
-def _connection_types(reader: Reader, name: str, node: Node) -> list[str]:
+def _connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     types = [text.upper() for text in as_strings(reader, name, node)]
     bad = [text for text in types if text not in CONNECTION_TYPES]
     if bad:
@@ -170,7 +170,7 @@ _USER_FIELDS: Fields = {
 }
 
 
-def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
+def _users(reader: Reader, node: ConfigNode, account: str) -> list[UserOptions]:
     reader.user_places[account] = node
     if not isinstance(node.value, list):
         raise FieldError("Expected users field to be an array")
@@ -199,7 +199,7 @@ def _users(reader: Reader, node: Node, account: str) -> list[UserOptions]:
 # --- authorization ----------------------------------------------------------------------------------------------------
 
 
-def _authorization_users(reader: Reader, node: Node, target: AuthorizationOptions) -> None:
+def _authorization_users(reader: Reader, node: ConfigNode, target: AuthorizationOptions) -> None:
     target.users = _users(reader, node, "$G")
 
 
@@ -221,7 +221,7 @@ _AUTHORIZATION_BLOCKS: Blocks = {
 }
 
 
-def read_authorization(reader: Reader, node: Node, options: Options) -> None:
+def read_authorization(reader: Reader, node: ConfigNode, options: Options) -> None:
     auth = options.authorization = AuthorizationOptions(given=True)
     pairs = as_map(node, "authorization")
     reader.block(pairs, auth, _AUTHORIZATION_FIELDS, _AUTHORIZATION_BLOCKS, path="authorization")
@@ -236,7 +236,7 @@ def read_authorization(reader: Reader, node: Node, options: Options) -> None:
         _apply_defaults(auth.users, auth.default_permissions)
 
 
-def read_cluster_authorization(reader: Reader, node: Node, target: Any) -> None:
+def read_cluster_authorization(reader: Reader, node: ConfigNode, target: Any) -> None:
     auth = target.authorization = AuthorizationOptions()
     pairs = as_map(node, "authorization")
     reader.block(pairs, auth, _AUTHORIZATION_FIELDS, _AUTHORIZATION_BLOCKS, path="cluster.authorization")
@@ -257,14 +257,14 @@ def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) ->
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
 
-def _cluster_traffic(_reader: Reader, name: str, node: Node) -> str:
+def _cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
     """Whose account Raft's messages between servers count for in nats-server; here it is no account's."""
     if node.value not in ("system", "owner", ""):
         raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
     return ""
 
 
-def _account_nkey(reader: Reader, name: str, node: Node) -> str:
+def _account_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(reader, name, node)
     if not is_key("A", text):
         raise FieldError(f'Not a valid public nkey for an account: "{go_quoted(text)}"')
@@ -296,7 +296,7 @@ _ACCOUNT_LIMIT_FIELDS: Fields = {
 }
 
 
-def _account_jetstream(reader: Reader, node: Node, account: AccountOptions) -> None:
+def _account_jetstream(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     value = node.value
     if isinstance(value, bool):
         account.jetstream = AccountJetStreamOptions() if value else None
@@ -316,7 +316,7 @@ def _account_jetstream(reader: Reader, node: Node, account: AccountOptions) -> N
         )
 
 
-def _account_limits(reader: Reader, node: Node, account: AccountOptions) -> None:
+def _account_limits(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     reader.block(
         as_map(node, "account limits"),
         account.limits,
@@ -326,7 +326,7 @@ def _account_limits(reader: Reader, node: Node, account: AccountOptions) -> None
     )
 
 
-def _account_users(reader: Reader, node: Node, account: AccountOptions) -> None:
+def _account_users(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     account.users = _users(reader, node, account.name)
 
 
@@ -351,7 +351,7 @@ _ACCOUNT_BLOCKS: Blocks = {
 _ACCOUNT_INERT = frozenset({"nkey"})
 
 
-def read_accounts(reader: Reader, node: Node, options: Options) -> None:
+def read_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
     """`accounts { A { users: [...] } }` or `accounts: [A, B]`."""
     if isinstance(node.value, list):
         options.accounts = {}

@@ -9,9 +9,9 @@ from jetcluster.config.compat_block import read_compat
 from jetcluster.config.exports_block import check_imports, read_mappings
 from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
 from jetcluster.config.leafnodes_block import read_leafnodes
-from jetcluster.config.operator_block import OPERATOR_BLOCKS
+from jetcluster.config.operator_block import OPERATOR_BLOCKS, settle_operator
 from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     INERT,
     Blocks,
@@ -39,15 +39,15 @@ from jetcluster.config.websocket_block import read_websocket
 from jetcluster.model import durations
 
 
-def _http(_reader: Reader, node: Node, options: Options) -> None:
+def _http(_reader: Reader, node: ConfigNode, options: Options) -> None:
     options.http_host, options.http_port = as_address(node)
 
 
-def _https(_reader: Reader, node: Node, options: Options) -> None:
+def _https(_reader: Reader, node: ConfigNode, options: Options) -> None:
     options.http_host, options.https_port = as_address(node)
 
 
-def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
+def _lame_duck_duration(reader: Reader, name: str, node: ConfigNode) -> float:
     as_string(reader, name, node)
     seconds = as_duration(reader, name, node)
     if seconds < MIN_LAME_DUCK_DURATION:
@@ -56,7 +56,7 @@ def _lame_duck_duration(reader: Reader, name: str, node: Node) -> float:
     return seconds
 
 
-def _lame_duck_grace_period(reader: Reader, name: str, node: Node) -> float:
+def _lame_duck_grace_period(reader: Reader, name: str, node: ConfigNode) -> float:
     as_string(reader, name, node)
     seconds = as_duration(reader, name, node)
     if seconds < 0:
@@ -64,14 +64,14 @@ def _lame_duck_grace_period(reader: Reader, name: str, node: Node) -> float:
     return seconds
 
 
-def _int32(reader: Reader, name: str, node: Node) -> int:
+def _int32(reader: Reader, name: str, node: ConfigNode) -> int:
     number = as_int(reader, name, node)
     if not -(2**31) <= number < 2**31:
         raise FieldError(f"{name} value is too big")
     return number
 
 
-def _max_sub_tokens(reader: Reader, name: str, node: Node) -> int:
+def _max_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
     number = as_int(reader, name, node)
     if number > 255:
         raise FieldError("max_sub_tokens value is too big")
@@ -80,7 +80,7 @@ def _max_sub_tokens(reader: Reader, name: str, node: Node) -> int:
     return number
 
 
-def _tags(reader: Reader, name: str, node: Node) -> list[str]:
+def _tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     """One tag, several with commas between them, or an array; without those said before, in lower case."""
     if isinstance(node.value, list):
         for item in node.value:
@@ -92,7 +92,7 @@ def _tags(reader: Reader, name: str, node: Node) -> list[str]:
     return list(dict.fromkeys(word for word in words if word))
 
 
-def _metadata(_reader: Reader, _name: str, node: Node) -> dict[str, str]:
+def _metadata(_reader: Reader, _name: str, node: ConfigNode) -> dict[str, str]:
     if not isinstance(node.value, dict):
         raise FieldError(f"error parsing metadata: unsupported type {go_type(node)}")
     for item in node.value.values():
@@ -101,7 +101,7 @@ def _metadata(_reader: Reader, _name: str, node: Node) -> dict[str, str]:
     return {key: str(item.value) for key, item in node.value.items()}
 
 
-def _feature_flags(_reader: Reader, _name: str, node: Node) -> dict[str, bool]:
+def _feature_flags(_reader: Reader, _name: str, node: ConfigNode) -> dict[str, bool]:
     if not isinstance(node.value, dict):
         raise FieldError(f"error parsing feature flags: unsupported type {go_type(node)}")
     for key, item in node.value.items():
@@ -114,27 +114,27 @@ def _feature_flags(_reader: Reader, _name: str, node: Node) -> dict[str, bool]:
 def _trace(attribute: str) -> Any:
     """`trace_verbose` and `trace_headers` say `trace` as well, on or off."""
 
-    def read(reader: Reader, node: Node, options: Options) -> None:
+    def read(reader: Reader, node: ConfigNode, options: Options) -> None:
         options.trace = as_bool(reader, attribute, node)
         setattr(options, attribute, options.trace)
 
     return read
 
 
-def _system_account(_reader: Reader, _name: str, node: Node) -> str:
+def _system_account(_reader: Reader, _name: str, node: ConfigNode) -> str:
     if not isinstance(node.value, str):
         raise FieldError("system account name must be a string")
     return node.value
 
 
-def _default_js_domain(_reader: Reader, node: Node, _options: Options) -> None:
+def _default_js_domain(_reader: Reader, node: ConfigNode, _options: Options) -> None:
     if not isinstance(node.value, dict):
         raise FieldError(f"error default_js_domain config: unsupported type {go_type(node)}")
     if node.value:
         raise FieldError("default_js_domain is not supported: clients name the domain they mean")
 
 
-def _log_format(reader: Reader, name: str, node: Node) -> str:
+def _log_format(reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(reader, name, node)
     if text not in ("text", "json"):
         raise FieldError(f'log_format must be "text" or "json", got "{text}"')
@@ -230,9 +230,9 @@ _BLOCKS: Blocks = {
 _INERT = frozenset({"ocsp_cache"})
 
 
-def read_server(reader: Reader, pairs: dict[str, Node], options: Options) -> None:
+def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
     reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
-    options.operator.settle(options)
+    settle_operator(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)

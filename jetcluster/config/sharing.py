@@ -44,7 +44,7 @@ class ExportOptions:
     response_type: str = SINGLETON
     """SINGLETON: one response; STREAMED and CHUNKED: until an empty one."""
     response_threshold: float = 0.0
-    """How long responses are let through after the request or the last response; 0: DEFAULT_THRESHOLD."""
+    """Seconds after the request or the last response in which responses are let through; 0: DEFAULT_THRESHOLD."""
     latency: LatencyOptions | None = None
     allow_trace: bool = False
     name: str = ""
@@ -66,9 +66,9 @@ class ImportOptions:
     local: str = ""
     """`to` of the configuration, or its prefix with the subject; empty: the subject."""
     prefix: str = ""
-    """Of a stream, as written; `local` is then what it makes of the subject. For messages of errors."""
+    """The prefix of a stream import as written, which `local` is made with. For the texts of errors."""
     share: bool = False
-    """Of a service: who asks is told in full."""
+    """The exporter of a service is told everything about the client that asks."""
     allow_trace: bool = False
     activated: bool = False
     """A valid activation token came with it (JWT); checked by the reader that made this object."""

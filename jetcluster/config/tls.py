@@ -8,9 +8,9 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls_alerts import AlertingContext
 from jetcluster.config.tls_ciphers import CURVES, openssl_suites
+from jetcluster.config.tls_options import TlsOptions
 
 
 def server_context(tls: TlsOptions, *, mutual: bool = False) -> ssl.SSLContext:

@@ -9,15 +9,8 @@ import re
 from typing import Any
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import (
-    ClusterOptions,
-    LeafOptions,
-    LeafRemoteOptions,
-    Options,
-    TlsOptions,
-    WebSocketOptions,
-)
-from jetcluster.config.parser import Node
+from jetcluster.config.options import ClusterOptions, LeafOptions, LeafRemoteOptions, Options, WebSocketOptions
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     Blocks,
     FieldError,
@@ -29,6 +22,7 @@ from jetcluster.config.reader import (
     refuse,
 )
 from jetcluster.config.tls_ciphers import CURVES, HYBRID_CURVES, is_insecure, problem_of_suite
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.config.units import parse_duration
 
 FALLBACK_DELAY = 0.05
@@ -39,19 +33,19 @@ _PIN = re.compile(r"[0-9a-f]{64}")
 # --- fields -----------------------------------------------------------------------------------------------------------
 
 
-def _bool(_reader: Reader, name: str, node: Node) -> bool:
+def _bool(_reader: Reader, name: str, node: ConfigNode) -> bool:
     if not isinstance(node.value, bool):
         raise FieldError(f"error parsing tls config, expected '{name}' to be a boolean")
     return node.value
 
 
-def _file(_reader: Reader, name: str, node: Node) -> str:
+def _file(_reader: Reader, name: str, node: ConfigNode) -> str:
     if not isinstance(node.value, str):
         raise FieldError(f"error parsing tls config, expected '{name}' to be filename")
     return node.value
 
 
-def _timeout(_reader: Reader, _name: str, node: Node) -> float:
+def _timeout(_reader: Reader, _name: str, node: ConfigNode) -> float:
     """Seconds."""
     if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
         raise FieldError("error parsing tls config, 'timeout' wrong type")
@@ -63,13 +57,13 @@ def _timeout(_reader: Reader, _name: str, node: Node) -> float:
         raise FieldError(f"error parsing tls config, 'timeout' {error}") from error
 
 
-def _rate(_reader: Reader, _name: str, node: Node) -> int:
+def _rate(_reader: Reader, _name: str, node: ConfigNode) -> int:
     if isinstance(node.value, bool) or not isinstance(node.value, int):
         raise FieldError("error parsing tls config, 'connection_rate_limit' wrong type")
     return node.value
 
 
-def _min_version(_reader: Reader, _name: str, node: Node) -> str:
+def _min_version(_reader: Reader, _name: str, node: ConfigNode) -> str:
     version = node.value
     if not isinstance(version, str):
         raise FieldError(f"error parsing tls config: 'min_version' wrong type: {version}")
@@ -80,7 +74,7 @@ def _min_version(_reader: Reader, _name: str, node: Node) -> str:
     return version
 
 
-def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _handshake_first(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     """`true`, or `auto` or a duration: the server waits that long for a TLS hello before it sends INFO in clear."""
     value = node.value
     if isinstance(value, bool):
@@ -100,25 +94,25 @@ def _handshake_first(_reader: Reader, node: Node, tls: TlsOptions) -> None:
             raise FieldError(f'field "handshake_first"\'s value "{value}" is invalid') from error
 
 
-def _verify_and_map(reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _verify_and_map(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     tls.verify_and_map = _bool(reader, "verify_and_map", node)
     tls.verify = tls.verify or tls.verify_and_map
 
 
-def _check_known_urls(reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _check_known_urls(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     tls.check_known_urls = _bool(reader, "verify_cert_and_check_known_urls", node)
     tls.verify = tls.verify or tls.check_known_urls
 
 
-def _verify(reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _verify(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     wanted = _bool(reader, "verify", node)
     tls.verify = wanted or tls.verify_and_map or tls.check_known_urls
 
 
-def _strings(node: Node, name: str, wanted: str) -> list[tuple[str, Node]]:
+def _strings(node: ConfigNode, name: str, wanted: str) -> list[tuple[str, ConfigNode]]:
     if not isinstance(node.value, list):
         raise FieldError(f"error parsing tls config, expected '{name}' to be a list of {wanted}")
-    found: list[tuple[str, Node]] = []
+    found: list[tuple[str, ConfigNode]] = []
     for item in node.value:
         if not isinstance(item.value, str):
             raise FieldError(str(mismatch(item, "string")), item)
@@ -126,7 +120,7 @@ def _strings(node: Node, name: str, wanted: str) -> list[tuple[str, Node]]:
     return found
 
 
-def _pinned_certs(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _pinned_certs(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     wanted = "hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"
     for text, item in _strings(node, "pinned_certs", wanted):
         pin = text.lower()
@@ -136,7 +130,7 @@ def _pinned_certs(_reader: Reader, node: Node, tls: TlsOptions) -> None:
         tls.pinned_certs.append(pin)
 
 
-def _cipher_suites(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _cipher_suites(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     for name, item in _strings(node, "cipher_suites", "names"):
         if problem := problem_of_suite(name):
             raise FieldError(problem, item)
@@ -145,7 +139,7 @@ def _cipher_suites(_reader: Reader, node: Node, tls: TlsOptions) -> None:
         raise FieldError("error parsing tls config, 'cipher_suites' cannot be empty")
 
 
-def _curve_preferences(_reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _curve_preferences(_reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     """Python's ssl takes one curve (its `set_ecdh_curve`), and allowing more than was named is no option."""
     for name, item in _strings(node, "curve_preferences", "names"):
         if name in HYBRID_CURVES:
@@ -159,7 +153,7 @@ def _curve_preferences(_reader: Reader, node: Node, tls: TlsOptions) -> None:
         raise FieldError("error parsing tls config, 'curve_preferences' cannot be empty")
 
 
-def _certs(reader: Reader, node: Node, tls: TlsOptions) -> None:
+def _certs(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
     """One pair is what `cert_file` and `key_file` are; which of several to show is not to be said to Python's ssl."""
     if not isinstance(node.value, list):
         raise FieldError("error parsing certificates config: unsupported type map[string]interface {}")
@@ -179,7 +173,7 @@ def _certs(reader: Reader, node: Node, tls: TlsOptions) -> None:
 
 
 def _off_only(name: str) -> Any:
-    def read(_reader: Reader, node: Node, _target: Any) -> None:
+    def read(_reader: Reader, node: ConfigNode, _target: Any) -> None:
         if node.value is not False:
             raise FieldError(f"{name} is not supported: certificates are not checked with OCSP")
 
@@ -218,18 +212,18 @@ _OF_ROUTES: Blocks = {**_BLOCKS, "verify_cert_and_check_known_urls": _check_know
 # --- blocks -----------------------------------------------------------------------------------------------------------
 
 
-def read_tls(reader: Reader, node: Node, options: Options) -> None:
+def read_tls(reader: Reader, node: ConfigNode, options: Options) -> None:
     options.tls = _parse(reader, node, _OF_CLIENTS)
 
 
-def read_port_tls(reader: Reader, node: Node, target: WebSocketOptions) -> None:
+def read_port_tls(reader: Reader, node: ConfigNode, target: WebSocketOptions) -> None:
     """The `tls` block of a port of its own for clients."""
     target.tls = _parse(reader, node, _OF_CLIENTS)
     if not target.tls.cert_file:
         raise FieldError("tls of a port needs cert_file and key_file", node)
 
 
-def read_link_tls(reader: Reader, node: Node, target: ClusterOptions | LeafOptions | LeafRemoteOptions) -> None:
+def read_link_tls(reader: Reader, node: ConfigNode, target: ClusterOptions | LeafOptions | LeafRemoteOptions) -> None:
     """The `tls` block of links between servers; who accepts them must have a certificate."""
     of_routes = isinstance(target, ClusterOptions)
     target.tls = _parse(reader, node, _OF_ROUTES if of_routes else _OF_CLIENTS)
@@ -240,7 +234,7 @@ def read_link_tls(reader: Reader, node: Node, target: ClusterOptions | LeafOptio
     _try_to_load(target.tls, accepting=False)
 
 
-def _parse(reader: Reader, node: Node, blocks: Blocks) -> TlsOptions:
+def _parse(reader: Reader, node: ConfigNode, blocks: Blocks) -> TlsOptions:
     tls = TlsOptions()
     unknown = 'error parsing tls config, unknown field "{key}"'
     pairs = as_map(node, "tls")

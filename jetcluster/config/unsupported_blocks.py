@@ -7,7 +7,7 @@ port or change who is let in is refused by name. An empty one does nothing there
 from __future__ import annotations
 
 from jetcluster.config.options import Options
-from jetcluster.config.parser import Node
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import FieldError, Reader, as_map, go_quoted, go_type
 
 _GATEWAY = frozenset(
@@ -64,7 +64,7 @@ NO_OCSP = "ocsp is not supported: certificates are shown without an OCSP respons
 NO_PROXIES = "proxies are not supported: clients log in themselves"
 
 
-def _check_keys(reader: Reader, pairs: dict[str, Node], known: frozenset[str]) -> bool:
+def _check_keys(reader: Reader, pairs: dict[str, ConfigNode], known: frozenset[str]) -> bool:
     """True when all keys are known, or define a variable."""
     unknown = [(key, node) for key, node in pairs.items() if key.lower() not in known and not node.used_as_variable]
     for key, node in unknown:
@@ -72,7 +72,7 @@ def _check_keys(reader: Reader, pairs: dict[str, Node], known: frozenset[str]) -
     return not unknown
 
 
-def read_gateway(reader: Reader, node: Node, _options: Options) -> None:
+def read_gateway(reader: Reader, node: ConfigNode, _options: Options) -> None:
     """Refused unless it is empty: the real server does not start with a name alone either."""
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected gateway to be a map, got {go_type(node)}")
@@ -89,13 +89,13 @@ def read_gateway(reader: Reader, node: Node, _options: Options) -> None:
         raise FieldError(NO_GATEWAYS)
 
 
-def read_mqtt(reader: Reader, node: Node, _options: Options) -> None:
+def read_mqtt(reader: Reader, node: ConfigNode, _options: Options) -> None:
     pairs = as_map(node, "mqtt")
     if _check_keys(reader, pairs, _MQTT) and pairs:
         raise FieldError(NO_MQTT)
 
 
-def read_ocsp(_reader: Reader, node: Node, _options: Options) -> None:
+def read_ocsp(_reader: Reader, node: ConfigNode, _options: Options) -> None:
     """`false` and `mode: never` are what we do."""
     if isinstance(node.value, bool):
         if node.value:
@@ -112,7 +112,7 @@ def read_ocsp(_reader: Reader, node: Node, _options: Options) -> None:
     raise FieldError(NO_OCSP)
 
 
-def read_proxies(reader: Reader, node: Node, _options: Options) -> None:
+def read_proxies(reader: Reader, node: ConfigNode, _options: Options) -> None:
     pairs = as_map(node, "proxies")
     if _check_keys(reader, pairs, _PROXIES) and pairs:
         raise FieldError(NO_PROXIES)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jetcluster.config.options import AuthorizationOptions, Options, WebSocketOptions
-from jetcluster.config.parser import Node
+from jetcluster.config.account_options import AuthorizationOptions
+from jetcluster.config.options import Options, WebSocketOptions
+from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
     Blocks,
     FieldError,
@@ -24,13 +25,13 @@ from jetcluster.config.tls_block import read_port_tls
 from jetcluster.config.units import parse_duration
 
 
-def _origins(reader: Reader, name: str, node: Node) -> list[str]:
+def _origins(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     if not isinstance(node.value, str | list):
         raise FieldError(f"error parsing allowed origins: unsupported type {go_type(node)}")
     return as_strings(reader, name, node)
 
 
-def _handshake_timeout(_reader: Reader, name: str, node: Node) -> float:
+def _handshake_timeout(_reader: Reader, name: str, node: ConfigNode) -> float:
     """Seconds; a plain number without the warning that other durations have."""
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         return float(node.value)
@@ -42,7 +43,7 @@ def _handshake_timeout(_reader: Reader, name: str, node: Node) -> float:
         raise FieldError(str(error)) from error
 
 
-def _headers(_reader: Reader, name: str, node: Node) -> dict[str, str]:
+def _headers(_reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:
     if not isinstance(node.value, dict):
         raise FieldError(f"error parsing {name}: unsupported type {go_type(node)}")
     found = {}
@@ -64,7 +65,7 @@ _LOGIN: Fields = {
 }
 
 
-def _authorization(reader: Reader, node: Node, websocket: WebSocketOptions) -> None:
+def _authorization(reader: Reader, node: ConfigNode, websocket: WebSocketOptions) -> None:
     """One user or a token; users and permissions are those of the server."""
     websocket.authorization = AuthorizationOptions()
     reader.block(as_map(node, "authorization"), websocket.authorization, _LOGIN, path="websocket.authorization")
@@ -97,7 +98,7 @@ _BLOCKS: Blocks = {
 }
 
 
-def read_websocket(reader: Reader, node: Node, options: Options) -> None:
+def read_websocket(reader: Reader, node: ConfigNode, options: Options) -> None:
     websocket = options.websocket = WebSocketOptions()
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected websocket to be a map, got {go_type(node)}")

@@ -158,7 +158,8 @@ class Acks:
     # -- to the log -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """The end of a turn. What was said of one message in one turn counts in this order, whatever came first."""
+        """The end of a turn. What was said of one message in one turn counts in this order, not in the order in which
+        it came."""
         if self.acked:
             self._flush_acks()
         if self.words:

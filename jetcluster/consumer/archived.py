@@ -44,7 +44,7 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """Form in the log of an entry's `state`. Raises ValueError, whatever was found."""
+    """Form in the log of an entry's `state`. Raises ValueError for anything else."""
     try:
         delivered, floor = (
             [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]

@@ -39,7 +39,7 @@ class Delivery(Protocol):
         ...
 
     @property
-    def hungry(self) -> bool:
+    def wants_messages(self) -> bool:
         """New messages in the stream are worth a `run`."""
         ...
 

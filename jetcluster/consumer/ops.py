@@ -1,7 +1,7 @@
 """Effects of the ops of a turn on the state of a consumer.
 
 Every function takes (state, value of the op, time of the command, last sequence of the stream) and gives the op's
-outcome (`results`). An op that does not fit its consumer is void, whatever it holds: it changes nothing.
+outcome (`results`). An op that does not fit its consumer is void with all that it holds: it changes nothing.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class ConsumerOwner(DeliveryContext):
         self._epoch = state.epoch
         self._ahead = 0
         """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
-        from when a message is sent, whatever the clocks."""
+        from when a message is sent, however the clocks differ."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ class ConsumerOwner(DeliveryContext):
     # -- what others read -------------------------------------------------------------------------------------------
 
     @property
-    def hungry(self) -> bool:
+    def wants_messages(self) -> bool:
         """New messages are worth a run."""
-        return self.delivery.hungry
+        return self.delivery.wants_messages
 
     @property
     def num_waiting(self) -> int:
@@ -146,13 +146,13 @@ class ConsumerOwner(DeliveryContext):
         """A time that was asked for has come."""
         if 0 < self.selection.redelivery.next_due <= now - self._ahead:
             self._give_up(self.selection.redelivery.expire(now - self._ahead))
-            if self.delivery.hungry:
+            if self.delivery.wants_messages:
                 self.run_soon()
         if self._skip_at and now >= self._skip_at:
             self._skip()
         self.delivery.tick(now)
         self._check_use(now)
-        if 0 < self.state.rules.pause_until <= now and self.delivery.hungry:
+        if 0 < self.state.rules.pause_until <= now and self.delivery.wants_messages:
             self.run_soon()
         self._rearm(now)
 
@@ -170,7 +170,7 @@ class ConsumerOwner(DeliveryContext):
         """An op of this owner was applied here."""
         if kind in acks.KINDS:
             self.acks.applied(kind, value, outcome, token)
-            if self.delivery.hungry:
+            if self.delivery.wants_messages:
                 self.run_soon()
             self._wake_due()
         elif kind == DELIVER:

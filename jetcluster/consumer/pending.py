@@ -2,8 +2,8 @@
 
 A dict by stream sequence, with two things beside it: the order of first deliveries, so that the lowest entry is found
 without walking a dict whose front is full of holes, and the pages it is stored in. A page is a row with the entries
-whose first delivery has one of 64 neighbouring consumer sequences (`cseq >> PAGE_BITS` is the page): dense whatever the
-filter leaves out of the stream. Only pages that changed are written, once per commit of the store.
+whose first delivery has one of 64 neighbouring consumer sequences (`cseq >> PAGE_BITS` is the page): dense however much
+of the stream the filter leaves out. Only pages that changed are written, once per commit of the store.
 
     key u32 consumer id | u64 page (big-endian) -> u64 sequence * n | u64 cseq * n | u64 due * n | u32 deliveries * n
 """

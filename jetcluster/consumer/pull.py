@@ -45,7 +45,7 @@ class PullDelivery:
         return len(self.queue)
 
     @property
-    def hungry(self) -> bool:
+    def wants_messages(self) -> bool:
         return self.queue.size > 0
 
     @property

@@ -233,7 +233,7 @@ class PullDispatch:
 
     def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
         """Everything for one reply subject at once and in order, also when it is for several requests: that is what
-        their client sees. Then whatever those are told that have come to their end."""
+        their client sees. Then the statuses of those that have come to their end."""
         bus = self._owner.bus
         for reply, parts in shipment.by_reply().items():
             if len(parts) == len(shipment.parts) and not parts[0][2]:

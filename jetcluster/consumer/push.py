@@ -92,7 +92,7 @@ class PushDelivery:
         return self.push_bound
 
     @property
-    def hungry(self) -> bool:
+    def wants_messages(self) -> bool:
         return self._bound and not self._held_until
 
     def start(self) -> None:
@@ -176,7 +176,7 @@ class PushDelivery:
             self._advance.flush(now)
 
     def _may_send(self, now: int) -> bool:
-        """Nothing is in the way; whatever is asks for a run when it no longer is."""
+        """Nothing is in the way; the obstacle asks for a run when it is gone."""
         in_flight = self._flight_bytes
         if in_flight >= MAX_BACKLOG or (self._flow is not None and self._flow.left < in_flight):
             return False

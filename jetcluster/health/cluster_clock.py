@@ -23,7 +23,7 @@ or not. Rules, in this order:
    waited makes a clock look late. So nothing heard counts in the first second after such a pause (PROVEN).
 
 As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
-algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) are of the same mind: a majority that agrees is right.
+algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) decide likewise: a majority that agrees is right.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class ClusterClock:
 
     @property
     def trusted_ns(self) -> int:
-        """What others may take over as the time. 0 while there is no reference; also when no majority has agreed with
-        it for long and the own clock does not either: one of the two is wrong."""
+        """The time that others may take over, in nanoseconds since the Unix epoch. 0 without a reference, and after
+        HOLD seconds without a majority that agrees if the own clock does not agree either: one of the two is wrong."""
         now = self._system.monotonic()
         if not self.established or (now - self._secure_at >= HOLD and not self._agrees(self._base())):
             return 0

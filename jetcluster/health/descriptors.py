@@ -38,11 +38,11 @@ class DescriptorWatch:
         return min(MOST, max(LEAST, self.limit // SHARE))
 
     def crowded(self, descriptor: int) -> bool:
-        """Whether a connection with this descriptor is one too many."""
+        """True when a connection with this descriptor is one too many."""
         return descriptor >= self.limit - self.reserve - MARGIN
 
     def nearly_out(self, descriptor: int) -> bool:
-        """Whether half of the reserve is taken: links between servers may use the rest, strangers may not."""
+        """True when half of the reserve is taken: links between servers may use the rest, strangers may not."""
         return descriptor >= self.limit - self.reserve // 2
 
     def trouble(self) -> str:

@@ -59,7 +59,7 @@ class Trouble:
 
 
 Check = Callable[[], str]
-"""What is wrong at the moment; "" when nothing is. Called some ten times per second: no I/O."""
+"""Returns the trouble that there is now, "" for none. Called some ten times per second: no I/O."""
 Changed = Callable[[Trouble, bool], None]
 """(what, whether it began): told once at the beginning and once at the end of every trouble."""
 

@@ -169,7 +169,7 @@ class Handshake:
 
     def last_word(self, text: str, *, dialer: bool) -> bytes:
         """Bytes that the dialer, or the acceptor, signs when it tells the other side of this very connection that it
-        was left out: that ends a node for good, and the password alone must not do it."""
+        was left out: that ends a node permanently, and the password alone must not do it."""
         assert self.done
         side = b"dialer\0" if dialer else b"acceptor\0"
         return b"jcmesh left out\0" + side + self._transcript + text.encode()

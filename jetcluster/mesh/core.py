@@ -86,7 +86,7 @@ class MeshCounters:
 
 @dataclass(slots=True)
 class LinkStats:
-    """Of one link, for /routez. Times are the mesh clock's monotonic seconds."""
+    """The figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
 
     rid: int = 0
     did_solicit: bool = False
@@ -217,8 +217,8 @@ class MeshCore:
         self._open = {SYNC_METHOD}
         """Methods and notices of strangers."""
         self.is_member: Callable[[str], bool] = lambda peer: True
-        """Who else may send notices and requests: they are of the cluster's inside. Messages, and what concerns them,
-        are everybody's who is linked: that is what a route is."""
+        """True for peers that may send all notices and requests, as they are inside of the cluster. Every peer that is
+        linked may send messages, and what concerns them: that is what a route is."""
         self.knows: Callable[[str], bool] = lambda peer: False
         """The same, False as long as this node has not met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
@@ -361,7 +361,7 @@ class MeshCore:
                 link.close("not the node that the cluster knows")
 
     def left_out(self, peer: str) -> str:
-        """How many seconds ago `peer` was left out of the cluster, and what it is to be told; "" when it was not."""
+        """The seconds since `peer` was left out of the cluster, and the text for it; "" when it was not left out."""
         found = self._left_out.get(peer)
         return "" if found is None else f"{max((self._clock.time_ns() - found[0]) // 10**9, 0)} {found[1]}"
 

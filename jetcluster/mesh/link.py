@@ -2,10 +2,12 @@
 
 Output has two lanes. SUB, MSG, CALL, REPLY, NOTICE and INFO go in order through the ordered lane. Raft frames, PING and
 PONG have the urgent lane. Each loop turn writes the urgent lane first, then the ordered lane, in one `transport.write`.
-While the connection takes no more (more than `HIGH_WATER` bytes wait in the transport) the ordered lane stays here and
-only urgent frames are passed on: heartbeats and appends then wait behind at most `HIGH_WATER` plus one slice plus the
-socket buffers, however many gigabytes of messages are published. Single large frames cannot be overtaken, so catch-up
-asks for one bounded chunk at a time (replica/catchup.py).
+While the connection takes no more (more than `HIGH_WATER` bytes wait in the transport) urgent frames are passed on, and
+of the ordered lane no more bytes than of the urgent one: heartbeats and appends then wait behind at most `HIGH_WATER`
+plus one slice plus the socket buffers, however many gigabytes of messages are published, and twice what they are
+themselves. Without that share a replica that lags, for which appends never cease to wait, would keep the acks and
+answers for the clients of its node until it has caught up. Single large frames cannot be overtaken, so catch-up asks
+for one bounded chunk at a time (replica/catchup.py).
 
 Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
 are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
@@ -136,6 +138,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._later: deque[bytes] = deque()
         self._urgent: list[bytes] = []
         self._ordered_bytes = 0
+        self._share = 0
+        """Bytes of the ordered lane that may go out though the connection takes no more; less than 0 after a frame that
+        is larger than a slice."""
         self._pending = 0
         self._max_pending = min(STRANGERS_PENDING, mesh.options.max_pending)
         """More once it matters, for a member."""
@@ -279,6 +284,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.congested = False
+        self._share = 0
         if self._ordered and not self._scheduled:
             self._flush()
 
@@ -444,6 +450,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def _flush_slices(self, transport: asyncio.Transport) -> None:
         if self._urgent:
+            if self.congested:
+                self._urgent += self._shared()
             self._write(transport, self._urgent)
         ordered = self._ordered
         while ordered and not self.congested:
@@ -455,6 +463,18 @@ class TcpLink(PeerLink, asyncio.Protocol):
                 batch.append(frame)
             self._ordered_bytes -= size
             self._write(transport, batch)
+
+    def _shared(self) -> list[bytes]:
+        """Frames of the ordered lane that go out behind the urgent ones though the connection takes no more."""
+        ordered, taken = self._ordered, []
+        share = min(self._share + sum(map(len, self._urgent)), SLICE)
+        while ordered and share >= min(len(ordered[0]), SLICE):
+            frame = ordered.popleft()
+            share -= len(frame)
+            self._ordered_bytes -= len(frame)
+            taken.append(frame)
+        self._share = share
+        return taken
 
     def _write(self, transport: asyncio.Transport, frames: list[bytes]) -> None:
         data = b"".join(frames)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed
-from jetcluster.file_modes import FILE
-from jetcluster.files import Files, read_text, write_durably
+from jetcluster.files import FILE, Files, read_text, write_durably
 from jetcluster.mesh.identity import NodeIdentity, save_identity, tampered
 
 if TYPE_CHECKING:

@@ -280,8 +280,8 @@ class MetaMachine:
     def _where(
         self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], MoveOrigin | None]:
-        """The peers after an update, and what a cancelled move goes back to. Whoever proposes a change of replicas or
-        of the placement says where the stream goes; what changed since it looked makes that void."""
+        """The peers after an update, and what a cancelled move goes back to. The node that proposes a change of
+        replicas or of the placement says where the stream goes; what changed since it looked makes that void."""
         scaled = config["num_replicas"] != old.config["num_replicas"]
         placement = old.config.get("placement")
         if not scaled and config.get("placement") == placement:

@@ -48,7 +48,7 @@ NO_RULES = PlacementRules()
 
 
 @dataclass(slots=True, frozen=True)
-class Placement:
+class ChosenPeers:
     peers: tuple[str, ...]
     leader: str
     """The online peer that should campaign first."""
@@ -63,7 +63,7 @@ def place(
     *,
     rules: PlacementRules = NO_RULES,
     beside: Sequence[Candidate] = (),
-) -> Placement:
+) -> ChosenPeers:
     """Chooses `replicas` distinct peers for stream `name`; `beside` hold replicas of it already, and keep them.
 
     `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Offline
@@ -92,7 +92,7 @@ def place(
     if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:
         raise _no_peers(*reasons, "server tag not unique")
     leader = min((c for c in chosen if c.online), key=lambda c: (c.leaders, _spread(name, c.peer)))
-    return Placement(tuple(c.peer for c in chosen), leader.peer)
+    return ChosenPeers(tuple(c.peer for c in chosen), leader.peer)
 
 
 def _apart(ranked: Sequence[Candidate], prefix: str, beside: Sequence[Candidate]) -> list[Candidate]:

@@ -182,7 +182,7 @@ class Node:
 
 @dataclass(slots=True, frozen=True)
 class Rescue:
-    """The meta group went on without a majority of its voters, because somebody said that they are gone for good."""
+    """The meta group went on without a majority of its voters, because somebody said that they will not come back."""
 
     number: int
     """1 for the cluster's first one (`raft.membership.Config.rescue`)."""

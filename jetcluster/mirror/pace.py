@@ -1,7 +1,7 @@
 """`Pace`: how many links may ask their upstreams again in a while, of one stream and of the node.
 
 An attempt costs about a millisecond here and where the upstream is. One link asks ever more rarely, but thousands of
-them that all fail would keep a node busy for good.
+them that all fail would keep a node busy without end.
 """
 
 from __future__ import annotations

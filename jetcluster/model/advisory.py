@@ -17,7 +17,7 @@ _TYPE = "io.nats.jetstream.advisory.v1."
 _NUID = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 Client = Mapping[str, Any]
-"""Who caused the event: `acc` at least, `user`, `name`, `host`, ... where known."""
+"""The client that caused the event: `acc` at least; `user`, `name`, `host` and others where known."""
 
 StreamAction = Literal["create", "delete", "modify"]
 _ACTION_SUBJECT = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}
@@ -28,7 +28,7 @@ API_AUDIT_SUBJECT = b"$JS.EVENT.ADVISORY.API"
 
 
 class Event(NamedTuple):
-    """What happened, and the subject that it is told on; `Advisories.render` makes the payload."""
+    """An event and the subject that it is published on; `Advisories.render` makes the payload."""
 
     subject: bytes
     kind: str
@@ -86,7 +86,7 @@ def replicas_differ(
 
 
 def server_removed(server: str, peer: str, cluster: str) -> Event:
-    """Of the system account. `server` is a name, `peer` the id that will never be a member again."""
+    """An event for the system account. `server` is a name, `peer` the id that will never be a member again."""
     fields = {"server": server, "server_id": peer, "cluster": cluster}
     return Event(f"{PREFIX}SERVER.REMOVED".encode(), "server_removed", fields)
 

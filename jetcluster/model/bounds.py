@@ -18,7 +18,7 @@ MAX_VALUES: Final = 50_000
 MAX_SOURCES: Final = 1_000
 """Ours, of a new configuration: each is a link with a consumer of its own, which asks again as long as it fails."""
 MAX_TRANSFORMS: Final = 1_000
-"""Of all sources of a stream together."""
+"""Transforms of all sources of a stream together."""
 MAX_METADATA: Final = 10_000
 MAX_TAGS: Final = 1_000
 
@@ -66,7 +66,8 @@ def _count(found: dict[str, int], key: str, size: int, allowed: Mapping[str, int
 
 
 def counts(config: Mapping[str, Any]) -> dict[str, int]:
-    """How much a stored configuration has of what was not always bounded: an update may leave it as it is."""
+    """The counts of a stored configuration that earlier versions did not limit: an update may leave them as they
+    are."""
     sources = config.get("sources") or ()
     links = [*sources, config["mirror"]] if config.get("mirror") else sources
     transforms = sum(len(link.get("subject_transforms") or ()) for link in links)

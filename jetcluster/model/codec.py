@@ -69,7 +69,8 @@ def _no_constant(name: str) -> Any:
 
 
 def syntax_text(error: ValueError, *, offset: bool = False) -> str:
-    """What Go says of JSON that Python's decoder refused with `error`; with the `offset` where it reads a stream."""
+    """Go's text for JSON that Python's decoder refused with `error`; `offset`: with the place, as Go tells it of a
+    stream."""
     if not isinstance(error, json.JSONDecodeError):
         return str(error)
     if error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated"):
@@ -88,7 +89,7 @@ _PLACES = (
     ("Invalid control character", "in string literal"),
     ("Invalid \\", "in string escape code"),
 )
-"""How Python's decoder begins its message, and what Go's says there."""
+"""The beginning of a message of Python's decoder -> the words of Go's at that place."""
 
 
 def without_surrogates(value: Any) -> Any:

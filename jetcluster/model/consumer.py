@@ -40,7 +40,7 @@ class ConsumerConfig(WireModel):
     opt_start_seq: UInt64 = 0
     opt_start_time: Time = ""
     ack_policy: Literal["none", "all", "explicit", "flow_control"] = "none"
-    """What an absent key means is for the server to say (`compat { ack_policy }`)."""
+    """The server decides what an absent key means (`compat { ack_policy }`)."""
     ack_wait: Duration = 0
     max_deliver: Int64 = 0
     backoff: list[Duration] = Field(default_factory=list)
@@ -76,7 +76,8 @@ class ConsumerConfig(WireModel):
             self.ack_policy = "explicit" if absent == "explicit" else "none"
 
     def to_wire(self) -> dict[str, Any]:
-        """What was given, zero values left out; times also in Unix nanoseconds, under `<key>_ns`."""
+        """The fields that were given, without zero values; times also in nanoseconds since the Unix epoch, as
+        `<key>_ns`."""
         wire = {key: value for key, value in self.model_dump().items() if value}
         if self.priority_policy == "none":
             del wire["priority_policy"]

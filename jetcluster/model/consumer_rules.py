@@ -27,10 +27,10 @@ DEFAULT_ACK_WAIT: Final = 30 * SECOND
 DEFAULT_MAX_ACK_PENDING: Final = 1000
 DEFAULT_MAX_WAITING: Final = 512
 DEFAULT_INACTIVE_THRESHOLD: Final = 5 * SECOND
-"""Of consumers that are not durable."""
+"""Only for consumers that are not durable."""
 DEFAULT_PIN_TIMEOUT: Final = 2 * MINUTE
 FLOW_CONTROL_HEARTBEAT: Final = SECOND
-"""What ack policy flow_control needs."""
+"""The heartbeat that ack policy flow_control requires."""
 MAX_FILTERS: Final = 4096
 """Ours. nats-server has no limit but the time it takes: 3.9 s for 5,000, as it compares each with each. Here each batch
 of deliveries costs a look at every literal filter."""
@@ -127,7 +127,7 @@ def required_level(config: Config) -> int:
 
 
 def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
-    """What clients see of a stored configuration: without our own keys (`..._ns`), with what nats-server adds to
+    """A stored configuration as clients see it: without our own keys (`..._ns`), with what nats-server adds to
     `metadata` (LIST, `versions` False, leaves that out). `pause_until` is that of the last PAUSE."""
     visible = {key: value for key, value in config.items() if not key.endswith("_ns")}
     paused = config.get("pause_until_ns", 0)
@@ -143,7 +143,7 @@ def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
 
 
 def check_pedantic(given: Config, stream: Config) -> None:
-    """What `with_defaults` would mend in silence is refused. Raises ApiError 10157."""
+    """Refuses values that `with_defaults` would silently correct. Raises ApiError 10157."""
     for key in ("max_deliver", "max_ack_pending"):
         if given.get(key, 0) < -1:
             raise _pedantic(f"{key} must be set to -1")

@@ -50,8 +50,8 @@ class AccountLimits:
     """`R1`, `R3` and so on, for an account that has tiers. The other fields are then those of all tiers together."""
 
     def of(self, replicas: int) -> AccountLimits:
-        """What counts for streams with so many replicas, and their consumers: all tiers together where there is none of
-        the kind."""
+        """The limits of streams with so many replicas and of their consumers: the tier's, or without one those of all
+        tiers together."""
         return (self.tiers or {}).get(f"R{replicas}", self)
 
     def tier(self, replicas: int) -> AccountLimits:

@@ -23,7 +23,7 @@ _Pick = Callable[[Sequence[str]], Any]
 
 
 class Shape(NamedTuple):
-    """What is left of a pattern without its literal tokens."""
+    """A pattern without the text of its literal tokens."""
 
     length: int
     """Tokens, without a final `>`."""
@@ -117,7 +117,7 @@ class Patterns:
         self._projected += len(group.tables)
 
     def remove(self, subject: str) -> None:
-        """Of one that was added."""
+        """Takes a subject away that was added before."""
         tokens = subject.split(".")
         shape = shape_of(tokens)
         group = self._groups[shape]

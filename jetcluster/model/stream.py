@@ -27,7 +27,7 @@ class ExternalStream(WireModel):
     deliver: str = ""
 
 
-class SubjectTransform(WireModel):
+class SubjectTransformConfig(WireModel):
     src: str = ""
     dest: str = ""
 
@@ -46,7 +46,7 @@ class StreamSource(WireModel):
     opt_start_seq: UInt64 = 0
     opt_start_time: Time = ""
     filter_subject: str = ""
-    subject_transforms: list[SubjectTransform] = Field(default_factory=list)
+    subject_transforms: list[SubjectTransformConfig] = Field(default_factory=list)
     external: ExternalStream | None = None
     consumer: SourceConsumer | None = None
     """A durable consumer of the user's own (ADR-60), instead of one that the stream makes."""
@@ -91,7 +91,7 @@ class StreamConfig(WireModel):
     sources: list[StreamSource] = Field(default_factory=list)
     compression: Literal["none", "s2"] = "none"
     first_seq: UInt64 = 0
-    subject_transform: SubjectTransform | None = None
+    subject_transform: SubjectTransformConfig | None = None
     republish: Republish | None = None
     allow_direct: bool = False
     mirror_direct: bool = False

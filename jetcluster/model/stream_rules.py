@@ -31,7 +31,7 @@ _NAME_BLANKS = frozenset(" \t\r\n\f")
 
 
 def check_create(config: Config) -> None:
-    """What only a create must not say. Raises ApiError."""
+    """Refuses fields that a stream may have, but not from its creation on. Raises ApiError."""
     if config["sealed"]:
         raise invalid_config("stream configuration for create can not be sealed")
     if config["mirror_direct"] and "mirror" not in config:
@@ -138,7 +138,7 @@ def _check_policies(config: Config) -> None:
 
 
 def _check_size_of_subjects(listed: Sequence[str]) -> None:
-    """What the other checks cost depends on it."""
+    """Bounds the subjects before all other checks, whose cost depends on their number."""
     if len(listed) > MAX_SUBJECTS:
         raise invalid_config(f"too many subjects, maximum allowed is {MAX_SUBJECTS}")
     if too_various(listed):

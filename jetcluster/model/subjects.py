@@ -11,7 +11,7 @@ from collections.abc import Sequence
 MAX_LENGTH = 16_383
 """Characters of a subject in a configuration: at most 65,535 bytes, which is what a stored subject may have."""
 MAX_TOKENS = 2048
-"""Of a subject: as many as fit into nats-server's default control line. Each is a node of a tree."""
+"""Tokens of a subject: as many as fit into nats-server's default control line. Each is a node of a tree."""
 _BLANKS = frozenset(" \t\n\f\r")
 
 

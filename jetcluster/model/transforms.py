@@ -34,7 +34,7 @@ _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _BLANKS: Final = frozenset(b" \t\n\f\r")
 
 _MOST_DIGITS: Final = 10
-"""Of a number that a function makes."""
+"""Digits of a number that a function makes."""
 
 
 class Piece(NamedTuple):
@@ -148,7 +148,7 @@ class SubjectTransform:
 
 
 def check_mapping(source: bytes, destination: bytes) -> None:
-    """What a stream's configuration may say. Raises TransformError."""
+    """Checks a transform as a stream's configuration may have it. Raises TransformError."""
     if not destination:
         return
     check_length(destination)

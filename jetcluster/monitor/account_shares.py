@@ -128,13 +128,13 @@ def _as_service(account: str, subject: str, local: str, *, share: bool) -> dict[
 
 
 def _responses(node: NodeView, account: str) -> Json:
-    """What requests of other accounts wait for, by reply subject."""
+    """The responses that requests of other accounts wait for, by reply subject."""
     replies = node.server.accounts[account].replies
     return {} if replies is None else {key.decode(): _response(found) for key, found in replies.pending.items()}
 
 
 def _response(response: Response) -> Json:
-    """Of a `server.service_imports.Response`."""
+    """One `server.service_imports.Response`, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetcluster.auth.resolver import Store, StoreError
+from jetcluster.auth.resolver import AccountStoreError, Store
 from jetcluster.config.claims.account import AccountClaims, decode_account
 from jetcluster.config.claims.token import ClaimsError, decode_generic
 from jetcluster.config.nkeys import is_key
@@ -40,7 +40,7 @@ _COMPARE = "$SYS.JETCLUSTER.CLAIMS.COMPARE"
 class ClaimsRequest(NamedTuple):
     kind: str
     account: str
-    """Of the subject; "" without one."""
+    """The account in the subject; "" without one."""
     body: bytes
     reply: bytes
 
@@ -159,7 +159,7 @@ class ClaimsRequests:
             if store is not None:
                 await asyncio.to_thread(store.save, key, text)
             self._operator.update(key, text)
-        except (ClaimsError, StoreError, OSError) as error:
+        except (ClaimsError, AccountStoreError, OSError) as error:
             self._respond(request, request.account or key, failed, error)
             return
         self._respond(request, key, f"jwt updated{cache}")
@@ -303,5 +303,5 @@ class ClaimsRequests:
                 self._check_issuer(claims)
                 if await asyncio.to_thread(self._kept.save_if_newer, key, text):
                     self._operator.update(key, text)
-            except (ClaimsError, StoreError, OSError) as error:
+            except (ClaimsError, AccountStoreError, OSError) as error:
                 log.warning("the JWT of an account, from another server", account=key, error=str(error))

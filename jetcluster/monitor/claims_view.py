@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jetcluster.server.login import ClientLogin
 
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999: what comes later has no name."""
+"""The last second of the year 9999, the last one that has a text."""
 _ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
 
 

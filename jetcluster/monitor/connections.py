@@ -25,7 +25,7 @@ ANSWER_SECONDS: Final = 60.0
 IDLE_SECONDS: Final = 180.0
 """Between an answer and the next request; what the transport still holds has gone by then."""
 END: Final = b"\r\n\r\n"
-"""Of a request's head."""
+"""The end of a request's head."""
 FEW: Final = 4
 """So many connections there may be where clients have taken all descriptors but the reserve: a server that is full is
 to be looked at, too."""
@@ -113,7 +113,7 @@ class Guard(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_head = False
         self._tail = END
-        """What was received last."""
+        """The last bytes received, as many as END has; at first as if a head had ended."""
         self._is_in = False
         """It was taken, and `inner` knows of it."""
 

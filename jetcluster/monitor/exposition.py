@@ -9,7 +9,7 @@ from jetcluster.latency import BOUNDS, Latency
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SAMPLES = 200_000
-"""Of one scrape; what is beyond is left out, and a sample of its own says so."""
+"""Samples of one scrape; the rest is left out, and a sample of its own says so."""
 TRUNCATED = "jetcluster_metrics_truncated"
 
 Labels = Sequence[tuple[str, object]]

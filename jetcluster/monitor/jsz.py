@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 DEFAULT_LIMIT = 1024
 DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
-"""What nats-server shows next to `sync_always`."""
+"""The interval that nats-server shows beside `sync_always`."""
 
 
 def jsz(node: NodeView, query: Query) -> Json:
@@ -201,7 +201,7 @@ def meta_cluster(node: NodeView) -> Json:
 
 
 def log_bytes(group: RaftGroup) -> int:
-    """Of the group's entries in the journal."""
+    """Bytes of the group's entries in the journal."""
     return group.log.byte_count if isinstance(group, Group) else 0
 
 
@@ -295,7 +295,7 @@ def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | N
 
 
 class _Wanted(NamedTuple):
-    """What of an account was asked for."""
+    """The parts of an account that a query asks for."""
 
     streams: bool
     consumers: bool

@@ -76,8 +76,8 @@ class LagNotes:
                 del notes[1:-1:2]
 
     def of(self, replica: StreamReplica, match: int, missing: Callable[[], int | None]) -> Lag:
-        """Of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it fetches the
-        whole state."""
+        """The lag of a peer that has the log up to `match`. `missing`: messages that it has yet to fetch, when it
+        fetches the whole state."""
         group, now = replica.group, self._node.clock.monotonic()
         entries = max(group.commit_index - match, 0)
         if not entries:

@@ -61,7 +61,7 @@ def jetstream_metrics(out: Exposition, node: NodeView, source: NodeSource, syste
 
 
 def _accounts(out: Exposition, source: NodeSource, system: str, own: Labels) -> None:
-    """What the exporter calls the maximum is what streams have reserved."""
+    """Accounts as the exporter shows them: its `max_...` are the bytes that streams have reserved."""
     for account in source.jsz({"accounts": "1", "limit": str(MAX_ACCOUNTS)}).get("account_details", ()):
         name = account["name"]
         labels = (*own, ("account", name), ("account_id", name), ("account_name", name))

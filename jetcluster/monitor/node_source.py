@@ -17,7 +17,7 @@ from jetcluster.monitor.raftz import raftz
 from jetcluster.monitor.routez import routez, routez_steps
 from jetcluster.monitor.source import Health, Json, Query, flag
 from jetcluster.monitor.subsz import subsz, subsz_steps
-from jetcluster.monitor.varz import CpuMeter, varz
+from jetcluster.monitor.varz import varz
 from jetcluster.monitor.view import NodeView
 
 T = TypeVar("T")
@@ -31,11 +31,9 @@ class NodeSource:
 
     def __init__(self, node: NodeView) -> None:
         self._node = node
-        self.cpu = CpuMeter()
-        self._requests: dict[str, int] = {}
 
     def varz(self, query: Query) -> Json:
-        return varz(self._node, self._requests, self.cpu)
+        return varz(self._node)
 
     def connz(self, query: Query) -> Json:
         return connz(self._node, query)
@@ -82,12 +80,6 @@ class NodeSource:
         return await self._node.server.budget.run(("monitor", asker), steps)
 
     def count_request(self, path: str) -> None:
-        """For `http_req_stats` of /varz."""
-        self._requests[path] = self._requests.get(path, 0) + 1
-
-
-def source_of(node: NodeView) -> NodeSource:
-    """The one of this node: HTTP and the system account show the same counters."""
-    if node.monitor_source is None:
-        node.monitor_source = NodeSource(node)
-    return node.monitor_source
+        """Counts a request over HTTP, for `http_req_stats` of /varz."""
+        counts = self._node.page_counters.requests
+        counts[path] = counts.get(path, 0) + 1

@@ -90,7 +90,7 @@ def _group(engine: JetStream, group: RaftGroup, replica: StreamReplica | None, s
 
 
 def _queues(status: GroupStatus) -> Json:
-    """What waits in a group, under nats-server's names of its queues: proposals for their majority, entries for the
+    """Lengths of a group's queues, under nats-server's names: proposals that wait for their majority, entries for the
     journal's sync, committed entries for apply. Answers of followers never wait: each is worked off when it comes."""
     leads = status.role is Role.LEADER
     return {

@@ -1,4 +1,4 @@
-"""What pages are asked and answer with: queries and their parameters, JSON, errors, the steps of a long one."""
+"""Questions to the pages and their answers: queries and their parameters, JSON, errors, the steps of a long page."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from jetcluster.config.options import Options, TlsOptions
+from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
 from jetcluster.net.open_port import WILDCARDS, addresses
@@ -34,7 +35,7 @@ ATTACH_DELAY = 0.1
 """Seconds between the start and the import: it shares the interpreter with the start of everything else."""
 MOST_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
-"""How long a request in progress may hold up the process's exit."""
+"""Seconds for which a request in progress may delay the exit of the process."""
 
 
 class MonitorError(OSError):
@@ -66,7 +67,7 @@ class Monitor:
             metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
             from aiohttp import web
 
-            pages = source.source_of(self._node)
+            pages = source.NodeSource(self._node)
             connections = self.connections = guards.Connections(
                 self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
             )

@@ -8,11 +8,11 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.varz import CpuMeter, by_kind, memory_bytes, traffic
+from jetcluster.monitor.varz import by_kind, memory_bytes, traffic
 from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of
 
 
-def statsz(node: NodeView, cpu: CpuMeter) -> Json:
+def statsz(node: NodeView) -> Json:
     server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
     totals = traffic(node)
     mesh = mesh_of(node)
@@ -21,7 +21,7 @@ def statsz(node: NodeView, cpu: CpuMeter) -> Json:
         "start": rfc3339(server.start_ns),
         "mem": memory_bytes(),
         "cores": os.cpu_count() or 1,
-        "cpu": cpu.percent(),
+        "cpu": node.page_counters.cpu.percent(),
         "connections": totals["connections"],
         "total_connections": totals["total_connections"],
         "active_accounts": sum(1 for router in server.accounts if router.index.count),

@@ -73,7 +73,7 @@ class SubscriberCounts:
         self._open.add(_Count(self._open, self._bus, self._node, reply, found, others, json.dumps(body).encode()))
 
     def _asked_of_node(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Of another node, or of an operator who asks all nodes."""
+        """Answers another node, or an operator who asks all nodes."""
         if not reply or origin.kind == "internal":
             return
         try:

@@ -45,7 +45,7 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
 
 
 def index_statistics(node: NodeView, routers: list[Router]) -> Json:
-    """Of the subject indexes of some accounts."""
+    """Statistics of the subject indexes of some accounts, added up."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
     # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client

@@ -42,7 +42,7 @@ _CLIENT = (
     "start", "host", "id", "acc", "user", "name", "lang", "ver", "rtt", "stop", "jwt", "issuer_key", "name_tag", "tags",
     "kind", "client_type",
 )  # fmt: skip
-"""What is told of a client, in this order: all but the server, which the event names beside it."""
+"""The fields of a client in an event, in this order: all but the server, which the event names beside it."""
 
 
 class SystemEvents:
@@ -129,7 +129,7 @@ class SystemEvents:
             self._arm("changed", 0.0, self._changed_due)
 
     def _changed_due(self) -> None:
-        """What changes meanwhile is told together when the pause is over."""
+        """Publishes all changes of the pause together, once it is over."""
         del self._timers["changed"]
         if self._changed:
             self._tell_conns(self._changed)
@@ -160,11 +160,10 @@ class SystemEvents:
         return f"{self._prefix}STATSZ".encode()
 
     async def _tell_stats(self) -> None:
-        """The view is imported in a thread, once."""
-        view: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.statsz")
-        source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
+        """The page is imported in a thread, once."""
+        page: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.statsz")
         try:
-            found = view.statsz(self._node, source.source_of(self._node).cpu)
+            found = page.statsz(self._node)
         except Exception:
             log.exception("STATSZ failed")
             return

@@ -7,18 +7,16 @@ plane: a bounded queue, answered one after the other, with a turn of the event l
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections import Counter, deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from jetcluster.logs import get_logger
-from jetcluster.monitor.server_block import ServerBlock
+from jetcluster.monitor.system_request import Answer, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
 
 if TYPE_CHECKING:
-    from jetcluster.monitor.system_requests import SystemRequests
     from jetcluster.protocol.bus import Bus, Callback, Subscription
 
 log = get_logger("monitor")
@@ -26,7 +24,8 @@ log = get_logger("monitor")
 MAX_QUEUED = 1024
 """Requests waiting; beyond it the newest is dropped and counted."""
 MAX_OF_OTHERS = 32
-"""Of these, from one account that is not the system account: it cannot keep operators from their answers."""
+"""Requests waiting from one account other than the system account, so that it cannot keep operators from their
+answers."""
 
 VIEWS = (
     "IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "PROFILEZ",
@@ -40,44 +39,26 @@ OF_OWN_ACCOUNT = {
     b"$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
     b"$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
 }
-"""What an ordinary account gets on these is about itself."""
+"""Requests of an ordinary account; the answers are about that account."""
 USER_INFO = b"$SYS.REQ.USER.INFO"
-
-
-class Actions(NamedTuple):
-    """The actions that the system account can have this server do."""
-
-    reload: Callable[[], str]
-    """Returns why it failed, or ""."""
-
-
-class SystemRequest(NamedTuple):
-    """`scope`: `ping` (to all servers), `server` (to this one), `account` (about `account`), `own` (from an account
-    about itself), `user`."""
-
-    scope: str
-    kind: str
-    account: str
-    body: bytes
-    origin: Origin
 
 
 class SystemServices:
     """`start` subscribes, `stop` unsubscribes and drops what waits."""
 
-    def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
+    def __init__(self, node: NodeView, load: Callable[[], Awaitable[Answer]]) -> None:
+        """`load` is called on the first request; what it raises is logged, and the requests that wait are dropped."""
         self.dropped = 0
         """Requests not answered because too many were waiting."""
         self._node = node
-        self._block = block
-        self._actions = actions
+        self._load = load
+        self._answer: Answer | None = None
         self._subscriptions: list[tuple[Bus, Subscription]] = []
         self._accounts: set[str] = set()
         self._queue: deque[tuple[Bus, bytes, str, SystemRequest]] = deque()
         self._of_others: Counter[str] = Counter()
         """Requests waiting, by account."""
         self._worker: asyncio.Task[None] | None = None
-        self._requests: SystemRequests | None = None
 
     def start(self) -> None:
         node = self._node
@@ -165,16 +146,9 @@ class SystemServices:
         self._queue.clear()
         self._of_others.clear()
 
-    async def _load(self) -> SystemRequests:
-        """In a thread: together the views take 0.1 s to import."""
-        views: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.system_requests")
-        found: SystemRequests = views.SystemRequests(self._node, self._block, self._actions)
-        self._requests = found
-        return found
-
     async def _work(self) -> None:
         try:
-            requests = self._requests or await self._load()
+            answer = self._answer = self._answer or await self._load()
         except Exception:
             # The program was replaced under the running server: what is not loaded yet may not fit any more.
             log.exception("system requests cannot be answered, the server needs a restart")
@@ -184,7 +158,7 @@ class SystemServices:
             bus, reply, asker, request = self._queue.popleft()
             if asker in self._of_others:
                 self._of_others[asker] -= 1
-            answer = await requests.answer(request)
-            if answer and reply:
-                bus.publish(reply, answer)
+            encoded = await answer(request)
+            if encoded and reply:
+                bus.publish(reply, encoded)
             await asyncio.sleep(0)

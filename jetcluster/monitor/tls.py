@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls_ciphers import go_suite
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.source import Json
 
 

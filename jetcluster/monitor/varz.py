@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,22 +23,6 @@ if TYPE_CHECKING:
 _PAGE = resource.getpagesize()
 
 
-class CpuMeter:
-    """Percent of one core since the previous question, at least a second apart, as `top` would show it."""
-
-    def __init__(self) -> None:
-        self._wall = time.monotonic()
-        self._cpu = time.process_time()
-        self._percent = 0.0
-
-    def percent(self) -> float:
-        wall, cpu = time.monotonic(), time.process_time()
-        if wall - self._wall >= 1.0:
-            self._percent = round((cpu - self._cpu) / (wall - self._wall) * 100, 1)
-            self._wall, self._cpu = wall, cpu
-        return self._percent
-
-
 def memory_bytes() -> int:
     """Resident set size."""
     try:
@@ -48,7 +31,7 @@ def memory_bytes() -> int:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
+def varz(node: NodeView) -> Json:
     server, options = node.server, node.options
     info = server.info
     now = node.clock.time_ns()
@@ -69,9 +52,9 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "ping_interval": int(options.ping_interval * 1e9),
         "ping_max": options.ping_max,
         "http_host": options.http_host or options.host,
-        "http_port": (options.http_port if node.monitor is None else node.monitor.port) if options.http_port else 0,
+        "http_port": (node.monitor_port or options.http_port) if options.http_port else 0,
         "http_base_path": options.http_base_path,
-        "https_port": (options.https_port if node.monitor is None else node.monitor.port) if options.https_port else 0,
+        "https_port": (node.monitor_port or options.https_port) if options.https_port else 0,
         "auth_timeout": options.auth_timeout,
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
@@ -90,11 +73,11 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
         "mem": memory_bytes(),
         "cores": os.cpu_count() or 1,
         "gomaxprocs": os.cpu_count() or 1,
-        "cpu": cpu.percent(),
+        "cpu": node.page_counters.cpu.percent(),
     }
     found |= tls.not_after(options.tls, node.config_load_ns) | traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
-    found["http_req_stats"] = dict(sorted(requests.items()))
+    found["http_req_stats"] = dict(sorted(node.page_counters.requests.items()))
     found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
     if options.config_digest:
         found["config_digest"] = options.config_digest
@@ -114,7 +97,7 @@ def varz(node: NodeView, requests: dict[str, int], cpu: CpuMeter) -> Json:
 
 
 def _disk_waits(node: NodeView) -> Json:
-    """Of the journal's writes, which one thread does one after another. Nanoseconds."""
+    """The waits for the journal's writes, which one thread makes one after another. Times in nanoseconds."""
     waits = node.jetstream.disk_waits if node.jetstream is not None else None
     return {
         "waiters": waits.waiters if waits is not None else 0,

@@ -1,4 +1,4 @@
-"""What the monitor reads of a running node, and small things all endpoints render alike."""
+"""A running node as the monitor reads it, and small things that all pages render alike."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from jetcluster.clock import Clock
 from jetcluster.config.options import Options
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
+from jetcluster.monitor.page_counters import PageCounters
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from jetcluster.auth.resolver import Resolver
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore, PeerLink
-    from jetcluster.monitor.node_source import NodeSource
-    from jetcluster.monitor.start import Monitor
     from jetcluster.raft.writer import DiskWaits
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.server import Server
@@ -38,8 +37,9 @@ class JetStreamView(Protocol):
     jetstream: JetStream | None
     cluster_port: int
     store_dir: str
-    apis: dict[str, JetStreamApi]
 
+    @property
+    def apis(self) -> dict[str, JetStreamApi]: ...
     @property
     def capacity(self) -> CapacityView | None: ...
     @property
@@ -61,12 +61,12 @@ class NodeView(Protocol):
 
     config_load_ns: int
     """When the configuration was last taken over; 0: at the start."""
-    monitor_source: NodeSource | None
-    """Once it is wanted (`node_source.source_of`)."""
+    page_counters: PageCounters
+    monitor_port: int
+    """The port of the monitoring; 0 before it is open, or without one."""
     options: Options
     server: Server
     leafnodes: LeafNodes | None
-    monitor: Monitor | None
 
     @property
     def clock(self) -> Clock: ...

@@ -15,7 +15,7 @@ TRIES = 8
 
 
 def addresses(host: str) -> list[str]:
-    """What to bind for `host`; IPv4 first."""
+    """The addresses to bind for `host`; IPv4 first."""
     if host not in WILDCARDS:
         return [host]
     return [*(["0.0.0.0"] if _works(socket.AF_INET) else []), *(["::"] if _works(socket.AF_INET6) else [])]  # noqa: S104

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jetcluster.config.options import AccountJetStreamOptions, Options
+from jetcluster.config.account_options import AccountJetStreamOptions
+from jetcluster.config.options import Options
 from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
@@ -53,7 +54,7 @@ class Capacity:
         return self._limits(own, memory, storage, self._tiers(own, count))
 
     def _tiers(self, own: AccountJetStreamOptions, nodes: int) -> dict[str, AccountLimits] | None:
-        """Of an account that has tiers: no more than what so many servers hold, 0 for any number."""
+        """The limits of an account that has tiers: no more than so many servers can hold; 0: any number of servers."""
         if own.tiers is None:
             return None
         tiers: dict[str, AccountLimits] = {}

@@ -7,7 +7,6 @@ Order of start: store and journal, mesh, JetStream, then the client listener, so
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -15,27 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
-from jetcluster.node.node_jetstream import NodeJetStream, StorageError
+from jetcluster.monitor.page_counters import PageCounters
+from jetcluster.monitor.system_account import SystemAccount
+from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
-from jetcluster.node.stop_watch import StopWatch
-from jetcluster.node.system_account import SystemAccount
 from jetcluster.node.warm_up import import_pydantic, warm_up
 from jetcluster.server.lame_duck import enter_lame_duck
-from jetcluster.server.listener import ListenError, host_port
+from jetcluster.server.listener import host_port
 from jetcluster.server.server import Server
 from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
-    from jetcluster.monitor.node_source import NodeSource
     from jetcluster.monitor.start import Monitor
     from jetcluster.node.operator_mode import NodeOperator
     from jetcluster.server.leafnodes import LeafNodes
 
-GC_THRESHOLDS = (25_000, 8, 250)
-"""Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
-times per second. The loop stands while it runs, about 0.1 us for each object that has come to stay since the last time:
-one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
 _SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
     signal.SIGTERM: "terminated",
@@ -44,8 +38,6 @@ _SIGNAL_NAMES = {
     signal.SIGHUP: "hangup",
 }
 """As nats-server's log has them."""
-START_AGAIN = -1
-"""Instead of an exit code: the same process is to begin anew with the same arguments."""
 
 
 class Node:
@@ -55,15 +47,16 @@ class Node:
         self,
         options: Options,
         log: Logger,
-        read_options: Callable[[], Options] | None = None,
+        reload: Callable[[Node, str], str] | None = None,
         platform: Platform | None = None,
         level: int = LEVEL,
     ) -> None:
-        """`read_options` reads the configuration again, for a reload; it raises ConfigError. `platform`: the operating
-        system by default. `level`: of the commands that it says it understands (`stream.levels`)."""
+        """`reload` takes over the configuration as it is now, for a cause; it returns why it failed, or "". `platform`:
+        the operating system by default. `level`: the highest of the commands that this node says it understands
+        (`stream.levels`)."""
         self.options = options
         self.log = log
-        self.read_options = read_options
+        self._reload_options = reload
         self.level = level
         self.platform = platform or SystemPlatform()
         self.clock = self.platform.clock
@@ -75,7 +68,8 @@ class Node:
         self.leafnodes: LeafNodes | None = None
         """None when none are configured."""
         self.monitor: Monitor | None = None
-        self.monitor_source: NodeSource | None = None
+        self.monitor_port = 0
+        self.page_counters = PageCounters()
         self.config_load_ns = 0
         self.system: SystemAccount | None = None
         self.exit_code = 0
@@ -98,7 +92,7 @@ class Node:
         if options.operator.is_on:
             from jetcluster.node.operator_mode import NodeOperator
 
-            self.operator = NodeOperator(self)
+            self.operator = NodeOperator(options, self.clock, self.log, self._account_changed, self._ask_others)
             self.operator.start()
             authenticator = self.operator.authenticator(options)
         authenticator = authenticator or Authenticator(options)
@@ -113,10 +107,11 @@ class Node:
         if files[0] != files[1]:
             self.log.info(f"Limit of open files raised from {files[0]} to {files[1]}")
         self._write_pid_file()
-        self.jetstream = NodeJetStream(self)
+        endings = Endings(self.give_up, self.storage_failed, self.start_again)
+        self.jetstream = NodeJetStream(options, self.server, self.platform, self.log, self.level, endings)
         await self.jetstream.start()
         self.share()
-        self.system = SystemAccount(self)
+        self.system = SystemAccount(self, self.reload)
         self.system.start()
         await self._start_monitor()
         pydantic = asyncio.get_running_loop().create_task(import_pydantic(self.options))
@@ -169,7 +164,7 @@ class Node:
             self.exit_code = 1
 
     def start_again(self) -> None:
-        """Stops as on SIGTERM, after others have taken over what they can; then `run` returns START_AGAIN."""
+        """Stops as on SIGTERM, after others have taken over what they can; then `process.run` returns START_AGAIN."""
         self._keep(self._stop_to_start_again())
 
     async def _stop_to_start_again(self) -> None:
@@ -226,6 +221,7 @@ class Node:
         from jetcluster.monitor.start import start_monitor
 
         self.monitor = await start_monitor(self)
+        self.monitor_port = self.monitor.port
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
@@ -244,6 +240,27 @@ class Node:
             await self.leafnodes.start()
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)
+
+    def _account_changed(self, account: str, *, shares: bool, jetstream: bool) -> None:
+        """Puts the options of an account into force (`operator_mode.Apply`). Limits of connections need nothing done:
+        the server reads the same options."""
+        if shares:
+            self.share()
+        if self.jetstream is not None:
+            if jetstream:
+                self.jetstream.reconfigure(["accounts"])
+            else:
+                self.jetstream.limits_changed()
+        self.server.recheck(account)
+        if self.leafnodes is not None:
+            self.leafnodes.recheck(account)
+
+    async def _ask_others(self, account: str, seconds: float) -> str:
+        """The account's JWT, of the first other server that has it; "" when there is none."""
+        others = len(self.jetstream.mesh.links) if self.jetstream is not None else 0
+        if self.system is None or self.system.claims is None or not others:
+            return ""
+        return await self.system.claims.ask_others(account, others, seconds)
 
     def change_leafnodes(self) -> None:
         """After a reload."""
@@ -360,47 +377,9 @@ class Node:
         self.reload("")
 
     def reload(self, cause: str = "Reload requested by the system account") -> str:
-        """Why the configuration could not be taken over; "" when it was."""
+        """Takes over the configuration as it is now. Returns why that failed, or ""."""
         if not self._started or self._stopping:
             return "the server is starting or stopping"
-        from jetcluster.node.reload import reload
-
-        return reload(self, cause)
-
-
-def run(options: Options, log: Logger, read_options: Callable[[], Options] | None = None) -> int:
-    """Runs a node until it is told to stop; returns the exit code. `read_options`: see `Node`."""
-    gc.set_threshold(*GC_THRESHOLDS)
-    gc.enable()
-    try:
-        import uvloop
-
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    except ImportError:
-        runner = asyncio.Runner()
-    watch = StopWatch(log)
-    node = Node(options, log, read_options)
-    node.on_stop = watch.start
-    try:
-        with runner:
-            return runner.run(serve(node, _freeze))
-    finally:
-        watch.cancel()
-
-
-async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
-    """Starts the node, calls `started`, and returns the exit code once it has stopped."""
-    try:
-        await node.start()
-    except (ListenError, StorageError, OSError) as error:
-        node.log.fatal(str(error))
-        return 1
-    started()
-    await node.stopped.wait()
-    return START_AGAIN if node.again else node.exit_code
-
-
-def _freeze() -> None:
-    """What is there once a node has started stays."""
-    gc.collect()
-    gc.freeze()
+        if self._reload_options is None:
+            return "this server has no configuration to read again"
+        return self._reload_options(self, cause)

@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import ClusterOptions
+from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.file_modes import tighten
 from jetcluster.files import exists, is_folder, make_folder
+from jetcluster.logs import Logger
 from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
@@ -27,6 +28,7 @@ from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.model.limits import AccountLimits
+from jetcluster.node.account_apis import AccountApis
 from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
     batch_limits,
@@ -38,16 +40,15 @@ from jetcluster.node.part_options import (
     route,
 )
 from jetcluster.server.listener import ListenError, host_port
+from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
-    from jetcluster.api.context import ApiContext
     from jetcluster.api.dispatch import JetStreamApi
-    from jetcluster.api.relay import ApiRelay
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.health.node_health import NodeHealth
     from jetcluster.meta.placement import PlacementRules
     from jetcluster.meta.state import Assignment
-    from jetcluster.node.node import Node
+    from jetcluster.node.platform import Platform
     from jetcluster.raft.journal import Journal
     from jetcluster.raft.node import RaftNode
     from jetcluster.raft.writer import DiskWaits, WaitingWriter
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
 
-DEFAULT_ACCOUNT = "$G"
 ENTRY_OVERHEAD = 512 * 1024
 """Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
@@ -80,12 +80,30 @@ class StorageError(Exception):
     """The store cannot be opened; the text is ready for the `[FTL]` line."""
 
 
+class Endings(NamedTuple):
+    """The ways in which this part ends the whole process."""
+
+    give_up: Callable[[str], None]
+    """This server must not go on; the text says why."""
+    storage_failed: Callable[[BaseException], None]
+    """The journal could not be written."""
+    start_again: Callable[[], None]
+    """The process is to begin anew."""
+
+
 class NodeJetStream:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._platform = node.platform
-        self._options = node.options
-        self._log = node.log
+    def __init__(
+        self, options: Options, server: Server, platform: Platform, log: Logger, level: int, endings: Endings
+    ) -> None:
+        """`options` is the object that a reload changes in place; `level`: see `Node`."""
+        self._options = options
+        self._server = server
+        self._platform = platform
+        self._clock = platform.clock
+        self._rng = platform.rng
+        self._log = log
+        self._level = level
+        self._endings = endings
         self.mesh: MeshCore
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
@@ -93,21 +111,21 @@ class NodeJetStream:
         """Where the data is; "" without JetStream."""
         self.capacity: Capacity | None = None
         """None without JetStream."""
-        self.apis: dict[str, JetStreamApi] = {}
-        """By account, those where JetStream is enabled."""
-        self._all_apis: dict[str, JetStreamApi] = {}
-        self._api_context: ApiContext | None = None
-        self._relay: ApiRelay | None = None
-        """Of a node without JetStream in a cluster."""
+        self._apis = AccountApis(options, server, platform.rng, log)
         self._journal: Journal | None = None
         self._raft: RaftNode | None = None
         self._writer: WaitingWriter | None = None
         self._kv: Any = None
-        self._started = node.clock.monotonic()
+        self._started = self._clock.monotonic()
         self._created = 0
         """When this node's store was made, nanoseconds since the Unix epoch."""
         self._left_out = ""
         """The cluster was rescued without this node, which stops."""
+
+    @property
+    def apis(self) -> dict[str, JetStreamApi]:
+        """By account, those where JetStream is enabled."""
+        return self._apis.enabled
 
     @property
     def disk_waits(self) -> DiskWaits | None:
@@ -116,7 +134,7 @@ class NodeJetStream:
 
     async def start(self) -> None:
         """Raises StorageError, ListenError and OSError."""
-        options, node, files = self._options, self._node, self._platform.files
+        options, server, rng, files = self._options, self._server, self._rng, self._platform.files
         directory = self._open_directory() if options.jetstream.enabled else None
         if directory is not None:
             from jetcluster.node.data_renewal import settle
@@ -125,27 +143,25 @@ class NodeJetStream:
                 raise StorageError(f"Can't start JetStream: {text}")
             settle(directory, files)
         try:
-            identity = load_identity(
-                directory, node.server.name, guarded=GUARDED, rng=node.rng, clock=node.clock, files=files
-            )
+            identity = load_identity(directory, server.name, guarded=GUARDED, rng=rng, clock=self._clock, files=files)
             key = None
             if directory is not None and options.is_clustered:
                 from jetcluster.mesh.node_key import load_key
 
-                key, identity = load_key(directory, identity, node.rng, files)
+                key, identity = load_key(directory, identity, rng, files)
         except IdentityError as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
         self._created = identity.created
         me = NodeInfo(
             peer_id=identity.peer_id,
-            name=node.server.name,
-            boot_id=new_id(node.rng),
+            name=server.name,
+            boot_id=new_id(rng),
             cluster_url="",
             client_url="",
             tags=tuple(options.server_tags),
             jetstream=options.jetstream.enabled,
             cluster_id=identity.cluster if options.is_clustered else "",
-            server_id=node.server.server_id,
+            server_id=server.server_id,
             key=key.public if key is not None else "",
         )
         try:
@@ -153,14 +169,14 @@ class NodeJetStream:
             self.mesh = self._make_mesh(me, key.sign if key is not None else None)
         except ValueError as error:  # what others would have to be told of this node
             raise ListenError(f"server_name, server_tags: {error}") from error
-        MeshInterest(self.mesh, node.server.accounts, node.clock, asyncio.get_running_loop())
+        MeshInterest(self.mesh, server.accounts, self._clock, asyncio.get_running_loop())
         self.mesh.on_left_out = self._was_left_out
         if directory is not None:
             self._start_jetstream(directory, identity)
         elif options.is_clustered:
-            self._start_relay()
+            self._apis.start_relay(self.mesh)
         if isinstance(self.mesh, NodeMesh):
-            self.mesh.on_client_urls = lambda urls: node.server.set_connect_urls(list(urls))
+            self.mesh.on_client_urls = lambda urls: server.set_connect_urls(list(urls))
             try:
                 await self.mesh.start()
             except OSError as error:
@@ -193,7 +209,7 @@ class NodeJetStream:
 
     def client_listener_is_up(self) -> None:
         """The client port is known now: peers put it into their INFO."""
-        self.mesh.update_me(replace(self.mesh.me, client_url=self._node.server.client_url))
+        self.mesh.update_me(replace(self.mesh.me, client_url=self._server.client_url))
 
     def leaf_listener_is_up(self, leafnodes: LeafNodes) -> None:
         """Leaves are told of the other nodes' ports, for when this one is away."""
@@ -226,15 +242,12 @@ class NodeJetStream:
             self.mesh.set_routes(tuple(route(url) for url in cluster.routes))
             if cluster.cluster_advertise != self.mesh.options.advertise:
                 self.mesh.set_advertise(cluster.cluster_advertise)
-        if {"compat", "jetstream"} & set(changed) and self._api_context is not None and self.jetstream is not None:
+        if {"compat", "jetstream"} & set(changed) and self.jetstream is not None:
             context = self.jetstream.context
-            self._api_context.compat = context.compat = self._options.compat
+            context.compat = self._options.compat
             context.batch_quota.limits = batch_limits(self._options.jetstream, self._options.compat)
         self.limits_changed()
-        if "accounts" in changed and self._api_context is not None:
-            self._serve_accounts(self._api_context)
-        if "accounts" in changed and self._relay is not None:
-            self._relay.serve(self._relayed_accounts())
+        self._apis.reconfigure(changed)
 
     def limits_changed(self) -> None:
         """Accounts, or this node, may hold more or less from now on."""
@@ -256,8 +269,7 @@ class NodeJetStream:
             self.jetstream.end_deliveries()
 
     async def stop(self) -> None:
-        for api in self._all_apis.values():
-            await api.stop()
+        await self._apis.stop()
         if self.jetstream is not None:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS / 4)
             await self.jetstream.stop()
@@ -294,7 +306,7 @@ class NodeJetStream:
         return directory
 
     def _close_to_others(self, directory: Path) -> None:
-        """What is there from an earlier version, or was put there by hand, holds messages that others could read."""
+        """Closes the store to other users: files of an earlier version, or put there by hand, may be open to them."""
         closed, error = tighten(directory, self._platform.files)
         if closed:
             self._log.info(f"Closed {closed} files and folders of {directory} to other users")
@@ -305,7 +317,7 @@ class NodeJetStream:
         options = self._options
         max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
-            return MeshCore(me, self._node.clock, max_frame, logging.getLogger("jetcluster.mesh"))
+            return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"))
         cluster = options.cluster
         mesh_options = MeshOptions(
             cluster_name=cluster.name,
@@ -321,23 +333,6 @@ class NodeJetStream:
         )
         platform = self._platform
         return NodeMesh(me, mesh_options, clock=platform.clock, rng=platform.rng, descriptors=platform.descriptors())
-
-    def _start_relay(self) -> None:
-        from jetcluster.api.relay import ApiRelay
-
-        options, server = self._options, self._node.server
-        self._relay = ApiRelay(
-            self.mesh,
-            server.account,
-            self._node.rng,
-            domain=options.domain,
-            system_account=options.system_account_name,
-            elsewhere=lambda account, subject: server.account(account).imports_service(subject),
-        )
-        self._relay.serve(self._relayed_accounts())
-
-    def _relayed_accounts(self) -> set[str]:
-        return {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ())}
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
@@ -355,7 +350,7 @@ class NodeJetStream:
         assert self.capacity is not None
         capacity = self.capacity
 
-        node, loop = self._node, asyncio.get_running_loop()
+        server, loop = self._server, asyncio.get_running_loop()
         self._kv = self._open_data(directory)
         raft = self._open_raft(directory / "journal")
         if identity.member and not raft.knows(META_GROUP):
@@ -368,24 +363,24 @@ class NodeJetStream:
         owners: dict[int, SnapshotOwner] = {}
         context = NodeContext(
             me=self.mesh.me.peer_id,
-            name=node.server.name,
+            name=server.name,
             cluster_name=self._options.cluster_name if self._options.is_clustered else "",
             domain=self._options.domain,
             mesh=self.mesh,
             raft=raft,
             kv=self._kv,
             turn_commit=TurnCommit(self._kv, loop, self._log),
-            bus=node.server.account,
+            bus=server.account,
             find_stream=self._find,
             answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
-            catchup=CatchUp(self.mesh, node.clock, node.rng, owners, self._log),
+            catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),
             clock=raft.health.time,
-            rng=node.rng,
+            rng=self._rng,
             timers=loop,
             log=self._log,
-            budget=node.server.budget,
+            budget=server.budget,
             system_account=self._options.system_account_name,
             compat=self._options.compat,
             account_quota=AccountQuota(
@@ -396,7 +391,7 @@ class NodeJetStream:
             placement_rules=self._placement_rules,
             max_buffered=max_buffered(self._options.jetstream),
         )
-        restarts = DataRestarts(directory, node.clock, self._platform.files, self._log, node.start_again)
+        restarts = DataRestarts(directory, self._clock, self._platform.files, self._log, self._endings.start_again)
         try:
             self.jetstream = JetStream(
                 context,
@@ -413,7 +408,7 @@ class NodeJetStream:
             )
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
-        self._start_api()
+        self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
     def _placement_rules(self) -> PlacementRules:
         from jetcluster.meta.placement import PlacementRules
@@ -447,7 +442,7 @@ class NodeJetStream:
         from jetcluster.raft.mark import FileMark
         from jetcluster.raft.node import RaftNode
 
-        node, loop, platform = self._node, asyncio.get_running_loop(), self._platform
+        loop, platform = asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval
         try:
             disk = FileDisk(directory, sync_interval is None, platform.files)
@@ -455,7 +450,7 @@ class NodeJetStream:
             options = journal_options(directory, sync_interval, platform.files)
             mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id, platform.files)
             self._journal = Journal(
-                disk, self._writer, loop, node.rng, options, node.storage_failed, mark, platform.stopwatch
+                disk, self._writer, loop, self._rng, options, self._endings.storage_failed, mark, platform.stopwatch
             )
             self._journal.also_reserved = self._kv.compaction_bytes
             self._journal.open()
@@ -468,7 +463,16 @@ class NodeJetStream:
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(
-            peer_id, self._journal, self.mesh, node.clock, node.rng, loop, config, self._raft_report, health, node.level
+            peer_id,
+            self._journal,
+            self.mesh,
+            self._clock,
+            self._rng,
+            loop,
+            config,
+            self._raft_report,
+            health,
+            self._level,
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_read_end = raft.end_of_batch
@@ -482,11 +486,11 @@ class NodeJetStream:
         if self._left_out or not self.store_dir:
             return
         directory = Path(self.store_dir)
-        lived = (self._node.clock.time_ns() - self._created) // 10**9
+        lived = (self._clock.time_ns() - self._created) // 10**9
         if age > max(lived, 0) + CLOCKS_APART:  # it was never a part of what has been rescued
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
-        if group is not None and group.leader is not None and self._node.clock.monotonic() - self._started > age:
+        if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:
             self._log.error(left_out.two_clusters(said))
             return
         self._left_out = left_out.advice(directory, said)
@@ -494,7 +498,7 @@ class NodeJetStream:
             left_out.mark(directory, self._left_out, self._platform.files)
         except OSError as error:
             self._log.error("the store cannot be marked as left out", error=str(error))
-        self._node.give_up(self._left_out)
+        self._endings.give_up(self._left_out)
 
     def _health(self) -> NodeHealth:
         from jetcluster.health.cluster_clock import ClusterClock
@@ -503,71 +507,16 @@ class NodeJetStream:
         def moved(seconds: float) -> None:
             self._log.error("the cluster's time is another one now: a majority of the clocks agrees", moved=seconds)
 
-        clock = self._node.clock
+        clock = self._clock
         health = NodeHealth(clock, ClusterClock(clock, on_moved=moved))
         health.watch(Aspect.MEMORY, self._platform.memory_trouble())
-        health.watch(Aspect.DESCRIPTORS, self._node.server.crowd.trouble)
+        health.watch(Aspect.DESCRIPTORS, self._server.crowd.trouble)
         return health
 
     def _raft_report(self, gid: int, text: str) -> None:
         self._log.warning(f"Raft group {gid}: {text}")
         if self.jetstream is not None:
             self.jetstream.group_reported(gid)
-
-    def _start_api(self) -> None:
-        from jetcluster.api.context import ApiContext
-
-        assert self.jetstream is not None
-        assert self.capacity is not None
-        node = self._node
-        context = ApiContext(
-            cluster=self.jetstream,
-            clock=self.jetstream.context.clock,
-            rng=node.rng,
-            log=self._log,
-            server_name=node.server.name,
-            budget=node.server.budget,
-            domain=self._options.domain,
-            limits=self._limits,
-            own_limits=self.capacity.own_limits,
-            strict=self._options.jetstream.strict,
-            compat=self._options.compat,
-        )
-        self._api_context = context
-        self._serve_accounts(context)
-        if self._options.is_clustered:
-            from jetcluster.api.relay import serve_relayed
-
-            serve_relayed(
-                self.mesh,
-                node.server.accounts.known,
-                self.mesh.is_member,
-                domain=self._options.domain,
-                system_account=self._options.system_account_name,
-            )
-
-    def _serve_accounts(self, context: ApiContext) -> None:
-        """An account without JetStream has an API too: one that says so (10039)."""
-        from jetcluster.api.dispatch import JetStreamApi
-
-        enabled = self._jetstream_accounts()
-        known = {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ()), *self._all_apis}
-        for account in sorted(known):
-            api = self._all_apis.get(account)
-            if api is None:
-                system = account == self._options.system_account_name
-                api = JetStreamApi(context, self._node.server.account(account), system=system)
-                if self._options.jetstream.request_queue_limit > 0:
-                    api.max_queued = self._options.jetstream.request_queue_limit
-                api.answers_elsewhere = self._node.server.account(account).imports_service
-                self._all_apis[account] = api
-                api.start()
-            api.enabled = account in enabled
-        self.apis = {account: self._all_apis[account] for account in enabled}
-
-    def _jetstream_accounts(self) -> list[str]:
-        known = dict.fromkeys((DEFAULT_ACCOUNT, *(self._options.accounts or ())))
-        return [name for name in known if self._options.has_jetstream(name)]
 
     def _find(self, account: str, name: str) -> Assignment | None:
         return self.jetstream.assignment(account, name) if self.jetstream is not None else None

@@ -7,39 +7,59 @@ knows no other accounts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.operator_mode import OperatorAuthenticator
-from jetcluster.auth.resolver import DirectoryStore, MemoryResolver, Resolver, Store, StoreError, UrlStore
+from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, MemoryResolver, Resolver, Store, UrlStore
+from jetcluster.clock import Clock
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.claims.account import AccountClaims, is_revoked, unlimited_account, verified_account
 from jetcluster.config.claims.shared import ImportClaim, decode_activation
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import FULL, MEMORY, URL
-from jetcluster.config.options import AccountOptions, Options
+from jetcluster.config.options import Options
+from jetcluster.logs import Logger
 
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle
-    from jetcluster.node.node import Node
 
 _LONGEST_TIMER = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
-"""Of the year 9999: what comes later has no name."""
+"""The last second of the year 9999, the last one that has a text."""
 MAX_ASKED = 64
 """Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
 MISSED = 1.0
 """Seconds that an account which was not found is not looked for again."""
 
 
+class Apply(Protocol):
+    def __call__(self, account: str, *, shares: bool, jetstream: bool) -> None:
+        """The options of `account` have changed. `shares`: so have exports, imports or mappings of some account;
+        `jetstream`: there are other accounts, or others with JetStream."""
+
+
 class NodeOperator:
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._log = node.log
+    def __init__(
+        self,
+        options: Options,
+        clock: Clock,
+        log: Logger,
+        apply: Apply,
+        ask_others: Callable[[str, float], Awaitable[str]],
+    ) -> None:
+        """`options` is the object that a reload changes in place. `ask_others`: the JWT of an account that some other
+        server of the cluster has, within so many seconds; "" when none has it."""
+        self._options = options
+        self._clock = clock
+        self._log = log
+        self._apply = apply
+        self._ask_others = ask_others
         self.known = KnownAccounts()
         self.resolver: Resolver = MemoryResolver({})
         self._timers: dict[str, TimerHandle] = {}
@@ -52,7 +72,7 @@ class NodeOperator:
 
     def start(self) -> None:
         """Before the server is made. Raises OSError."""
-        options = self._node.options
+        options = self._options
         self.resolver = self._open_resolver(options)
         self.known.by_key = self._read_all(options)
         self._fill(options, self.known)
@@ -60,7 +80,7 @@ class NodeOperator:
             self._expect_end(key, account)
 
     def authenticator(self, options: Options) -> OperatorAuthenticator:
-        return OperatorAuthenticator(options, self.known, self._node.clock)
+        return OperatorAuthenticator(options, self.known, self._clock)
 
     def prepare(self, options: Options) -> KnownAccounts:
         """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises ConfigError."""
@@ -80,7 +100,7 @@ class NodeOperator:
     def take_over(self, known: KnownAccounts) -> None:
         """Takes over what `prepare` has made, before the connections are asked anew who they are."""
         if not isinstance(self.resolver, Store):
-            self.resolver = MemoryResolver(self._node.options.operator.preload)
+            self.resolver = MemoryResolver(self._options.operator.preload)
         self.known.by_key = known.by_key
         for key in list(self._timers):
             self._timers.pop(key).cancel()
@@ -95,7 +115,7 @@ class NodeOperator:
             task.cancel()
 
     def log_start(self) -> None:
-        options, log = self._node.options, self._log
+        options, log = self._options, self._log
         if options.operator.operators:
             log.info("Trusted Operators")
         for operator in options.operator.operators:
@@ -114,23 +134,24 @@ class NodeOperator:
         if operator.resolver.kind == URL:
             return self._ask_first(UrlStore(operator.resolver, operator.resolver_tls), options.system_account)
         directory = DirectoryStore(operator.resolver)
-        directory.drop_old(self._node.clock.time_ns() / 1e9)
+        directory.drop_old(self._clock.time_ns() / 1e9)
         for key, text in operator.preload.items():
             try:
                 directory.save_if_newer(key, text)
-            except (ClaimsError, StoreError) as error:
+            except (ClaimsError, AccountStoreError) as error:
                 self._log.warning(f"Account [{key}] has validation issues: {error}")
         how = "all jwt in exclusive directory" if operator.resolver.kind == FULL else "some jwt in exclusive directory"
         self._log.info(f"Managing {how} {directory.directory}")
         return directory
 
     def _ask_first(self, store: UrlStore, system_account: str) -> UrlStore:
-        """Whether anybody is there, and for the system account. Raises OSError."""
+        """Asks the web server whether it answers, and for the system account. Raises OSError when it does not
+        answer."""
         store.ask("")
         try:
             if system_account:
                 store.save_if_newer(system_account, store.ask(system_account))
-        except (OSError, ClaimsError, StoreError) as error:
+        except (OSError, ClaimsError, AccountStoreError) as error:
             self._log.warning(f"Account fetch failed: {error}")
         return store
 
@@ -145,13 +166,13 @@ class NodeOperator:
         if system and options.operator.operators and not {system} & (found.keys() | self.known.by_key.keys()):
             # Somebody must be able to log in and bring the JWTs.
             issuer = options.operator.keys[0]
-            found[system] = KnownAccount(unlimited_account(system, issuer), self._node.clock.time_ns())
+            found[system] = KnownAccount(unlimited_account(system, issuer), self._clock.time_ns())
             self._log.info("Using bootstrapping system account")
         return found
 
     def _verified(self, options: Options, key: str, text: str) -> KnownAccount:
         """Raises ClaimsError."""
-        now = self._node.clock.time_ns()
+        now = self._clock.time_ns()
         return KnownAccount(verified_account(key, text, options.operator.keys, now / 1e9), now)
 
     # ---- changes
@@ -161,7 +182,7 @@ class NodeOperator:
         known = self.known.by_key.get(key)
         if known is not None and known.claims.token.text == text and not known.expired:
             return False
-        account = self._verified(self._node.options, key, text)
+        account = self._verified(self._options, key, text)
         self.known.by_key[key] = account
         self._expect_end(key, account)
         self._changed(key)
@@ -176,7 +197,7 @@ class NodeOperator:
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        (self._node.options.accounts or {}).pop(key, None)
+        (self._options.accounts or {}).pop(key, None)
         self._apply(key, shares=True, jetstream=True)
 
     # ---- accounts that are elsewhere
@@ -186,7 +207,7 @@ class NodeOperator:
         account = getattr(refusal, "account", "")
         if not account or not isinstance(self.resolver, Store) or not is_key("A", account):
             return None
-        now = self._node.clock.monotonic()
+        now = self._clock.monotonic()
         if account not in self._asked:
             if len(self._asked) >= MAX_ASKED or now - self._missed.get(account, -MISSED) < MISSED:
                 return None
@@ -206,24 +227,16 @@ class NodeOperator:
                 text = await self._ask_others(account, store.options.timeout)
             if not text:
                 raise ClaimsError("account jwt not found")  # noqa: TRY301
-            found = self._verified(self._node.options, account, text)
+            found = self._verified(self._options, account, text)
             await asyncio.to_thread(store.save_if_newer, account, found.claims.token.text)
             self.update(account, found.claims.token.text)
-        except (ClaimsError, ConfigError, StoreError, OSError) as error:
+        except (ClaimsError, ConfigError, AccountStoreError, OSError) as error:
             self._log.warning(f"Account fetch failed: {error}")
             if len(self._missed) >= MAX_ASKED * 16:
                 self._missed.clear()
-            self._missed[account] = self._node.clock.monotonic()
+            self._missed[account] = self._clock.monotonic()
         finally:
             del self._asked[account]
-
-    async def _ask_others(self, account: str, seconds: float) -> str:
-        """Of the other servers of the cluster, the first that knows it; "" when there is none."""
-        system, jetstream = self._node.system, self._node.jetstream
-        others = len(jetstream.mesh.links) if jetstream is not None else 0
-        if system is None or system.claims is None or not others:
-            return ""
-        return await system.claims.ask_others(account, others, seconds)
 
     # ---- what changes with an account
 
@@ -236,7 +249,7 @@ class NodeOperator:
             and not account.removed
             and any(found.options.account == key for found in account.claims.imports)
         ]
-        accounts = self._node.options.accounts
+        accounts = self._options.accounts
         assert accounts is not None
         shares = jetstream = False
         for name in (key, *others):
@@ -246,28 +259,14 @@ class NodeOperator:
             jetstream = jetstream or before is None or (before.jetstream is None) != (after.jetstream is None)
         self._apply(key, shares=shares, jetstream=jetstream)
 
-    def _apply(self, key: str, *, shares: bool, jetstream: bool) -> None:
-        """Limits of connections need nothing done: the server reads the same accounts."""
-        node = self._node
-        if shares:
-            node.share()
-        if node.jetstream is not None:
-            if jetstream:
-                node.jetstream.reconfigure(["accounts"])
-            else:
-                node.jetstream.limits_changed()
-        node.server.recheck(key)
-        if node.leafnodes is not None:
-            node.leafnodes.recheck(key)
-
     # ---- the end of an account's time
 
     def _expect_end(self, key: str, account: KnownAccount) -> None:
-        """Of the account's own, or of the next token that activates an import of it."""
+        """Sets a timer for the end of the account's own JWT, or of the next token that activates one of its imports."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        now = self._node.clock.time_ns() / 1e9
+        now = self._clock.time_ns() / 1e9
         if 0 < account.claims.token.expires <= now:
             account.expired = True
         ends = [account.claims.token.expires, *(found.expires for found in account.claims.imports)]
@@ -295,7 +294,7 @@ class NodeOperator:
 
     def _options_of(self, claims: AccountClaims, known: KnownAccounts) -> AccountOptions:
         options = claims.options()
-        if claims.key == self._node.options.system_account and options.jetstream is not None:
+        if claims.key == self._options.system_account and options.jetstream is not None:
             self._log.warning("Not allowed to enable JetStream on the system account")
             options.jetstream = None
         options.imports = [
@@ -304,7 +303,7 @@ class NodeOperator:
         return options
 
     def _is_activated(self, key: str, found: ImportClaim, known: KnownAccounts) -> bool:
-        """Whether the exporting account says in a token of its own that this one may import it, and stands by it."""
+        """True when the exporting account has signed a token that lets this one import it, and has not revoked that."""
         exporter = known.find(found.options.account)
         if not found.token or exporter is None:
             return False
@@ -313,7 +312,7 @@ class NodeOperator:
         except ClaimsError:
             return False
         token = activation.token
-        now = self._node.clock.time_ns() / 1e9
+        now = self._clock.time_ns() / 1e9
         if token.time_problem(now) or 0 < token.expires <= now:
             return False
         if activation.exporter != exporter.claims.key or token.subject != key:
@@ -328,11 +327,11 @@ class NodeOperator:
 
     @property
     def _strict_keys(self) -> list[str]:
-        return self._node.options.operator.strict_keys
+        return self._options.operator.strict_keys
 
 
 def _shared(options: AccountOptions | None) -> list[Any]:
-    """What other accounts may have to do with."""
+    """The parts of an account that concern other accounts."""
     return [] if options is None else [*options.exports, *options.imports, *options.mappings]
 
 

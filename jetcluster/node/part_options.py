@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.compat_options import CompatOptions
-from jetcluster.config.options import AuthorizationOptions, ClusterOptions, JetStreamOptions, TlsOptions
+from jetcluster.config.options import ClusterOptions, JetStreamOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials
 from jetcluster.mesh.options import ConfiguredRoute, MeshTls
@@ -24,7 +26,7 @@ MIN_SEGMENT = 4 * 1024 * 1024
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
-    """Of a port; None: without TLS. Raises ConfigError when files are unusable."""
+    """The TLS of a listening port; None: without TLS. Raises ConfigError when files are unusable."""
     if tls is None:
         return None
     from jetcluster.config.tls import server_context

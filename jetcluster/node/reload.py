@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from jetcluster import logs
 from jetcluster.auth.authenticator import Authenticator
@@ -11,10 +11,8 @@ from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
 from jetcluster.config.runtime_files import write_pid_file
+from jetcluster.node.node import Node
 from jetcluster.node.part_options import tls_context
-
-if TYPE_CHECKING:
-    from jetcluster.node.node import Node
 
 _LOGGING = frozenset(
     [
@@ -32,15 +30,17 @@ _LOGGING = frozenset(
 )
 
 
-def reload(node: Node, cause: str) -> str:
-    """Reads the configuration again and applies what changed. On any error the old one stays; the log says why, and
-    so does the answer, which is "" otherwise. `cause` is for the log, "" when that
-    knows."""
+def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
+    """Takes over the configuration that `read_options` reads, which raises ConfigError.
+
+    On any error the old one stays; the log says why, and so does the result, which is "" otherwise. `cause` is for the
+    log; "" when that has it already.
+    """
     log = node.log
     if cause:
         log.info(cause)
     try:
-        lines, new = _take(node)
+        lines, new = _take(node, read_options)
     except ConfigError as error:
         log.error(f"Failed to reload server configuration: {str(error).rstrip()}")  # noqa: TRY400 - an operator's error
         return str(error).rstrip()
@@ -53,12 +53,13 @@ def reload(node: Node, cause: str) -> str:
     return ""
 
 
-def _take(node: Node) -> tuple[list[str], Options]:
-    """What changed, for the log, and the options read. Raises ConfigError before anything has changed."""
+def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], Options]:
+    """Takes over the new options. Returns the lines of the log that tell the changes, and the options. Raises
+    ConfigError before anything has changed."""
     options = node.options
-    if not options.config_file or node.read_options is None:
+    if not options.config_file:
         raise ConfigError("can only reload config when a file is provided using -c or --config")
-    new = node.read_options()
+    new = read_options()
     known = node.operator.prepare(new) if node.operator is not None else None
     changed = changed_fields(options, new)
     lines = described(changed, options, new)

@@ -43,7 +43,7 @@ LOOK: Final = 0.05
 """Seconds between two looks of whether a write waits for room on the disk."""
 
 
-class RefusedError(Exception):
+class RescueRefusedError(Exception):
     """This is no case for a rescue, or the store is not the one to keep."""
 
 
@@ -66,21 +66,21 @@ class Choice:
 
 
 def choose(stream: StreamView, kept: StoreView) -> Choice:
-    """Raises RefusedError."""
+    """Raises RescueRefusedError."""
     replica = next((r for r in stream.replicas if r.store is kept), None)
     if replica is None:
-        raise RefusedError(f"{kept.path} holds nothing of {stream.label}")
+        raise RescueRefusedError(f"{kept.path} holds nothing of {stream.label}")
     if replica.left_out:
-        raise RefusedError(f"the cluster goes on without this store: {replica.left_out}")
+        raise RescueRefusedError(f"the cluster goes on without this store: {replica.left_out}")
     if _unregistered(stream, replica):
         return _to_finish(stream, replica)
     if stream.majority:
         sound = ", ".join(r.name for r in stream.replicas if r.sound)
-        raise RefusedError(f"a majority of the replicas of {stream.label} is whole ({sound}): start the servers")
+        raise RescueRefusedError(f"a majority of the replicas of {stream.label} is whole ({sound}): start the servers")
     if len(stream.voters) == 1 and replica.peer in stream.voters:
-        raise RefusedError(f"{stream.label} has one replica, which goes on with what it has: start the server")
+        raise RescueRefusedError(f"{stream.label} has one replica, which goes on with what it has: start the server")
     if not replica.usable:
-        raise RefusedError(f"the replica of {replica.name} cannot be used: {'; '.join(replica.problems)}")
+        raise RescueRefusedError(f"the replica of {replica.name} cannot be used: {'; '.join(replica.problems)}")
     number = max(stream.assignment.rescue, *(r.rescues for r in stream.replicas)) + 1
     term = max(max(r.log.found.term if r.log is not None else 0, r.place[0]) for r in stream.replicas)
     others = tuple(r for r in stream.replicas if r is not replica and not r.store.left_out)
@@ -89,12 +89,12 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
 
 
 def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
-    """Raises RefusedError where nothing is left to do, or the servers would not use the kept replica."""
+    """Raises RescueRefusedError where nothing is left to do, or the servers would not use the kept replica."""
     others = unmarked(stream, kept)
     if not others:
-        raise RefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")
+        raise RescueRefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")
     if whole := whole_without(stream, kept):
-        raise RefusedError(
+        raise RescueRefusedError(
             f"a majority of the replicas of {stream.label} is whole ({', '.join(whole)}): start the servers"
         )
     _, before = kept.before
@@ -191,7 +191,7 @@ def _record(choice: Choice, by: str, now_ns: int) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """What was read may be known to the page cache only. Raises OSError."""
+    """Syncs a folder and its files, as data that was read may be in the page cache only. Raises OSError."""
     for path in (*directory.iterdir(), directory):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -41,7 +41,7 @@ LOCK: Final = Path("data") / "LOCK"
 """Locked by RocksDB while a server has the store open."""
 
 
-class StoreError(Exception):
+class RescueStoreError(Exception):
     """This is no store that can be looked at, or its server runs."""
 
 
@@ -180,16 +180,16 @@ class StreamView:
 
 
 def jetstream_folder(path: Path) -> Path:
-    """Opens a store directory as in the configuration, or of the folder itself. Raises StoreError."""
+    """Opens a store directory as in the configuration, or of the folder itself. Raises RescueStoreError."""
     for folder in (path / "jetstream", path):
         if (folder / "node.json").is_file():
             return folder
-    raise StoreError(f"{path} is no store of a jetcluster server: it has no node.json")
+    raise RescueStoreError(f"{path} is no store of a jetcluster server: it has no node.json")
 
 
 @contextmanager
 def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
-    """No server can start with these stores meanwhile, nor another one write to them. Raises StoreError."""
+    """No server can start with these stores meanwhile, nor another one write to them. Raises RescueStoreError."""
     with ExitStack() as stack:
         for folder in folders:
             try:
@@ -197,15 +197,15 @@ def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
                 stack.callback(os.close, descriptor)
                 fcntl.lockf(descriptor, (fcntl.LOCK_EX if to_write else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             except FileNotFoundError:
-                raise StoreError(f"{folder} has no data store") from None
+                raise RescueStoreError(f"{folder} has no data store") from None
             except OSError as error:
-                raise StoreError(f"{folder} is in use, its server has to be stopped ({error.strerror})") from None
+                raise RescueStoreError(f"{folder} is in use, its server has to be stopped ({error.strerror})") from None
         yield
 
 
 @contextmanager
 def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
-    """Raises StoreError."""
+    """Raises RescueStoreError."""
     with ExitStack() as stack:
         views = []
         for folder in folders:
@@ -213,10 +213,10 @@ def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
             stack.callback(views[-1].kv.close)
         clusters = {view.identity.cluster for view in views if view.identity.cluster}
         if len(clusters) > 1:
-            raise StoreError(f"these stores are of different clusters: {', '.join(sorted(clusters))}")
+            raise RescueStoreError(f"these stores are of different clusters: {', '.join(sorted(clusters))}")
         peers = [view.identity.peer_id for view in views]
         if len(set(peers)) < len(peers):
-            raise StoreError("one of these stores is a copy of another one")
+            raise RescueStoreError("one of these stores is a copy of another one")
         yield views
 
 
@@ -226,7 +226,7 @@ def _read(folder: Path) -> StoreView:
         journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
         kv, mark = RocksReader(folder / "data"), left_out.marked(folder)
     except (IdentityError, KvError, OSError) as error:
-        raise StoreError(f"{folder}: {error}") from error
+        raise RescueStoreError(f"{folder}: {error}") from error
     return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)
 
 
@@ -248,10 +248,10 @@ def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
 def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False) -> list[StreamView]:
     """All streams, or the one named `account/name`, by the newest meta state among the stores: one of after a rescue of
     the meta group before one of those who were left out, who may have gone on. `verify`: every stored message is read,
-    and checked against its checksum. Raises StoreError."""
+    and checked against its checksum. Raises RescueStoreError."""
     meta = max((store.meta for store in stores), key=_meta_rank)
     if not meta.applied_index:
-        raise StoreError("none of these stores says which streams there are")
+        raise RescueStoreError("none of these stores says which streams there are")
     names = {**meta.removed, **{peer: node.name for peer, node in meta.nodes.items()}}
     names |= {store.identity.peer_id: store.identity.name for store in stores}
     found = []
@@ -298,8 +298,8 @@ def _unusable(view: ReplicaView, why: str) -> ReplicaView:
 
 
 def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) -> str:
-    """What is there of a state while another replica's takes its place, record by record. It may be all of the old one:
-    whether it is cannot be told, so nobody goes on with it, but what can be read is shown."""
+    """The description of a state that was being replaced by another replica's, record by record. It may still be all of
+    the old one, which nobody can tell: so it is not used again, but what can be read of it is shown."""
     kv, mark = view.store.kv, keys.stream_prefix(keys.INSTALLING, assignment.gid)
     text = "its state was being fetched from another replica, and is in part of before and in part of that one"
     kv.delete(mark)  # in memory only

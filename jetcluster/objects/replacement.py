@@ -21,7 +21,7 @@ Message = tuple[bytes, bytes, bytes]
 
 
 def end_of_upload(layout: Layout, store: BlockStore, catalog: Catalog, upload: Upload, info: bytes, ts: int) -> bytes:
-    """Stores the `info`; the record goes, and whatever the name stood for: its metadata and its chunks."""
+    """Stores the `info`; the record goes, and with it all that the name stood for: its metadata and its chunks."""
     meta = upload.meta
     record, chunks = layout.upload(meta.nonce), layout.chunks(meta.nonce)
     guards = [(record, upload.record_seq), (chunks, upload.last_seq)]

@@ -18,7 +18,7 @@ Held = tuple[bytes, bytes, bytes]
 """Reply, header block, payload of a chunk that waits for what is in flight."""
 
 
-class State(enum.Enum):
+class UploadState(enum.Enum):
     OPEN = 1
     COMPLETE = 2
     """All content is stored and checked; the info is to be proposed."""
@@ -41,7 +41,7 @@ class Upload:
     """Unix nanoseconds."""
     record_seq: int = 0
     """Sequence of the upload's record; 0 until it is committed."""
-    state: State = State.OPEN
+    state: UploadState = UploadState.OPEN
     count: int = 0
     """Chunks stored."""
     size: int = 0
@@ -64,7 +64,7 @@ class Upload:
     @property
     def idle(self) -> bool:
         """It waits for the client."""
-        return self.state is State.OPEN and not self.undecided()
+        return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
         """Something is not known yet that everything else depends on."""

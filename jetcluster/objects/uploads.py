@@ -30,7 +30,7 @@ from jetcluster.objects.host import BucketHost
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, Meta, dump, invalid, load, parse_info, parse_meta
 from jetcluster.objects.replies import BucketReplies
-from jetcluster.objects.upload import State, Upload
+from jetcluster.objects.upload import Upload, UploadState
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
@@ -103,9 +103,9 @@ class Uploads:
         if looks:
             self._next_check = now + IDLE_CHECK
         for upload in list(self.by_nonce.values()):
-            if upload.state is State.COMPLETE:
+            if upload.state is UploadState.COMPLETE:
                 self._finish(upload)
-            elif upload.state is State.FAILED:
+            elif upload.state is UploadState.FAILED:
                 self._drop(upload)
             elif looks and upload.idle and now - upload.touched >= self._host.limits.idle * 1e9:
                 self._fail(upload, by_code(UPLOAD_ABORTED, err="no chunk came for too long"))
@@ -197,10 +197,10 @@ class Uploads:
     def _alive(self, nonce: str) -> Upload | None:
         """The upload, unless it ended or its record is gone (the stream was purged, the record expired)."""
         upload = self.by_nonce.get(nonce)
-        if upload is None or upload.state in (State.FAILED, State.DROPPING):
+        if upload is None or upload.state in (UploadState.FAILED, UploadState.DROPPING):
             return None
         gone = upload.record_seq and self._store.last_seq_of(self._record(upload)) != upload.record_seq
-        if gone and upload.state is not State.FINISHING:
+        if gone and upload.state is not UploadState.FINISHING:
             self._fail(upload, by_code(UPLOAD_ABORTED, err="its record is gone"))
             return None
         return upload
@@ -230,7 +230,7 @@ class Uploads:
 
     def _fits(self, upload: Upload, payload: bytes) -> bool:
         stored = self._store.count_of(self._chunks(upload)) if upload.scanning else 0
-        return upload.state is State.OPEN and upload.fits(len(payload), stored)
+        return upload.state is UploadState.OPEN and upload.fits(len(payload), stored)
 
     def _submit(self, upload: Upload, reply: bytes, headers: bytes, payload: bytes) -> None:
         upload.touched = self._host.clock.time_ns()
@@ -284,7 +284,7 @@ class Uploads:
             return
         upload.in_flight -= 1
         upload.in_flight_bytes -= len(payload)
-        if upload.state in (State.FAILED, State.DROPPING):
+        if upload.state in (UploadState.FAILED, UploadState.DROPPING):
             self._host.refuse(reply, self._aborted.get(upload.meta.nonce) or by_code(UPLOAD_NOT_FOUND))
             self._drop(upload)
             return
@@ -309,9 +309,9 @@ class Uploads:
         """Decides what can be decided now: the end of a full upload, chunks that waited."""
         if upload.undecided():
             return
-        if upload.state is State.OPEN and upload.full:
+        if upload.state is UploadState.OPEN and upload.full:
             self._complete(upload)
-        while upload.held and upload.state is not State.FAILED:
+        while upload.held and upload.state is not UploadState.FAILED:
             if self._fits(upload, upload.held[0][2]):
                 self._submit(upload, *self._unhold(upload))
             elif upload.undecided():
@@ -321,7 +321,7 @@ class Uploads:
 
     def _join(self, upload: Upload) -> bool:
         """The last chunk once more: its answer will be that of the first one. False for any other chunk."""
-        if upload.state not in (State.COMPLETE, State.FINISHING) or not upload.last_seq:
+        if upload.state not in (UploadState.COMPLETE, UploadState.FINISHING) or not upload.last_seq:
             return False
         last = self._store.get(upload.last_seq)
         if last is None or last.payload != upload.held[0][2]:
@@ -336,7 +336,7 @@ class Uploads:
             self._unhold(upload)
             return
         error = by_code(OBJECT_MISMATCH, err="more than was announced")
-        if upload.state is State.OPEN:
+        if upload.state is UploadState.OPEN:
             self._fail(upload, error)
         else:
             self._host.refuse(self._unhold(upload)[0], error)
@@ -354,7 +354,7 @@ class Uploads:
         elif upload.meta.digest not in (b"", upload.sha.digest()):
             self._fail(upload, by_code(OBJECT_DIGEST))
         else:
-            upload.state = State.COMPLETE
+            upload.state = UploadState.COMPLETE
             self._finish(upload)
 
     def _finish(self, upload: Upload) -> None:
@@ -367,12 +367,12 @@ class Uploads:
         now = self._host.clock.time_ns()
         command = replacement.end_of_upload(self._layout, self._store, self._catalog, upload, info, now)
         if self._host.propose(command, partial(self._finish_answered, upload, info)):
-            upload.state = State.FINISHING
+            upload.state = UploadState.FINISHING
 
     def _finish_answered(self, upload: Upload, info: bytes, result: int | ApiError | None) -> None:
         if result is None or self._closed:
             return  # the next leader ends it
-        upload.state = State.COMPLETE
+        upload.state = UploadState.COMPLETE
         if not isinstance(result, ApiError):
             self._finished(upload, info, result)
             return
@@ -403,7 +403,7 @@ class Uploads:
 
     def _fail(self, upload: Upload, error: ApiError, *, remember: bool = True) -> None:
         """The upload ends here. What is stored of it goes as soon as nothing more of it can be stored."""
-        upload.state = State.FAILED
+        upload.state = UploadState.FAILED
         if remember:
             self._aborted[upload.meta.nonce] = by_code(UPLOAD_ABORTED, err=error.description)
             if len(self._aborted) > REMEMBERED:
@@ -419,14 +419,14 @@ class Uploads:
         self._drop(upload)
 
     def _drop(self, upload: Upload) -> None:
-        if upload.in_flight or upload.state is State.DROPPING:
+        if upload.in_flight or upload.state is UploadState.DROPPING:
             return
         if not self._store.last_seq_of(self._record(upload)) and not self._store.count_of(self._chunks(upload)):
             self._forget(upload)
             return
         command = replacement.removal_of_upload(self._layout, self._store, upload, self._host.clock.time_ns())
         if self._host.propose(command, partial(self._drop_answered, upload)):
-            upload.state = State.DROPPING
+            upload.state = UploadState.DROPPING
 
     def _drop_answered(self, upload: Upload, result: int | ApiError | None) -> None:
         if result is not None and not self._closed:

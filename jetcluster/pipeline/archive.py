@@ -235,8 +235,8 @@ class Archive:
 
 
 def planned_end(text: str, stream: str) -> int:
-    """Of a file in a checkpoint's `offsets`: a version, a line of metadata, and one offset per source. Raises
-    UsageError."""
+    """The end of the range that a file in a checkpoint's `offsets` plans; the file has a version, a line of metadata,
+    and one offset per source. Raises UsageError."""
     lines = text.strip().split("\n")
     if len(lines) != 3 or not re.fullmatch(r"v\d+", lines[0]):
         raise UsageError(f"a checkpoint of another kind: {text[:80]!r}")

@@ -31,7 +31,7 @@ SECOND: Final = "against-"
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """What every job takes."""
+    """Adds the arguments that every job takes."""
     group = parser.add_argument_group("Spark")
     group.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s, in this process)")
     group.add_argument("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark; repeat it")
@@ -91,7 +91,8 @@ def server_options_of(args: argparse.Namespace) -> ServerOptions:
 
 
 def stream_state_of(args: argparse.Namespace, stream: str) -> StreamState:
-    """What the stream's leader says. Raises UsageError: it is not there; and what reaching a server raises."""
+    """The stream's state, from its leader. Raises UsageError when it is not there, and what reaching a server
+    raises."""
     from jetcluster.errors import ApiError
     from jetcluster.spark.stream_state import StreamError, ask, stream_state
 

@@ -221,7 +221,8 @@ class Audit:
         return int(arguments.stream_state_of(self._args, self._args.stream).first)
 
     def _read_places(self, job: Comparison, low: int, high: int) -> dict[str, dict[int, Place]]:
-        """Of the copies that can be read; one that cannot any more is left out from here on, and told."""
+        """The rows of the copies that can be read, by copy and sequence. A copy that cannot be read any more is
+        reported, and left out from here on."""
         found = {}
         for copy in list(job.copies):
             try:

@@ -26,7 +26,7 @@ class Copy:
     stream: str
     peer: str = ""
     options: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
-    """Of `format("jetstream")`: where, and as whom."""
+    """Options of `format("jetstream")`: the servers and the user."""
 
     def reading(self, low: int, high: int, columns: str) -> dict[str, str]:
         """Options for the messages with `low` <= sequence <= `high`, of this copy and no other."""

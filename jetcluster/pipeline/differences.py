@@ -57,7 +57,7 @@ def odd_ones(held: Mapping[str, object]) -> list[str]:
 
 
 def describe(held: Mapping[str, Stored | None]) -> dict[str, Any]:
-    """What differs in one message: the fields, and per copy the values of short ones, sizes of long ones."""
+    """The differences in one message: the fields, and by copy the values of short ones, the sizes of long ones."""
     there = [stored for stored in held.values() if stored is not None]
     fields = [name for name in FIELDS if len({getattr(stored, name) for stored in there}) > 1]
     if len(there) < len(held):

@@ -20,7 +20,7 @@ class TakenError(JetclusterError):
 
 class Folder(Protocol):
     url: str
-    """What Spark is given."""
+    """The path as Spark takes it."""
 
     def list(self, path: str = "") -> dict[str, int]:
         """Names of the files in a folder -> bytes; {} where there is no such folder. Hidden ones are left out."""
@@ -32,7 +32,8 @@ class Folder(Protocol):
         """The whole file appears at once, or not at all. Raises TakenError, OSError."""
 
     def settle(self, path: str) -> None:
-        """What somebody else wrote into a folder stays when the power fails, once this returns. Raises OSError."""
+        """Makes a folder that somebody else wrote durable: it survives a power failure once this returns. Raises
+        OSError."""
 
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it; nothing where there is none."""

@@ -35,11 +35,9 @@ JOBS: Final[dict[str, str]] = {
     "doctor": "Check Java, pyspark and what it needs, worker Python and, with --server, the server",
 }
 """Name of the job, which is also its module's, -> one line of help."""
-_OUTSIDE: Final = {"verify": "chaos.verify"}
-"""Jobs that are in the source tree alone, with the chaos suite whose rules they judge by -> module."""
 
 
-class Job(Protocol):
+class JobModule(Protocol):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
     def run(self, session: SparkSession, args: argparse.Namespace) -> Result: ...
@@ -56,10 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return result.OK
     if words[0] not in JOBS:
         return _fail(f"unknown job {words[0]!r}; there are {', '.join(JOBS)}", result.USAGE)
-    try:
-        job = load(words[0])
-    except result.EnvironmentProblem as error:
-        return _fail(str(error), error.code)
+    job = cast(JobModule, importlib.import_module(f"jetcluster.pipeline.{words[0]}"))
     try:
         args = parser_of(words[0], job).parse_args(words[1:])
     except SystemExit as stop:  # argparse has said why
@@ -77,19 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return done.code
 
 
-def load(name: str) -> Job:
-    """The module of a job of `JOBS`. Raises EnvironmentProblem: it is not installed here."""
-    try:
-        return cast(Job, importlib.import_module(_OUTSIDE.get(name, f"jetcluster.pipeline.{name}")))
-    except ModuleNotFoundError as error:
-        if name not in _OUTSIDE or error.name != "chaos":
-            raise
-        raise result.EnvironmentProblem(
-            f"{name} is in the source tree, not in the wheel: run it in a checkout"
-        ) from None
-
-
-def run(name: str, job: Job, args: argparse.Namespace) -> Result:
+def run(name: str, job: JobModule, args: argparse.Namespace) -> Result:
     """Checks the environment and the arguments, opens the session, runs the job, and stops Spark again."""
     if name == "doctor":  # finds out itself what is missing
         from jetcluster.pipeline import doctor
@@ -114,7 +97,7 @@ def run(name: str, job: Job, args: argparse.Namespace) -> Result:
 def run_in(session: SparkSession, name: str, *words: str) -> Result:
     """The job in a session that is there, for notebooks. Raises what the job raises, and SystemExit for arguments that
     it does not know."""
-    job = load(name)
+    job = cast(JobModule, importlib.import_module(f"jetcluster.pipeline.{name}"))
     args = parser_of(name, job).parse_args([*words, "--json"])
     check = getattr(job, "check", None)
     if check is not None:
@@ -129,7 +112,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(result.USAGE)
 
 
-def parser_of(name: str, job: Job) -> argparse.ArgumentParser:
+def parser_of(name: str, job: JobModule) -> argparse.ArgumentParser:
     parser = _Parser(prog=f"{PROGRAM} {name}", description=JOBS[name], allow_abbrev=False)
     job.add_arguments(parser)
     arguments.add_common(parser)

@@ -18,7 +18,7 @@ from jetcluster.pipeline.folder import Folder
 from jetcluster.pipeline.result import DataLoss, UsageError
 
 SCHEMA: Final = 1
-"""Of the manifest and of the rows."""
+"""The version of the manifest and of the rows."""
 FOLDER: Final = "manifest"
 _NAME: Final = re.compile(r"(\d{1,12})\.json")
 _UNSIGNED: Final = 1 << 64
@@ -40,7 +40,7 @@ class Manifest:
     last_seq: int | None
     first_time: int | None
     last_time: int | None
-    """Of the rows, nanoseconds since 1970."""
+    """Times of the first and the last row, nanoseconds since the Unix epoch."""
     digest: str
     """Exclusive or of all rows' `digest`: their contents, 16 hexadecimal digits."""
     places: str
@@ -48,7 +48,7 @@ class Manifest:
     files: dict[str, int]
     """Name -> bytes."""
     config: dict[str, Any] = field(default_factory=dict)
-    """Of the stream."""
+    """The configuration of the stream."""
     read: dict[str, Any] = field(default_factory=dict)
     """Which replicas were read."""
     schema: int = SCHEMA
@@ -81,7 +81,7 @@ def path(number: int) -> str:
 
 
 def hexadecimal(value: int | None) -> str:
-    """Of a signed 64-bit hash; null, of no rows, is 0."""
+    """A signed 64-bit hash as 16 hexadecimal digits; null, the hash of no rows, is 0."""
     return f"{(value or 0) % _UNSIGNED:016x}"
 
 

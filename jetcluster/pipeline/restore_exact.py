@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.errors import ApiError
 from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.console import progress
-from jetcluster.pipeline.restore import ATTEMPTS, GONE_SECONDS, NAME_TAKEN, Plan
-from jetcluster.pipeline.restore_rows import Totals
-from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer
+from jetcluster.pipeline.restore_plan import RestorePlan
+from jetcluster.pipeline.restore_rows import RowTotals
+from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
@@ -21,10 +21,14 @@ from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+ATTEMPTS: Final = 5
+NAME_TAKEN: Final = 10130
+GONE_SECONDS: Final = 25.0
+"""After an interrupted restore the server needs a while until its half made stream is gone."""
 _PASSES = (ConnectionLostError, RequestTimeoutError, NoRespondersError)
 
 
-def restore_exact(session: SparkSession, plan: Plan, args: argparse.Namespace) -> dict[str, Any]:
+def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
     """Raises UsageError when the stream exists and is another one, DataLoss when the archive is damaged or the stream
     is not equal to it in the end."""
     attempts = 0
@@ -55,13 +59,13 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, _PASSES) or (isinstance(error, ApiError) and (error.code == 503 or error.err_code == 0))
 
 
-def _transfer(plan: Plan, args: argparse.Namespace, attempt: int) -> None:
+def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None:
     options = server_options_of(args)
     deadline = time.monotonic() + GONE_SECONDS
     with options.connect(attempt - 1) as connection:
         while True:
             try:
-                transfer = Transfer(connection, plan.config, _state(plan))
+                transfer = RestoreTransfer(connection, plan.config, _state(plan))
                 break
             except ApiError as error:
                 if error.err_code != NAME_TAKEN or time.monotonic() > deadline:
@@ -70,16 +74,16 @@ def _transfer(plan: Plan, args: argparse.Namespace, attempt: int) -> None:
         transfer.send(_blobs(plan, quiet=args.json), lambda totals: _difference(totals, plan.totals))
 
 
-def _blobs(plan: Plan, *, quiet: bool) -> Iterator[tuple[bytes, Totals]]:
+def _blobs(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[bytes, RowTotals]]:
     for one in plan.manifests:
         made = plan.sorted_rows(one).mapInArrow(restore_rows.blobs, restore_rows.BLOB_SCHEMA)
         for row in made.toLocalIterator(prefetchPartitions=True):
-            yield bytes(row.blob), Totals(row.rows, row.bytes, row.digest, row.places)
+            yield bytes(row.blob), RowTotals(row.rows, row.bytes, row.digest, row.places)
         if not quiet:
             progress(f"batch {one.number}: {one.rows} rows sent")
 
 
-def _difference(found: Totals, wanted: Totals) -> str:
+def _difference(found: RowTotals, wanted: RowTotals) -> str:
     if found.rows != wanted.rows:
         return f"{found.rows} rows were read, the manifests have {wanted.rows}"
     if (found.digest, found.places) != (wanted.digest, wanted.places):
@@ -87,8 +91,8 @@ def _difference(found: Totals, wanted: Totals) -> str:
     return ""
 
 
-def _state(plan: Plan) -> dict[str, Any]:
-    """What the archive says of the stream as a whole."""
+def _state(plan: RestorePlan) -> dict[str, Any]:
+    """The archived stream's state as a whole, in the fields of STREAM.RESTORE."""
     from jetcluster.model.times import rfc3339
 
     return {
@@ -102,7 +106,7 @@ def _state(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _existing(plan: Plan, args: argparse.Namespace) -> StreamState | None:
+def _existing(plan: RestorePlan, args: argparse.Namespace) -> StreamState | None:
     """The stream, if it is there and no half of an interrupted restore, which the server removes after a while."""
     deadline = time.monotonic() + GONE_SECONDS
     told = args.json
@@ -121,8 +125,8 @@ def _existing(plan: Plan, args: argparse.Namespace) -> StreamState | None:
         time.sleep(0.5)
 
 
-def _compare(session: SparkSession, plan: Plan, args: argparse.Namespace) -> str:
-    """What differs between the stream and the archive, "" for nothing."""
+def _compare(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> str:
+    """The difference between the stream and the archive; "" for none."""
     from pyspark.sql import functions as F
 
     state = ask(server_options_of(args), lambda connection: stream_state(connection, plan.target))
@@ -135,4 +139,4 @@ def _compare(session: SparkSession, plan: Plan, args: argparse.Namespace) -> str
     place = F.xxhash64("seq", "time_ns", "digest")
     found = rows.agg(F.count("*"), F.bit_xor("digest"), F.bit_xor(place)).first()
     assert found is not None
-    return _difference(Totals(found[0], 0, found[1] or 0, found[2] or 0), plan.totals)
+    return _difference(RowTotals(found[0], 0, found[1] or 0, found[2] or 0), plan.totals)

@@ -20,18 +20,18 @@ class ArchiveDamagedError(Exception):
     """A row is not what its digest says. In tasks, where only names of classes travel, this means data loss."""
 
 
-class Totals(NamedTuple):
+class RowTotals(NamedTuple):
     """Over rows, in any order and any grouping."""
 
     rows: int = 0
     bytes: int = 0
-    """Of subjects, headers and payloads."""
+    """Bytes of subjects, headers and payloads."""
     digest: int = 0
     places: int = 0
     """Exclusive or of the rows' `digest` and `place`."""
 
-    def plus(self, other: Totals) -> Totals:
-        return Totals(
+    def plus(self, other: RowTotals) -> RowTotals:
+        return RowTotals(
             self.rows + other.rows, self.bytes + other.bytes, self.digest ^ other.digest, self.places ^ other.places
         )
 
@@ -57,7 +57,7 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
 
     schema = pa.schema([("blob", pa.binary()), *((name, pa.int64()) for name in ("rows", "bytes", "digest", "places"))])
     entries: list[bytes] = []
-    totals, size = Totals(), 0
+    totals, size = RowTotals(), 0
 
     def made() -> Any:
         blob = b"".join(s2.encode(b"".join(entries)))
@@ -68,10 +68,10 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
             entry = archive.encode(subject, ns, seq, block, payload)
             entries.append(entry)
             size += len(entry)
-            totals = totals.plus(Totals(1, len(subject) + len(block) + len(payload), held, place))
+            totals = totals.plus(RowTotals(1, len(subject) + len(block) + len(payload), held, place))
             if size >= BLOB_BYTES:
                 yield made()
-                entries, totals, size = [], Totals(), 0
+                entries, totals, size = [], RowTotals(), 0
     if entries:
         yield made()
 

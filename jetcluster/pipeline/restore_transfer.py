@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.pipeline import restore_rows
-from jetcluster.pipeline.restore_rows import PADDING, Totals
+from jetcluster.pipeline.restore_rows import PADDING, RowTotals
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.reply import NoRespondersError, Reply
 
@@ -33,10 +33,10 @@ ANSWER_SECONDS: Final = 60.0
 
 
 class NotTheArchiveError(JetclusterError):
-    """What was read differs from what the manifests say."""
+    """The rows that were read differ from those of the manifests."""
 
 
-class Transfer:
+class RestoreTransfer:
     """One restore over one connection."""
 
     def __init__(self, connection: Connection, config: Mapping[str, Any], state: Mapping[str, Any]) -> None:
@@ -46,9 +46,9 @@ class Transfer:
         name = config["name"]
         answer = connection.api(f"STREAM.RESTORE.{name}", {"config": config, "state": state})
         self._subject = str(answer["deliver_subject"])
-        self.totals = Totals()
+        self.totals = RowTotals()
 
-    def send(self, blobs: Iterable[tuple[bytes, Totals]], expected: Callable[[Totals], str]) -> dict[str, Any]:
+    def send(self, blobs: Iterable[tuple[bytes, RowTotals]], expected: Callable[[RowTotals], str]) -> dict[str, Any]:
         """Sends all of it; the answer that describes the stream. `expected` says what is wrong with the totals, ""
         for nothing: then the archive is not completed, and the server forgets it. Raises ApiError,
         NotTheArchiveError, ConnectionLostError, RequestTimeoutError, and what `blobs` raises."""

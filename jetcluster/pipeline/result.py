@@ -41,7 +41,7 @@ class UsageError(JobError):
 
 
 class EnvironmentProblem(JobError):
-    """What is missing on this machine; the text says what to install."""
+    """Something is missing on this machine; the text says what to install."""
 
     code = ENVIRONMENT
 

@@ -29,7 +29,8 @@ SETTINGS: Final[dict[str, str]] = {
 }
 """For every job, wherever it runs."""
 WHEEL: Final = f"jetcluster-{__version__}-py3-none-any.whl"
-"""What executors of a cluster need of us (`pip wheel --no-deps .`); pyarrow and pandas they have to have themselves."""
+"""Our wheel, as executors of a cluster need it (`pip wheel --no-deps .`); they have to have pyarrow and pandas
+themselves."""
 _QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A third less CPU for a job of seconds; a long one wants the optimizing compiler."""
 

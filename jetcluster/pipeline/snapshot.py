@@ -30,7 +30,7 @@ DELETED: Final = "deleted"
 INDETERMINATE: Final = "indeterminate"
 COLUMNS: Final = ("key", "state", "value", "revision", "time", "op")
 LOOKS: Final = 20
-"""How often the number of stored messages is asked for, until nothing is written meanwhile."""
+"""The most questions for the number of stored messages, asked until nothing is written meanwhile."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +203,8 @@ def _behind(connection: Connection, stream: str, seq: int) -> int | None:
 
 
 def behind_of(status: int, headers: Mapping[str, str | None]) -> int | None:
-    """Of the end of a batch of one: the message itself and what it says is pending."""
+    """Messages that are left from the end of a batch of one: that message, and those that its end gives as pending;
+    None: it does not tell."""
     if status == 404:
         return 0
     pending = headers.get("Nats-Num-Pending")

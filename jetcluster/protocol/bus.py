@@ -67,8 +67,8 @@ class Bus(Protocol):
         ...
 
     def backlog(self, subject: bytes) -> int:
-        """Bytes waiting at the slowest connection of this node that takes `subject`, a client's or a peer's: whoever
-        sends much to one reply subject waits while this is large. -1 when nobody takes it."""
+        """Bytes waiting at the slowest connection of this node that takes `subject`, a client's or a peer's: a client
+        that sends much to one reply subject waits while this is large. -1 when nobody takes it."""
         ...
 
     def has_listener(self, subject: bytes) -> bool:

@@ -37,8 +37,8 @@ class PortionParser(Generic[C]):
         """A command that is not complete."""
         self._need = 0
         self.waiting = b""
-        """What was pushed, and `take` has something to do with from `_at` on, though it may be no whole command;
-        `_buffer` is empty then."""
+        """Pushed bytes that `take` has yet to look at, from `_at` on, though they may be no whole command; `_buffer` is
+        empty then."""
         self._at = 0
 
     def feed(self, data: bytes) -> list[C]:

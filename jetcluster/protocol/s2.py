@@ -56,7 +56,7 @@ LANE: Final = 256
 
 
 def _lane_crcs(data: bytes, lanes: int) -> memoryview:
-    """Of every whole segment, begun with 0; as u32."""
+    """The checksums of all whole segments, each begun with 0; as u32."""
     tables = _planes()
     number = int.from_bytes
     end = lanes * LANE
@@ -92,7 +92,7 @@ def _planes() -> list[bytes]:
 
 @cache
 def _shift_tables() -> list[list[int]]:
-    """What each value of each byte of a checksum becomes behind LANE zero bytes."""
+    """Tables that move a checksum past LANE zero bytes: by byte of the checksum and value of that byte."""
     table = _byte_table()
     bits = []
     for bit in range(32):

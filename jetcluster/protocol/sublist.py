@@ -52,7 +52,7 @@ class _Node(Generic[S]):
         self.plain: dict[S, None] = {}
         self.queues: dict[bytes, dict[S, None]] = {}
         self.leaves = 0
-        """How many of `children` hold subscriptions themselves (not only below them)."""
+        """The number of `children` that hold subscriptions themselves (not only below them)."""
 
     def is_empty(self) -> bool:
         return not (self.plain or self.queues or self.children or self.star or self.full)

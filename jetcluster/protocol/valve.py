@@ -33,8 +33,8 @@ class Valve:
         self.first: OrderedDict[Waiter, None] = OrderedDict()
         """Those that had sent little: they have their turn before the others."""
         self.due = 0
-        """How many of those that waited when it opened last have not had their turn, and have it though it closed again
-        at once: of two nodes that wait for a third, the slower one would never find it open."""
+        """The number of those that waited when it opened last and have not had their turn. They have it even if it
+        closes again at once: of two nodes that wait for a third, the slower one would never find it open."""
         self.listed = False
         """Its owner (`opened`) knows that somebody waits."""
         self.opened: Callable[[Valve], None] | None = None

@@ -33,7 +33,7 @@ PIECE = 64 * 1024
 PACKED = 8 * 1024
 """Compressed bytes that are looked at at a time: they may hold any number of blocks that are empty."""
 MAX_ENDS = 16
-"""Of deflate streams within one message. A sender may end one anywhere; none needs to more than once."""
+"""Deflate streams within one message. A sender may end one anywhere; none needs to more than once."""
 MAX_INFLATED = 8 * 1024 * 1024
 """Bytes a compressed message may inflate to, unless the reader is told otherwise."""
 COMPRESS_ABOVE = 64
@@ -43,15 +43,15 @@ BROWSER_FRAME = 4096
 
 _FIN, _RSV1, _RSV23, _MASK = 0x80, 0x40, 0x30, 0x80
 _TAIL = b"\x00\x00\xff\xff"
-"""What the end of a deflated message leaves out."""
+"""The end of a deflated message, which senders leave out."""
 _BY_TABLE = 1536
 """Bytes from which on four passes with tables are quicker than one XOR of long integers (measured)."""
 
 Event = tuple[int, bytes]
 """(BINARY, payload of text and binary messages) or (PING | PONG | CLOSE, payload)."""
 NOTHING: Event = (BINARY, b"")
-"""What was read says nothing, a frame without payload or a block that inflates to nothing: there may be more of it, and
-a caller that has enough for now can stop."""
+"""An event without content, of a frame without payload or a block that inflates to nothing: more may follow, and a
+caller that has enough for now can stop."""
 
 
 class WebSocketError(PeerError):
@@ -62,7 +62,7 @@ class WebSocketError(PeerError):
         self.code = code
 
 
-class FrameReader:
+class WebSocketReader:
     """Frames of a client. `feed` takes bytes as they come, `next` gives what they hold, one event at a time, each of a
     bounded amount of work, so that a caller may stop in between. `deflate`: permessage-deflate was
     agreed on; a compressed message inflates to `most` bytes and no more."""
@@ -76,9 +76,9 @@ class FrameReader:
         """Payload bytes of the current data frame that have not been handed on."""
         self._key = b""
         self._final = True
-        """Of the current data frame; False from the first frame of a message to its last."""
+        """The current data frame is the last of its message; False from the first frame of a message to its last."""
         self._inflater: zlib._Decompress | None = None
-        """Of the current message, if it is compressed."""
+        """Inflates the current message; None: it is not compressed."""
         self._packed = b""
         self._packed_at = 0
         self._inflated = 0

@@ -30,7 +30,7 @@ class HandshakeError(PeerError):
 
 
 @dataclass(slots=True, frozen=True)
-class Request:
+class UpgradeRequest:
     path: str
     headers: Mapping[str, str]
     """Names in lower case; a name's values joined with ", "."""
@@ -66,7 +66,7 @@ class Rules:
     """Added to the answer."""
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> UpgradeRequest:
     """`head`: everything before the empty line. Raises HandshakeError."""
     lines = head.decode("latin-1").split("\r\n")
     words = lines[0].split(" ")
@@ -85,10 +85,10 @@ def parse(head: bytes) -> Request:
         headers[name] = f"{headers[name]}{separator}{value}" if name in headers else value
     if method != "GET":
         raise HandshakeError(405, "request method must be GET")
-    return Request(target.partition("?")[0], headers)
+    return UpgradeRequest(target.partition("?")[0], headers)
 
 
-def accept(request: Request, rules: Rules) -> bytes:
+def accept(request: UpgradeRequest, rules: Rules) -> bytes:
     """The answer that opens the WebSocket. Raises HandshakeError."""
     headers = request.headers
     if not headers.get("host"):

@@ -129,7 +129,8 @@ class GroupStatus:
     needs_snapshot: bool = False
     """Waiting for `install`."""
     stopped: str = ""
-    """Why this replica stopped for good (its state machine raised, or replicas diverged); "" while it works."""
+    """Why this replica stopped and does not go on (its state machine raised, or replicas diverged); "" while it
+    works."""
 
 
 class RaftGroup(Protocol):
@@ -142,9 +143,9 @@ class RaftGroup(Protocol):
     """Peer id of the leader this replica follows (itself when it leads)."""
     applied_index: int
     stopped: str
-    """Why this replica stopped for good; "" while it works."""
+    """Why this replica stopped and does not go on; "" while it works."""
     fault: BaseException | None
-    """What was raised then, if that was the reason."""
+    """The exception that stopped it, if it was one."""
     ready: bool
     """True on a leader whose own no-op is applied (see `StateMachine.on_role`)."""
     leaderless_since: float | None

@@ -139,7 +139,8 @@ class Heartbeat(NamedTuple):
     wall_ns: int = 0
     """The sender's wall clock; 0 from a node that does not tell it."""
     trusted_ns: int = 0
-    """What the sender believes to be the time, 0 while nobody has confirmed it (`health.cluster_clock`)."""
+    """The sender's time as a majority has confirmed it (`health.cluster_clock`), nanoseconds since the Unix epoch; 0
+    while nobody has."""
     well: bool = True
     """Nothing keeps the sender from leading (`health.node_health`)."""
     level: int = 0

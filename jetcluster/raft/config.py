@@ -18,21 +18,21 @@ class RaftConfig:
     retry: tuple[float, float] = (0.1, 0.25)
     """Until the next attempt when PreVote was not answered by a majority."""
     vote_timeout: tuple[float, float] = (0.3, 0.8)
-    """How long a candidate waits for votes."""
+    """Seconds that a candidate waits for votes."""
     start_delay: tuple[float, float] = (0.3, 0.8)
-    """How long a replica waits for a leader to show up when it starts."""
+    """Seconds that a replica waits for a leader when it starts."""
     stateless_delay: float = 3.0
     """Added for a replica that waits for a snapshot: somebody with the state should lead."""
     digest: float = 2.0
     """Between two lists of "the groups I lead"."""
     clock_wait: float = 2.0
-    """How long a group of one waits at its start for a majority's time, while nobody is heard who disagrees."""
+    """Seconds that a group of one waits at its start for a majority's time, while nobody is heard who disagrees."""
     journal_hangs: float = 1.0
     """A write to the journal that takes so long is taken for one that does not return."""
     second_opinion: float = 0.25
     """A node that is not well hands nothing over before it has been so for so long: two heartbeats of the others."""
     give_way: float = 0.5
-    """How long a node that should not lead tries to hand a group over before it resigns."""
+    """Seconds that a node which should not lead tries to hand a group over before it resigns."""
     give_way_pause: float = 2.0
     """Until it tries again when the other one could not keep up with it."""
     deferrals: int = 5
@@ -43,12 +43,12 @@ class RaftConfig:
     transfer_timeout: float = 1.0
     offer_retry: float = 2.0
     pin_seconds: float = 120.0
-    """How long a leader keeps its log for a peer that catches up and gives no sign of life."""
+    """Seconds that a leader keeps its log for a peer that catches up and gives no sign of life."""
     pin_bytes: int = 256 << 20
     pin_share: float = 0.25
     pin_most: int = 32 << 30
     pin_entries: int = 4 << 20
-    """What all groups of a node keep so: `retention.PinLimits`. A full disk ends all of it."""
+    """The limits of what all groups of a node keep so, together: `retention.PinLimits`. A full disk ends all of it."""
     frame_bytes: int = 256 << 10
     """Entries per AppendEntries."""
     frame_entries: int = 4_096
@@ -62,13 +62,13 @@ class RaftConfig:
     apply_slice: float = 0.004
     promote_lag: int = 64
     promote_seconds: float = 1.0
-    """What a learner may lack when it is made a voter: so many entries, or those of so much time."""
+    """The most that a learner may lack when it is made a voter: so many entries, or those of so much time."""
     early_frames: int = 64
     """Frames kept per group that this node does not have yet."""
     early_seconds: float = 5.0
     early_groups: int = 1_024
     early_bytes: int = 4 << 20
-    """Of all frames that are kept so."""
+    """Bytes of all frames that are kept so."""
     hand_overs: int = 500
     """Groups that a node which should not lead hands over at a time."""
     free_term_leap: int = 1 << 21

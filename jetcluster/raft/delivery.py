@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jetcluster.raft.node import RaftCounters
 
 _ANSWERS = (codec.Ack, codec.Reject, codec.SnapRequest, codec.Rejoin)
-"""What a learner says, to the leader of the very term."""
+"""The messages of a learner, to the leader of the very term."""
 MAX_LEAPS = 1024
 """Groups of which is remembered when their terms have leapt."""
 

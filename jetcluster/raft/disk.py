@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from jetcluster import faults
-from jetcluster.file_modes import FILE
-from jetcluster.files import Files, free_bytes, make_folder, read
+from jetcluster.files import FILE, Files, free_bytes, make_folder, read
 from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"

@@ -47,7 +47,8 @@ from pysyncobj.node import Node  # noqa: E402
 from pysyncobj.transport import Transport as BaseTransport  # noqa: E402
 
 REVIEWED_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
-"""Of pysyncobj/syncobj.py 0.3.17. Everything below leans on its private members: another text needs another review."""
+"""The SHA-256 of pysyncobj/syncobj.py 0.3.17. Everything below leans on its private members: another text needs another
+review."""
 
 
 def check_source(path: Path, expected: str = REVIEWED_SHA256) -> None:

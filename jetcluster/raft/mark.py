@@ -18,8 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
-from jetcluster.file_modes import FILE
-from jetcluster.files import Files, read, sync
+from jetcluster.files import FILE, Files, read, sync
 
 _HEAD = struct.Struct("<II")
 _BODY = struct.Struct("<Q16s")

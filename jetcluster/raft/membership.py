@@ -34,10 +34,10 @@ class Config:
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
     rescue: int = 0
-    """How often the group was rescued from a lost majority (`rescue.py`) up to here."""
+    """Rescues of the group from a lost majority (`rescue.py`) up to here."""
     fenced: tuple[str, ...] = ()
-    """Who was left out then. They may come back as voters of the configuration of before: nothing of them counts, until
-    they are members again."""
+    """The voters that the last rescue left out. They may come back as voters of the configuration of before: nothing of
+    them counts, until they are members again."""
 
     def __post_init__(self) -> None:
         members = self.voters + self.learners

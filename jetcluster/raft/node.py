@@ -86,12 +86,12 @@ class RaftNode:
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
         self.apply_latency = Latency()
-        """Of applying what a group has committed, per turn."""
+        """The time to apply what a group has committed, per turn."""
         self.may_apply: Callable[[], bool] = lambda: True
         """Groups apply what is committed while this says so; call `apply_again` when it does again. The meta group does
         not ask: it writes little, and what the node should do with the others is in it."""
         self.losses: list[str] = []
-        """What groups without another replica lost to damage of the journal found at this start (monitoring)."""
+        """Losses of groups without another replica, to damage of the journal found at this start (monitoring)."""
         self.send = transport.send_raft
         self._on_report = self.admission.report = self._delivery.report = on_report or (lambda gid, text: None)
         self._peers: dict[str, _PeerState] = {}
@@ -248,7 +248,7 @@ class RaftNode:
             log.mark_damaged()
 
     def stop_group(self, gid: int) -> None:
-        """Stops the replica for good; its log stays in the journal until `remove_group`."""
+        """Stops the replica, which does not go on; its log stays in the journal until `remove_group`."""
         group = self.groups.pop(gid, None)
         if group is not None:
             group.stop("removed")
@@ -312,7 +312,7 @@ class RaftNode:
         return ""
 
     def _on_control(self, peer: str, frame: bytes) -> str:
-        """What a stranger says of itself, and of the time, counts for nothing."""
+        """Takes a control message: heartbeats, the time, lists of led groups. Those of strangers count for nothing."""
         try:
             message = codec.decode_control(frame)
         except codec.CodecError as error:
@@ -515,8 +515,8 @@ class RaftNode:
             self.send(peer, _CONTROL_GID, frame)
 
     def _give_way(self) -> None:
-        """What this node leads and a voter that is well could lead goes there. Not before the others have had the time
-        to say how they are: what ails this node may ail them all."""
+        """Hands over each group that this node leads and a voter that is well could lead. Not before the others have
+        had the time to say how they are: what ails this node may ail them all."""
         if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
             return
         under_way = 0

@@ -28,7 +28,7 @@ class _Round:
     callbacks: list[Callback]
     answered: set[str] = field(default_factory=set)
     index: int = 0
-    """What must be applied: set when the round leaves."""
+    """The index that must be applied; set when the round leaves."""
     confirmed: bool = False
 
 

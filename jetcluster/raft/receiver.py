@@ -28,8 +28,8 @@ class Receiver:
         self._committed = 0
         """The most that any leader said is committed."""
         self.told = 0
-        """What a leader said is committed, or what the last message held if this replica could not even take its
-        entries: the leader may have acked them by now."""
+        """The index that a leader said is committed, or the last one of the last message if this replica could not even
+        take its entries: the leader may have acked them by now."""
 
     @property
     def equal(self) -> int:

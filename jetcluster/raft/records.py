@@ -64,7 +64,7 @@ class Record(NamedTuple):
     term: int
     body: bytes
     offset: int
-    """Of the body, in the segment."""
+    """The place of the body in the segment."""
 
 
 class Batch(NamedTuple):

@@ -23,7 +23,7 @@ from jetcluster.raft.records import Record
 
 @dataclass(slots=True)
 class Place:
-    """Where an entry is."""
+    """The place of an entry in the journal."""
 
     term: int
     kind: int
@@ -39,7 +39,7 @@ class RecoveredGroup:
     base_index: int = 0
     base_term: int = 0
     last_index: int = 0
-    """What the records say the log's end was; entries up to there must be present."""
+    """The log's end by the records; entries up to there must be present."""
     base_config: Config | None = None
     term: int = 0
     voted_for: str | None = None
@@ -64,7 +64,7 @@ class RecoveredGroup:
     with the state of each log, and a log may hold millions of entries."""
     crc: int = 0
     tail: dict[int, Place] = field(default_factory=dict)
-    """Of a group of one that lost entries: what is intact behind the hole, up to the newest. A state machine that had
+    """Intact entries behind the hole of a group of one that lost some, up to the newest. A state machine that had
     applied what is missing can go on with it."""
 
     @property

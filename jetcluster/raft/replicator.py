@@ -106,7 +106,7 @@ class Replicator:
                 return
 
     def _reaches(self, flow: PeerProgress) -> bool:
-        """Whether the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
+        """True when the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
         less than it says: it is asked once whether it holds the entry at the log's base."""
         base = self._group.log.base_index
         if flow.next <= base and flow.base_probed != base:

@@ -165,7 +165,7 @@ class Retention:
             log.compact(max(log.base_index, min(log.compactable, log.pin, held[-1][-1])))
 
     def _exceeded(self, pinned: list[GroupLog]) -> bool:
-        """Whether what pins hold is more than they may."""
+        """True when pins hold more than they may."""
         journal, options, pins = self._journal, self._journal.options, self.pins
         held = (journal.segment - self.oldest) * options.segment_bytes - options.node_retain_bytes
         without = journal.free + held - options.reserve_bytes - options.segment_bytes - journal.also_reserved()

@@ -197,7 +197,7 @@ class AccountQuota:
         return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
-        """What is not in the peer's newest list is not taken any more."""
+        """Takes over a peer's list of usage in place of the one before. Raises FrameError."""
         try:
             rows = json.loads(payload)
             # A size that cannot be is the peer's miscount, nothing to end its link for.
@@ -216,7 +216,7 @@ class AccountQuota:
 
 
 def _tier(row: list[object]) -> int:
-    """Of what another node tells; versions of before know none."""
+    """The tier in a row of another node's list; earlier versions tell none."""
     found = row[3] if len(row) > 3 else 0
     if not isinstance(found, int):
         raise TypeError("tier")

@@ -61,6 +61,10 @@ class Applying:
             if not self._set_aside(error):
                 raise
             return
+        except Exception:
+            # The group stops. What was taken back may be gone from memory, and what is gone is no "not found".
+            replica.reads.abort()
+            raise
         replica.checkpoints.newest = index, replica.machine.hash
         if not index & (CHECKPOINT_EVERY - 1):
             replica.checkpoints.note(index, replica.machine.hash)

@@ -46,7 +46,7 @@ class CatchUp:
         self._pulls: dict[int, asyncio.Task[None]] = {}
         self._stopped = False
         self.transfers: dict[int, Pull] = {}
-        """What the running pull of a group has received."""
+        """The running pulls, by group, with what they have received."""
         self._too_large: dict[int, tuple[int, float]] = {}
         """Group -> the size of a state that did not fit, and until when that counts."""
 

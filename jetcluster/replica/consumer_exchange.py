@@ -30,7 +30,7 @@ REFUSED_NOTICE = "consumer.refused"
 LEAVE_NOTICE = "consumer.leave"
 ASK_METHOD = "consumer.ask"
 STARTED_SECONDS = 2.0
-"""How long a node waits for an owner to start, or to be gone."""
+"""Seconds that a node waits for an owner to start, or to be gone."""
 FLUSH_SECONDS = 0.4
 PAUSE = 0.001
 
@@ -174,7 +174,7 @@ class ConsumerExchange:
         return {}
 
     async def _settled(self, replica: StreamReplica) -> None:
-        """What the owners here have submitted so far is applied, or lost."""
+        """Waits until the operations that the owners here have submitted so far are applied, or lost."""
         turns = replica.consumers.turns
         target = turns.submitted
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)

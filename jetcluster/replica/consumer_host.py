@@ -41,7 +41,7 @@ TELL_SECONDS = 2.0
 """Between two times that this node says that it wants to own nothing."""
 MAX_UNUSED = 1024
 FEW = 8
-"""With so many owners all that are hungry are woken; with more, those that want what came."""
+"""With so many owners all that want messages are woken; with more, those that want what came."""
 START_SECONDS = 0.005
 """Owners are started in slices of so long: a node may take over thousands at once."""
 LOGGED_ERRORS = 10
@@ -190,7 +190,7 @@ class ConsumerHost:
     @_shielded
     def freed(self, state: ConsumerState) -> None:
         hosted = self.running.get(state.cid)
-        if hosted is not None and hosted.owner.hungry:
+        if hosted is not None and hosted.owner.wants_messages:
             hosted.wakes.soon()
 
     @_shielded
@@ -211,7 +211,7 @@ class ConsumerHost:
     # -- the replica tells
 
     def refresh(self) -> None:
-        """What decides whether owners may live here may have changed."""
+        """Starts or drops owners here, as the conditions for them may have changed."""
         if not self.active:
             self._drop_all(MOVED)
         elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:
@@ -230,7 +230,7 @@ class ConsumerHost:
                 return
             hosted = self._filters.takers(set(stored.subjects))
         for one in hosted:
-            if one.owner.hungry:
+            if one.owner.wants_messages:
                 one.wakes.soon()
 
     def leader_changed(self) -> None:

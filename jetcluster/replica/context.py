@@ -77,8 +77,8 @@ class NodeContext:
     read_latency: Mapping[str, Latency] = field(
         default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
     )
-    """Of Direct Gets answered here, by what the replica was: some of them are timed."""
+    """The times of Direct Gets answered here, by the replica's role then: some of them are timed."""
     link_paces: Paces = field(default_factory=paces)
-    """Of the links of this node's mirrors and sources."""
+    """The paces of the links of this node's mirrors and sources."""
     batch_quota: BatchQuota = field(default_factory=BatchQuota)
     """Atomic batches that this node's streams have open together, and their limits."""

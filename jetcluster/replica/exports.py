@@ -38,7 +38,8 @@ EXPORT_IDLE_SECONDS = 30.0
 SLICE = 1 << 20
 """Bytes of large records that are read and summed up at a time; some two milliseconds."""
 LIST_COST = 16 << 20
-"""What one answer announces: about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be compared."""
+"""The bytes that one answer announces, in about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be
+compared."""
 CHUNK_BYTES = 512 * 1024
 
 OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
@@ -215,7 +216,7 @@ class Exports:
 
     @contextmanager
     def _reading(self, export_id: bytes, export: _Export) -> Iterator[None]:
-        """What cannot be read ends the export."""
+        """Ends the export when a part of it cannot be read. Raises MeshError."""
         try:
             yield
         except (DamagedError, KvError) as error:

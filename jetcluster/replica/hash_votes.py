@@ -44,7 +44,7 @@ Point = tuple[int, bytes]
 
 @dataclass(slots=True)
 class _Vote:
-    """Of one stream; open until a majority has said something."""
+    """The vote on one stream; open until a majority has said something."""
 
     first: Point
     at: float

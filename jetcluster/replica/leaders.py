@@ -77,7 +77,7 @@ class LeaderTable:
         self._mesh.notify(None, _NOTICE, _ENTRY.pack(gid, term))
 
     def follow(self, gid: int, term: int, leader: str | None) -> None:
-        """What this node's own replica of the group says."""
+        """Takes over the word of this node's own replica of the group."""
         self._mine.pop(gid, None)
         if leader is not None:
             self._learn(gid, term, leader)
@@ -145,7 +145,7 @@ class LeaderTable:
             self._mesh.notify(peer, _NOTICE, _ENTRY.pack(gid, self._mine[gid]))
 
     def ask(self, peer: str) -> None:
-        """What `peer` said it leads was not heard: it was not known as a member."""
+        """Asks `peer` again for the groups it leads: its list was not heard, as it was not known as a member."""
         self._mesh.notify(peer, _ASK, b"")
 
     def _peer_up(self, info: NodeInfo) -> None:

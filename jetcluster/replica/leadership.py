@@ -27,7 +27,7 @@ MakeEvent = Callable[[list[dict[str, Any]], str], Event]
 
 
 class Leadership:
-    """Of one replica; `tick` a few times per second."""
+    """The advisories about the leadership of one replica; `tick` it a few times per second."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context

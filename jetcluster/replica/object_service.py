@@ -64,7 +64,7 @@ class ObjectService:
         return len(self.bucket.uploads.by_nonce) if self.bucket.uploads is not None else 0
 
     def taker(self, subject: bytes) -> Callback:
-        """What the stream's subscription to one of its subjects calls."""
+        """The callback of the stream's subscription to one of its subjects."""
         return self.bucket.on_message if subject.startswith(b"$OBJ.") else self._publish
 
     # ---- life

@@ -21,7 +21,7 @@ class Pulse:
         self._at = now
 
     def stops(self, now: float) -> int:
-        """How often it stood still so far; a stop that lasts until `now` counts."""
+        """The number of times it stood still so far; a stop that lasts until `now` counts."""
         if self._at is not None and now - self._at > STOOD_STILL:
             self._stops += 1
             self._at = now

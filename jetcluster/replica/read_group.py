@@ -56,13 +56,13 @@ MAX_SEARCH_BYTES = 16 << 20
 """So many requests may take some looking at once per replica, and so large ones together; more are refused likewise."""
 
 TIMED_EVERY = 32
-"""Of so many requests one is timed; a power of two."""
+"""One of so many requests is timed; a power of two."""
 
 _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
 class Paged(Protocol):
-    """What is sent piece by piece: `direct_get.GetReply`, `objects.content.Content`."""
+    """A reply that is sent piece by piece: `direct_get.GetReply`, `objects.content.Content`."""
 
     done: bool
 
@@ -117,9 +117,9 @@ class ReadGroup:
         """Requests answered (monitoring)."""
         self._joined_as = ""
         self._addressed: Subscription | None = None
-        """Of the requests that name this replica."""
+        """The subscription to requests that name this replica."""
         self.upstream: ReadGroup | None = None
-        """Of a mirror: its part in the group of its upstream, which shares this one's ups and downs."""
+        """A mirror's part in the group of its upstream, which joins and leaves together with this one."""
 
     def _make_confirmations(self) -> ReadConfirmations:
         context, replica = self._context, self._replica
@@ -138,7 +138,7 @@ class ReadGroup:
 
     @property
     def _name(self) -> str:
-        """Of the stream that is asked for."""
+        """The name of the stream that is asked for."""
         return self._replica.assignment.name
 
     @property

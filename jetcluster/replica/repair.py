@@ -24,20 +24,20 @@ RETRY_SECONDS: Final = 5.0
 
 
 class Repair:
-    """Of one replica. `tick` a few times per second."""
+    """The repair of one replica. `tick` it a few times per second."""
 
     def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
         self._context = context
         self._replica = replica
         self._at = 0.0
         self.damage = ""
-        """What was found unreadable; "" while nothing was."""
+        """The part that was found unreadable; "" while none was."""
         self.in_store = False
         """The store below found it: its files are damaged, and new records beside them would not last."""
         self.found = 0
-        """How often damage was found here (monitoring)."""
+        """Times that damage was found here (monitoring)."""
         self.repaired = 0
-        """How often this replica was rebuilt after that (monitoring)."""
+        """Times that this replica was rebuilt after that (monitoring)."""
 
     def report(self, error: DamagedError) -> None:
         """A stored record fails its checksum."""

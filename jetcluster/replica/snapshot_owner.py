@@ -26,7 +26,7 @@ class Cut:
 
 
 class SnapshotOwner(Protocol):
-    """What a replica offers to, and takes from, its peers."""
+    """A replica as its peers take snapshots from it and give it theirs."""
 
     @property
     def state_index(self) -> int:

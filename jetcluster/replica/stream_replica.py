@@ -314,7 +314,7 @@ class StreamReplica:
 
     @property
     def failed(self) -> str:
-        """Why this replica stopped for good (its state machine raised); empty while it works."""
+        """Why this replica stopped and does not go on (its state machine raised); empty while it works."""
         return self.group.stopped
 
     @property
@@ -580,6 +580,8 @@ class StreamReplica:
         self.group.read_index(resolver(future))
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
-                return await future and not (self.group.lacks_state and len(self.group.peers) > 1)
+                proven = await future and not (self.group.lacks_state and len(self.group.peers) > 1)
         except TimeoutError:  # a majority of the group's replicas is silent
             return False
+        # It may have stopped since it was proven, in the same turn: what was taken back then is nowhere to be read.
+        return proven and not self.failed

@@ -11,7 +11,7 @@ PATIENCE = 30.0
 PAUSE = 60.0
 """Between two lines about the same peer, with any trouble and number of groups."""
 NO_METHOD = ": no such method"
-"""How the answer of a node ends that does not know what it was asked (`mesh.rpc`)."""
+"""The end of the answer of a node that does not know what it was asked (`mesh.rpc`)."""
 
 
 class Troubles:

@@ -314,7 +314,8 @@ class Client(ClientLogin):
         return reply[:1] != b"$" or self._permissions is None or self._permissions.can_publish(reply)
 
     def _may_publish_to(self, subject: bytes) -> bool:
-        """Of a mapped subject it is the one it is mapped to that must be allowed: see `may_publish_mapped`."""
+        """False when it may not, and has been told. The subject that a mapped one is mapped to is judged later, by
+        `may_publish_mapped`."""
         if self._permissions is None or (self._router is not None and self._router.mapping_of(subject) is not None):
             return True
         return self.may_publish_mapped(subject)

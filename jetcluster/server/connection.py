@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
 
     kind = "client"
     trace_kind = ""
-    """How the protocol trace calls connections like this one; "" for those that it does not show."""
+    """The protocol trace's name for connections like this one; "" for those that it does not show."""
 
     def __init__(self, server: Server, cid: int) -> None:
         options = server.options
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         self._pings_out = 0
         self._ping_sent = 0.0
         self._put_off = 0
-        """How often the PING that is due was put off."""
+        """Times that the PING that is due was put off."""
         self._rtt_at = 0.0
         self._timers: dict[str, TimerHandle] = {}
 

@@ -35,7 +35,7 @@ CROWD: Final = 16
 LASTING: Final = 1.0
 """... and a flood, if they have been one for so many seconds without a break: half as many, or fewer, are one."""
 FIRST: Final = 4
-"""Of so many turns one goes to those that have sent much, however many have sent little."""
+"""One of so many turns goes to those that have sent much, however many have sent little."""
 
 
 class Governed(Waiter, Protocol):
@@ -57,7 +57,7 @@ class Governor:
         """Open valves at which somebody waits: they take turns, too."""
         self._scheduled = False
         self.waiting = 0
-        """How many wait for their turn, also at closed valves."""
+        """Connections that wait for their turn, also at closed valves."""
         self._crowded_since = -1.0
         """-1.0: there is no crowd."""
         self._turns_given = 0

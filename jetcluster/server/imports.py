@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.import_rules import Imports, ServiceImport, Settled, settle
 from jetcluster.config.mapping_rules import Mapping as SubjectMapping
-from jetcluster.config.options import AccountOptions
 from jetcluster.config.sharing import MappingOptions
 from jetcluster.logs import get_logger
 from jetcluster.protocol.bus import Origin
@@ -91,7 +91,7 @@ class Sharing:
         self._entries: dict[str, list[ServiceEntry]] = {}
         self._mapped: dict[str, list[MappedSubject]] = {}
         self._of: dict[str, tuple[Any, ...]] = {}
-        """What each account has asked for, as it was applied."""
+        """The options of each account, as they were applied."""
         self.settled = Settled()
         self._told: set[tuple[str, str]] = set()
         """Problems that the log has."""

@@ -37,7 +37,7 @@ class LeafInput(Connection):
         self._checking: asyncio.Future[None] | None = None
         """A password is being looked at."""
         self._rest: list[leaf.Command] = []
-        """What was read and waits for its turn, or for the password."""
+        """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
         """It waits for a turn (`governor`)."""
 
@@ -120,7 +120,7 @@ class LeafInput(Connection):
         """A link is not held for what it brings: see `valve.Waiter`."""
 
     def _finish_input(self) -> None:
-        """What the other end had sent counts: there is no more of it than of one read."""
+        """Works on all that the other end had sent before it went: no more than one read."""
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
         while self.joined and self._queued and not self.close_reason:
             self.server.governor.leave(self, None)

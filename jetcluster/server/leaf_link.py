@@ -60,7 +60,7 @@ _ACK = b"$JS.ACK."
 
 
 Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
-"""What is wanted here: who has it, the subject, the queue, and how many members."""
+"""Interest on this side: the peer that has it, the subject, the queue, and the number of members."""
 
 
 class LeafLink(LeafInput):
@@ -87,7 +87,7 @@ class LeafLink(LeafInput):
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._login: dict[str, Any] = {}
         self._identity: AuthResult | None = None
-        """What the other end has logged in with, and who that was."""
+        """These two: the CONNECT of the other end, and the user that it has logged in."""
         self.nonce = b""
         self.secure = False
         """True once the link has TLS."""
@@ -96,13 +96,13 @@ class LeafLink(LeafInput):
         self.valve = Valve()
         """Never closed: publishers are stalled instead (`congested`)."""
         self._early: list[bytes] | None = None
-        """What has come by TLS before this end knows that the handshake is done; None while nothing can."""
+        """Bytes that have come by TLS before this end knows that the handshake is done; None while none can come."""
         self._told = Told(self.send)
         self._router: Router | None = None
         self._rules: LeafRules | None = None
         self._violations = 0
         self._quiet_until = 0.0
-        """When the next violation is told."""
+        """The monotonic time from which the next violation is told."""
         self.was_up = False
         """True once the link has taken part."""
         self._greeted = False
@@ -261,7 +261,7 @@ class LeafLink(LeafInput):
     # ---- handshake
 
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
-        """What follows a CONNECT waits meanwhile."""
+        """Checks a password that takes long; the commands behind the CONNECT wait meanwhile."""
         self._arm("auth", PATIENCE, self._nobody_came)
         logins = self.server.slow_logins
         known = await logins.check(self.ip, _text(connect, "user"), slow.key, slow, lambda: bool(self.close_reason))
@@ -276,7 +276,7 @@ class LeafLink(LeafInput):
             self._run(MOST)
 
     def _connect(self, connect: dict[str, Any]) -> None:
-        """What the other end says of itself, at the accepting end."""
+        """Takes the CONNECT of the other end, at the accepting end."""
         if connect.get("lang"):
             self._refused("Incorrect Port", "attempted to connect to leaf node port")
             return
@@ -344,7 +344,7 @@ class LeafLink(LeafInput):
         self._expect_end(identity)
 
     def _info(self, info: dict[str, Any]) -> None:
-        """What the accepting end says of itself; later ones are news of its neighbours."""
+        """Takes an INFO of the accepting end; later ones are news of its neighbours."""
         if self.remote is None:
             return
         urls = info.get("leafnode_urls")

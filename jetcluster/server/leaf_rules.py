@@ -12,7 +12,7 @@ NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 """JetStream of one side is reached from the other by its domain's name only."""
 
 NEVER_SYSTEM = (*NEVER, b"$JSC.>", b"$NRG.>")
-"""Of the system account."""
+"""Subjects of the system account that never cross."""
 
 API_PARTS = (
     b"INFO",
@@ -25,7 +25,7 @@ API_PARTS = (
     b"$KV.>",
     b"$OBJ.>",
 )
-"""What `$JS.<domain>.API.` is followed by in the interest that a server with JetStream tells."""
+"""The subjects behind `$JS.<domain>.API.` in the interest that a server with JetStream tells."""
 
 _MAX_CACHED = 4096
 _ANSWERS = (b"$JS.ACK.", b"$JS.FC.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from jetcluster.config.options import LeafOptions, LeafRemoteOptions, TlsOptions
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.config.tls import client_context, handshake_failure, load_certificate, server_context
+from jetcluster.config.tls_options import TlsOptions
 
 
 class LeafTls:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
-    from jetcluster.config.options import TlsOptions
+    from jetcluster.config.tls_options import TlsOptions
     from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
@@ -67,13 +67,13 @@ class ClientLogin(Connection):
         """The CONNECT that let this client in, for the next reload of the configuration."""
         self._connected = False
         self._rest: list[Command] = []
-        """What was read and waits for its turn."""
+        """Commands that were read and wait for their turn."""
         self._queued = False
         """It waits for a turn (`governor`)."""
         self._narrowed = False
         """It was part of a flood."""
         self._valve: Valve | None = None
-        """What takes no more of what this client publishes."""
+        """The valve of a taker that takes no more of what this client publishes."""
         self._lost: tuple[Exception | None] | None = None
         """Why the connection is gone, while what it had sent still has its turns."""
         self._greeted = False
@@ -138,7 +138,7 @@ class ClientLogin(Connection):
 
     @property
     def listener_tls(self) -> TlsOptions | None:
-        """Of the port it has come by."""
+        """TLS of the port that the client has come by."""
         return self.server.options.tls
 
     @property
@@ -184,7 +184,7 @@ class ClientLogin(Connection):
 
     @property
     def permissions(self) -> UserPermissions | None:
-        """What the authenticator gave this user; None: everything."""
+        """The permissions that the authenticator gave this user; None: everything."""
         return None if self._permissions is None else self._permissions.of_user
 
     def tell_lame_duck(self) -> None:
@@ -282,8 +282,8 @@ class ClientLogin(Connection):
         return not self.close_reason
 
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
-        """Who these credentials belong to; None when they are refused, and the connection is closed. `live`: they were
-        good before, so the client learns what has become of them."""
+        """The account and user of these credentials; None when they are refused, and the connection is closed. `live`:
+        they were good before, so the client is told why they are not any more."""
         self._asks = False
         slow = None if live or self._has_asked else self._slow_part(connect)
         if slow is not None:

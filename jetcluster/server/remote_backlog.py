@@ -28,7 +28,7 @@ class _Flow:
         self.confirmed = 0
         """As far as the last answer goes."""
         self.waiting = 0
-        """What it said."""
+        """The bytes that it said are waiting."""
         self.asked = False
 
 

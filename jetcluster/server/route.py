@@ -89,7 +89,8 @@ class Route:
         internal = [s for s in plain if isinstance(s, InternalSubscription)]
         exclusive = [s for s in internal if s.exclusive]
         self.open: Route | None = None
-        """What the server itself and peers deliver to, where an exclusive subscription takes what clients publish."""
+        """The route of messages from the server itself and from peers, where an exclusive subscription takes what
+        clients publish."""
         if exclusive:
             self.open = Route(subject, [s for s in plain if s not in exclusive], queues)
             plain, internal, queues = [*exclusive], exclusive, {}

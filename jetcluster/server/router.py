@@ -45,7 +45,7 @@ MAX_LOOKED_AT = 64
 instead. An inbox, `head.*`, is found at once among any number."""
 
 _HERE = object()
-"""What `_offer` answers when a local member took the message."""
+"""The answer of `_offer` when a local member took the message."""
 
 Interest = tuple[bytes, bytes | None]
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
@@ -74,15 +74,15 @@ class Router:
         self._internal = ServerOrigin("internal", account)
         self._origins: dict[RemotePeer, ServerOrigin] = {}
         self.shadows: Shadows | None = None
-        """Of an account that imports streams."""
+        """Only in an account that imports streams."""
         self.awaited: InterestWatches | None = None
         """Told of interest that ends, of an account that waits for responses of others."""
         self.replies: Replies | None = None
-        """Of an account whose services others have asked."""
+        """Only in an account whose services others have asked."""
         self._shared = False
         """All routes are `SharedRoute`s."""
         self._offered: dict[bytes, int] = {}
-        """What leaf links are told and other nodes are not: subjects that each node maps or imports for itself."""
+        """Subjects that leaf links are told of and other nodes are not: each node maps or imports them for itself."""
 
     # ---- subscriptions
 
@@ -343,7 +343,7 @@ class Router:
         return max(waiting, default=0)
 
     def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
-        """Of the member that is least behind: the others are passed over."""
+        """The backlog of the member that is least behind: the others are passed over."""
         waiting = [member.backlog for member in group.local]
         waiting += [max(peer.pending, self.far.of(peer, subject)) for peer, _ in group.remote]
         waiting += [leaf.pending for leaf, _ in group.leaves]

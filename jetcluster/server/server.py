@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.options import AccountLimitOptions, Options
+from jetcluster.config.account_options import AccountLimitOptions
+from jetcluster.config.options import Options
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.records import dataclass
@@ -145,7 +146,8 @@ class Server:
         self.lame_duck = False
         self.stopping = False
         self.look_up: Callable[[Exception], Coroutine[Any, Any, None] | None] = lambda _refusal: None
-        """Whether something can be found out that may turn a refusal into a welcome, and the work of it."""
+        """Returns work that may find the account of a refused login, after which the login is tried again; None: there
+        is none."""
         self.watcher: ConnectionWatcher | None = None
         """Told of clients that log in and of connections that end (`$SYS` events)."""
         self.closed_totals: dict[str, Totals] = {}

@@ -96,7 +96,7 @@ def tell_bad_request(
 
 
 def _sampled(around: Around, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """Whether to measure, and the tracing headers that asked for it."""
+    """(True to measure, the tracing headers that asked for it)."""
     assert export.latency is not None
     percent = export.latency.sampling
     if percent >= 100 or (percent and around.rng.random() * 100 < percent):
@@ -105,7 +105,7 @@ def _sampled(around: Around, export: ExportOptions, headers: bytes) -> tuple[boo
 
 
 def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """What Uber (Jaeger), B3 (Zipkin) and W3C trace headers say about sampling."""
+    """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
     given: dict[str, list[str]] = {}
     for key, value in header_block.parse(headers):
         given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))

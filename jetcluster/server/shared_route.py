@@ -116,7 +116,7 @@ class MappedSubject(Passage):
 
 
 def _sendable(target: bytes | None) -> bytes | None:
-    """What becomes too long is lost."""
+    """The subject to deliver to; None for one that has become too long, whose message is dropped."""
     return None if target is TOO_LONG else target
 
 

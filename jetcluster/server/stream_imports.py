@@ -218,5 +218,5 @@ def _may_cast(subscription: AnySubscription) -> bool:
 
 
 def _is_of_spoke(subscription: AnySubscription) -> bool:
-    """Of a link whose other end is a hub: each node has its own, so other nodes need not know."""
+    """True for a link whose other end is a hub: each node has its own, so other nodes need not know."""
     return isinstance(subscription, LeafInterest) and cast(LeafPeer, subscription.peer).spoke

@@ -61,7 +61,7 @@ class ClientSubscription:
         self.queue = queue
         self.sid = sid
         self.mid = b" %b " % sid
-        """What stands between subject and reply or size in a frame."""
+        """The part of a frame between the subject and the reply or size."""
         self.delivered = 0
         self.max = 0
         """Total deliveries after which it goes (UNSUB sid max); 0 is no limit."""
@@ -253,7 +253,7 @@ class RemoteInterest:
         self.queue = queue
         self.count = count
         self.valve: Valve | None = None
-        """Of what takes it there, once that had enough to do (`Switchboard.valve_told`)."""
+        """The valve of the taker there, once it had enough to do (`Switchboard.valve_told`)."""
 
     def hold(self, origin: Origin) -> None:
         """Has the publisher wait if the taker there, or the link, has enough to do."""

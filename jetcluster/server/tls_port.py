@@ -13,7 +13,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client import Client

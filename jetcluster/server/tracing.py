@@ -73,7 +73,8 @@ class Tracer:
                 self._line(head, "->>", line.lstrip(b"+"))
 
     def _line(self, head: str, arrow: str, *words: bytes) -> None:
-        """What is missing (no queue, no reply) leaves no gap: tools look for `[SUB foo 1]`, as many clients say it."""
+        """Writes one line of the trace. Missing words (no queue, no reply) leave no gap: tools look for `[SUB foo 1]`,
+        as many clients say it."""
         log.log(TRACE, "%s - %s [%s]", head, arrow, " ".join(_printable(word) for word in words if word))
 
     def _payload(self, head: str, arrow: str, headers: bytes, payload: bytes) -> None:

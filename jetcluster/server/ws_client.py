@@ -8,8 +8,8 @@ from jetcluster.server.client import Client
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
-    from jetcluster.config.options import TlsOptions
-    from jetcluster.protocol.ws_handshake import Request
+    from jetcluster.config.tls_options import TlsOptions
+    from jetcluster.protocol.ws_handshake import UpgradeRequest
     from jetcluster.server.ws_port import WsPort
 
 
@@ -20,7 +20,7 @@ class WsClient(Client):
     client_type = "websocket"
     connection_type = "WEBSOCKET"
 
-    def __init__(self, port: WsPort, cid: int, request: Request) -> None:
+    def __init__(self, port: WsPort, cid: int, request: UpgradeRequest) -> None:
         super().__init__(port.server, cid)
         self._port = port
         options = port.options
@@ -68,5 +68,5 @@ class WsClient(Client):
         return info | {"connect_urls": urls} if urls else info
 
     def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
-        """What CONNECT does not say, the cookies of the handshake do."""
+        """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}

@@ -13,7 +13,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.writer import info as info_line
-from jetcluster.protocol.ws_handshake import Request, Rules, places_of
+from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
 from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port, own_address
 from jetcluster.server.ws_client import WsClient
 from jetcluster.server.ws_transport import WebSocket
@@ -120,7 +120,7 @@ class WsPort:
             server.crowd.has_room_at,
         )  # fmt: skip
 
-    def _open_client(self, request: Request) -> WsClient:
+    def _open_client(self, request: UpgradeRequest) -> WsClient:
         return WsClient(self, self.server.new_cid(), request)
 
     # ---- where clients may go

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.protocol import websocket, ws_handshake
-from jetcluster.protocol.websocket import BINARY, CLOSE, PING, PONG, Event, FrameReader, FrameWriter, WebSocketError
-from jetcluster.protocol.ws_handshake import HandshakeError, Request, Rules
+from jetcluster.protocol.websocket import BINARY, CLOSE, PING, PONG, Event, FrameWriter, WebSocketError, WebSocketReader
+from jetcluster.protocol.ws_handshake import HandshakeError, Rules, UpgradeRequest
 from jetcluster.server.governor import SMALL
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ class WebSocket(asyncio.Protocol):
         timers: Timers,
         budget: LoopBudget,
         patience: float,
-        open_client: Callable[[Request], Connection],
+        open_client: Callable[[UpgradeRequest], Connection],
         handshaking: set[WebSocket],
         has_room_at: Callable[[int], bool] | None = None,
     ) -> None:
@@ -171,7 +171,7 @@ class WebSocket(asyncio.Protocol):
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._upper: Connection | None = None
         self._transport: WsTransport | None = None
-        self._reader: FrameReader | None = None
+        self._reader: WebSocketReader | None = None
         """None before the handshake, and after an error."""
         self._waiting = False
         """The rest of what was read is to be looked at in another turn."""
@@ -281,11 +281,11 @@ class WebSocket(asyncio.Protocol):
         limit = websocket.BROWSER_FRAME if request.browser else 0
         self._upper = self._open_client(request)
         most = self._upper.server.options.max_payload
-        self._reader = FrameReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
+        self._reader = WebSocketReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
         self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper.connection_made(self._transport)
 
-    def _judge(self, head: bytes, rest: bytes) -> tuple[Request, bytes]:
+    def _judge(self, head: bytes, rest: bytes) -> tuple[UpgradeRequest, bytes]:
         """The request and the answer to it. Raises HandshakeError."""
         if len(head) > MAX_HEAD:
             raise HandshakeError(400, "request too long")
@@ -368,7 +368,7 @@ class WebSocket(asyncio.Protocol):
         return self._reader is not None and not transport.paused
 
     def _event(self) -> tuple[Event | None, WebSocketError | None]:
-        """What comes next, or why nothing does."""
+        """(the next event, None) or (None, why there is none)."""
         if self._reader is None:
             return None, None
         try:

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jetcluster.protocol import headers as header_block
-from jetcluster.spark.frames import OWN_FIELDS, PLAIN, Batch, FrameError
+from jetcluster.spark.frames import OWN_FIELDS, PLAIN, MessageBatch, MissingFieldError
 from jetcluster.spark.schema import arrow_schema
 
 _CRLF: Final = b"\r\n"
 _PLAIN_START: Final = PLAIN + OWN_FIELDS[2:]
 _LINES: Final = 8
-"""Of the server's own part of a block: six fields and what follows the two ends of line."""
+"""Lines in the server's own part of a block: six fields, and the rest behind the two ends of line."""
 _SUBJECT, _SEQUENCE, _TIME = 1, 2, 3
 _NAMES: Final = {_SUBJECT: b"Nats-Subject: ", _SEQUENCE: b"Nats-Sequence: ", _TIME: b"Nats-Time-Stamp: "}
 _END: Final = 1 << 30
@@ -44,8 +44,8 @@ class Converter:
         self._stream = stream
         self._with_blocks = bool({"headers", "headers_raw", "digest"} & set(names))
 
-    def convert(self, batch: Batch) -> Any:
-        """Raises FrameError."""
+    def convert(self, batch: MessageBatch) -> Any:
+        """Raises MissingFieldError."""
         rows = _Rows(batch, self._stream)
         return pa.RecordBatch.from_arrays([make(rows) for make in self._makers], schema=self._schema)
 
@@ -53,7 +53,7 @@ class Converter:
 class _Rows:
     """One batch while its columns are made. What several columns need is made once."""
 
-    def __init__(self, batch: Batch, stream: str) -> None:
+    def __init__(self, batch: MessageBatch, stream: str) -> None:
         self.stream = stream
         self.count = len(batch.heads)
         self.payloads = batch.payloads
@@ -76,15 +76,15 @@ class _Rows:
         """Where the server's own fields begin in every block."""
         cuts = [head.rfind(OWN_FIELDS) + 2 for head in self._heads]
         if cuts and min(cuts) < len(PLAIN):
-            raise FrameError("a message without Nats-Stream")
+            raise MissingFieldError("a message without Nats-Stream")
         return cuts
 
     def field(self, at: int) -> Any:
-        """One of the server's own fields, as binary. Raises FrameError."""
+        """One of the server's own fields, as binary. Raises MissingFieldError."""
         name = _NAMES[at]
         found = pc.list_element(self._lines, self._first + at)
         if pc.all(pc.starts_with(found, name)).as_py() is False:
-            raise FrameError(f"a message without {name.decode().strip(': ')} where it belongs")
+            raise MissingFieldError(f"a message without {name.decode().strip(': ')} where it belongs")
         return pc.binary_slice(found, len(name), _END)
 
     @functools.cached_property

@@ -61,7 +61,7 @@ class Gather:
         self._timeout = timeout
         self.heads: list[bytes] = []
         self.payloads: list[bytes] = []
-        """What has come and was not taken: header blocks, and as many payloads. The connection fills these lists."""
+        """Header blocks that have come and were not taken, and as many payloads. The connection fills these lists."""
         self.end: Reply | None = None
         """The status message that ended it (204 EOB, 404, 408, 413, 503, ...)."""
 
@@ -89,7 +89,7 @@ class Gather:
         return self.end
 
     def forget(self) -> None:
-        """What still comes is dropped."""
+        """Drops the messages that still come."""
         self._connection.forget(self._token)
 
 
@@ -110,7 +110,7 @@ class Connection:
         self.api_prefix = api_prefix
         self.info: dict[str, Any] = {}
         self.url = ""
-        """Of the server it is connected to."""
+        """The URL of the server that it is connected to."""
         self._name = name
         self._credentials = credentials
         self._inbox = b"%b.%b." % (inbox_prefix.encode(), os.urandom(11).hex().encode())
@@ -125,7 +125,7 @@ class Connection:
         self._subscriptions: dict[bytes, Gather] = {}
         """By sid."""
         self._lines: dict[bytes, _Line] = {}
-        """What `_read_line` said of lines of gathers under way."""
+        """Results of `_read_line`, by line, for gathers under way."""
         self._unacked: dict[bytes, int] = {}
         self._acks: list[tuple[int, Reply]] = []
         self._error: JetclusterError | None = None
@@ -258,7 +258,7 @@ class Connection:
         self._lines.clear()
 
     def subscribe(self, subject: str, timeout: float = 10.0) -> Gather:
-        """What comes on `subject` from now on, without an end. Buffered: `flush` or any wait sends it."""
+        """The messages on `subject` from now on, without an end. Buffered: `flush` or any wait sends it."""
         sid = b"%d" % (len(self._subscriptions) + 2)  # 1 is that of the inbox
         gather = self._subscriptions[sid] = Gather(self, b"", timeout)
         self._write(b"SUB %b %b\r\n" % (subject.encode(), sid))
@@ -429,7 +429,7 @@ class Connection:
         return at
 
     def _read_line(self, line: bytes) -> _Line | None:
-        """What is to be done with a message of this line; None: another line."""
+        """The way to treat a message that begins with this line; None: it begins no message."""
         if not line.startswith((b"HMSG ", b"MSG ")):
             return None
         args = line.split()

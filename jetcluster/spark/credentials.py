@@ -57,7 +57,7 @@ class Credentials:
         return context
 
     def fields(self, nonce: str) -> dict[str, Any]:
-        """What CONNECT says about the user. Raises CredentialsError."""
+        """The user's fields of CONNECT. Raises CredentialsError."""
         if self.creds_file:
             text = _read(self.creds_file)
             return {"jwt": _block(text, "NATS USER JWT", self.creds_file)} | _signed(

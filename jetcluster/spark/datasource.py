@@ -22,7 +22,7 @@ class JetStreamSource(DataSource):
     """Spark makes one per `load()` or `save()`, asks it for its schema, and carries it to where it plans."""
 
     _extents: list[Extent] | None = None
-    """What a batch query reads, and where a streaming query begins, once that is decided."""
+    """The ranges that a batch query reads, and where a streaming query begins, once they are decided."""
 
     @classmethod
     def name(cls) -> str:

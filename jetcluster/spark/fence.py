@@ -27,7 +27,7 @@ class Marker(NamedTuple):
     job: str
     batch: int
     rows: int
-    """Of this batch that are stored, up to and with the message that carries it."""
+    """Rows of this batch that are stored, up to and with the message that carries the marker."""
 
     def encode(self) -> bytes:
         return f"{self.job}/{self.batch}/{self.rows}".encode()
@@ -39,7 +39,7 @@ class Last(NamedTuple):
     seq: int
     """0: nothing was ever stored."""
     marker: bytes | None = None
-    """Of the message with that sequence."""
+    """The marker of the message with that sequence."""
     there: bool = True
     """False: that message is deleted, expired or purged."""
     payload: bytes = b""
@@ -49,7 +49,7 @@ class Resume(NamedTuple):
     expected: int
     """Nats-Expected-Last-Sequence of the next batch."""
     rows: int
-    """Of this batch that are stored and to be left out."""
+    """Rows of this batch that are stored already, and left out."""
 
 
 def check_job(job: str) -> str:

@@ -12,13 +12,13 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.spark import fence
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.fence import FenceError, Last, Marker, Resume
-from jetcluster.spark.publish import Ack, Message, Patience, PublishError, ServerLink, check_size, read_ack
+from jetcluster.spark.publish import Message, Patience, PubAck, PublishError, ServerLink, check_size, read_ack
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 MAX_BATCH: Final = 1000
 """Messages in one atomic batch that a server takes (ADR-50)."""
 MAX_BATCH_BYTES: Final = 4 << 20
-"""Of subjects, headers and payloads: more than this is cut into parts in the server's log."""
+"""Bytes of subjects, headers and payloads: a larger batch is cut into parts in the server's log."""
 BATCH_SECONDS: Final = 8.0
 """For the answer to a commit."""
 _FENCED: Final = frozenset({10071, 10164})
@@ -30,7 +30,7 @@ _NO_MESSAGE: Final = 10037
 class _RefusedError(Exception):
     """An answer to a batch: nothing of it is stored, or it is not known."""
 
-    def __init__(self, ack: Ack) -> None:
+    def __init__(self, ack: PubAck) -> None:
         super().__init__(ack.error)
         self.ack = ack
 

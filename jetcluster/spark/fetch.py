@@ -22,7 +22,7 @@ from typing import Final
 
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Gather
-from jetcluster.spark.frames import Batch, answering_stream, is_whole, position, sequence
+from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, position, sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reply, RequestTimeoutError
@@ -55,7 +55,7 @@ class RangeFetch:
         self._at = low
         self._high = high
         self._ahead: deque[tuple[int, Gather]] = deque()
-        """What was asked for early, and from which sequence on."""
+        """The gathers that were asked for early, each with the sequence that it begins at."""
         self._dense = False
         """The last answer had every sequence that it was asked for, so where the one after the next begins is a good
         guess. To a cluster that is far away two questions under way hide the round trip."""
@@ -65,7 +65,7 @@ class RangeFetch:
         self.retries = 0
         """Answers that could not be believed, and failures that were got over."""
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[MessageBatch]:
         """Batches in order. Raises ReplicaLagError, StreamError, and what the last attempt raised when attempts went
         on failing."""
         while self._at < self._high:
@@ -109,7 +109,7 @@ class RangeFetch:
         time.sleep(self._pause)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> MessageBatch | None:
         """The next batch; None when the rest of the range is proven to be empty."""
         gather = self._asked_early() or self._ask(self._at)
         end = gather.wait()
@@ -134,7 +134,7 @@ class RangeFetch:
         proven = not left and self._applied(end) >= self._high - 1
         self._dense = last + 1 == self._at + self._options.fetch_batch
         self._at = self._high if proven else last + 1
-        return Batch(heads, payloads)
+        return MessageBatch(heads, payloads)
 
     def _ask_ahead(self) -> None:
         """The next answers are made, and on their way, while this one is worked on. A failure shows when it is asked
@@ -205,7 +205,7 @@ def refuse(end: Reply, stream: str) -> None:
     raise StreamError(f"{stream}: Direct Get was answered with {end.status} {end.description}")
 
 
-def merged(fetches: list[RangeFetch]) -> Iterator[Batch]:
+def merged(fetches: list[RangeFetch]) -> Iterator[MessageBatch]:
     """The messages of several subjects of one range, by sequence, each once. Raises as the fetches do."""
     if len(fetches) == 1:
         yield from fetches[0]
@@ -220,10 +220,10 @@ def merged(fetches: list[RangeFetch]) -> Iterator[Batch]:
         heads.append(head)
         payloads.append(payload)
         if len(heads) >= 1000:
-            yield Batch(heads, payloads)
+            yield MessageBatch(heads, payloads)
             heads, payloads = [], []
     if heads:
-        yield Batch(heads, payloads)
+        yield MessageBatch(heads, payloads)
 
 
 def _rows(fetch: RangeFetch, at: int) -> Iterator[tuple[int, int, bytes, bytes]]:

@@ -15,7 +15,7 @@ _SEQUENCE: Final = b"\r\nNats-Sequence: "
 _PENDING: Final = b"\r\nNats-Num-Pending: "
 
 
-class Batch(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages in the order of their sequences."""
 
     heads: list[bytes]
@@ -27,43 +27,43 @@ class Batch(NamedTuple):
         return sum(map(len, self.heads)) + sum(map(len, self.payloads))
 
 
-class FrameError(ValueError):
+class MissingFieldError(ValueError):
     """A frame without the fields that a message of a stream has."""
 
 
 def number(head: bytes, name: bytes) -> int:
-    """The last field `name` (b"\\r\\nName: ") as a number. Raises FrameError."""
+    """The last field `name` (b"\\r\\nName: ") as a number. Raises MissingFieldError."""
     at = head.rfind(name)
     if at < 0:
-        raise FrameError(f"no{name.decode()}in {head[:200]!r}")
+        raise MissingFieldError(f"no{name.decode()}in {head[:200]!r}")
     at += len(name)
     try:
         return int(head[at : head.index(b"\r\n", at)])
     except ValueError as error:
-        raise FrameError(f"{name.decode().strip()} of {head[:200]!r} is no number") from error
+        raise MissingFieldError(f"{name.decode().strip()} of {head[:200]!r} is no number") from error
 
 
 def sequence(head: bytes) -> int:
-    """Raises FrameError."""
+    """Raises MissingFieldError."""
     return number(head, _SEQUENCE)
 
 
 def pending(head: bytes) -> int:
-    """How many messages were to follow. Raises FrameError."""
+    """The number of messages that were to follow. Raises MissingFieldError."""
     return number(head, _PENDING)
 
 
 def answering_stream(head: bytes) -> str:
-    """The stream whose replica answered: a mirror, perhaps. Raises FrameError."""
+    """The stream whose replica answered: a mirror, perhaps. Raises MissingFieldError."""
     at = head.rfind(OWN_FIELDS)
     if at < 0:
-        raise FrameError(f"no Nats-Stream in {head[:200]!r}")
+        raise MissingFieldError(f"no Nats-Stream in {head[:200]!r}")
     at += len(OWN_FIELDS)
     return head[at : head.index(b"\r\n", at)].decode()
 
 
 def position(heads: list[bytes], seq: int) -> int:
-    """How many of `heads`, which are in order, are below `seq`."""
+    """The number of `heads`, which are in order, that are below `seq`."""
     low, high = 0, len(heads)
     while low < high:
         middle = (low + high) // 2

@@ -20,7 +20,7 @@ from jetcluster.spark.fetch import (
     ReplicaLagError,
     refuse,
 )
-from jetcluster.spark.frames import Batch, answering_stream, is_whole, sequence
+from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LAST_CHUNK, LastTask
@@ -34,13 +34,13 @@ class LastFetch:
         self._options = options
         self._task = task
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[MessageBatch]:
         """Per request a batch, by sequence. Raises ReplicaLagError, StreamError, and what the last attempt raised."""
         names = self._task.subjects
         for at in range(0, len(names), LAST_CHUNK):
             yield from self._chunk(names[at : at + LAST_CHUNK])
 
-    def _chunk(self, names: tuple[str, ...]) -> Iterator[Batch]:
+    def _chunk(self, names: tuple[str, ...]) -> Iterator[MessageBatch]:
         """Page by page: `max_bytes` may cut an answer."""
         after = 0
         while True:
@@ -51,7 +51,7 @@ class LastFetch:
             if not left:
                 return
 
-    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
+    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
         begun, pause = time.monotonic(), SHORTEST_PAUSE
         while True:
             try:
@@ -71,7 +71,7 @@ class LastFetch:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _page(self, names: tuple[str, ...], after: int) -> tuple[Batch, int]:
+    def _page(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
         """(messages, how many are to follow)."""
         request = {
             "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK,
@@ -90,11 +90,11 @@ class LastFetch:
                 f"{task.target.stream}: the replica on {end.get('Jc-Peer')} has applied {applied} of {task.up_to}"
             )
         if not gather.heads:
-            return Batch([], []), 0
+            return MessageBatch([], []), 0
         left = int(end.get("Nats-Num-Pending") or -1)
         if not is_whole(gather.heads, left, int(end.get("Nats-Last-Sequence") or 0)):
             raise IncompleteError(f"an answer of {len(gather.heads)} last messages has holes")
         if answering_stream(gather.heads[-1]) != link.stream:
             raise IncompleteError(f"a mirror answered for {link.stream}")
         link.answered()
-        return Batch(gather.heads, gather.payloads), left
+        return MessageBatch(gather.heads, gather.payloads), left

@@ -32,7 +32,7 @@ class Link:
         self._servers = _order(options, index)
         self._next = 0
         self._unheard = 0
-        """How often in a row nobody answered on the subject of one replica."""
+        """Times in a row that nobody answered on the subject of one replica."""
         self._by_name = False
         """One replica is asked."""
 

@@ -15,7 +15,7 @@ class Offset(NamedTuple):
     seq: int
     """The next one to read."""
     created: str = ""
-    """Of the stream, as the server writes it; empty: not known."""
+    """The time of the stream's creation, as the server writes it; empty: not known."""
 
 
 Offsets = dict[str, Offset]

@@ -28,7 +28,8 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 Place = int | dict[str, Any]
-"""Of all streams, or per stream; a value is a sequence, EARLIEST, LATEST or the object of a checkpoint's offset."""
+"""A position for all streams, or one per stream: a sequence, EARLIEST, LATEST or the object of a checkpoint's
+offset."""
 
 
 class OptionError(ValueError):

@@ -36,7 +36,7 @@ class Message(NamedTuple):
     payload: bytes
 
 
-class Ack(NamedTuple):
+class PubAck(NamedTuple):
     seq: int
     duplicate: bool
     error: str
@@ -80,8 +80,8 @@ class ServerLink:
 
 
 class Patience:
-    """How long something may go on failing: `pause` sleeps a little longer each time and raises at the end. The time
-    begins with the first failure, as rows may be long in coming while nothing fails."""
+    """A limit of time for something that fails: `pause` sleeps a little longer each time and raises at the end. The
+    time begins with the first failure, as rows may be long in coming while nothing fails."""
 
     def __init__(self, seconds: float, what: str) -> None:
         self._seconds = seconds
@@ -104,20 +104,20 @@ class Patience:
         self._next = min(self._next * 2, LONGEST_PAUSE)
 
 
-def read_ack(reply: Reply) -> Ack:
-    """What a reply to a publish says; anything that is no PubAck is an error that may pass."""
+def read_ack(reply: Reply) -> PubAck:
+    """The ack in a reply to a publish; a reply that is no PubAck is an error that may pass."""
     if reply.status or not reply.data:
-        return Ack(0, False, f"{reply.status} {reply.description}".strip() or "no PubAck", 0, True)
+        return PubAck(0, False, f"{reply.status} {reply.description}".strip() or "no PubAck", 0, True)
     try:
         found: dict[str, Any] = json.loads(reply.data)
     except ValueError:
-        return Ack(0, False, f"no PubAck: {reply.data[:80]!r}", 0, False)
+        return PubAck(0, False, f"no PubAck: {reply.data[:80]!r}", 0, False)
     error = found.get("error")
     if error:
         code = int(error.get("err_code", 0))
         try_again = code in _TRY_AGAIN or (code == 0 and int(error.get("code", 0)) == 503)
-        return Ack(0, False, f"{error.get('description', 'error')} ({code})", code, try_again)
-    return Ack(int(found["seq"]), bool(found.get("duplicate")), "", 0, False, str(found["stream"]))
+        return PubAck(0, False, f"{error.get('description', 'error')} ({code})", code, try_again)
+    return PubAck(int(found["seq"]), bool(found.get("duplicate")), "", 0, False, str(found["stream"]))
 
 
 def check_size(message: Message, headers: bytes, limit: int) -> None:

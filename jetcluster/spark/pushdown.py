@@ -21,7 +21,7 @@ MAX_SUBJECTS = 16
 
 
 class Pushdown:
-    """What the filters leave: sequences [low, high) and subjects."""
+    """The bounds that the filters of a query set: sequences [low, high) and subjects."""
 
     def __init__(self, *, kafka: bool = False) -> None:
         self._seq_name = "offset" if kafka else "seq"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from jetcluster.errors import ApiError
 from jetcluster.spark.arrow import Converter
 from jetcluster.spark.fetch import RangeFetch, merged
-from jetcluster.spark.frames import Batch
+from jetcluster.spark.frames import MessageBatch
 from jetcluster.spark.last import LastFetch
 from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
@@ -19,7 +19,7 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reque
 from jetcluster.spark.stream_state import DataLossError, StreamState, ask, stream_state
 
 MAX_BATCH_BYTES: Final = 16 << 20
-"""Of one record batch; Arrow's binary columns end at 2 GiB."""
+"""Bytes of one record batch; Arrow's binary columns end at 2 GiB."""
 
 
 def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Iterator[Any]:
@@ -34,7 +34,7 @@ def read_task(task: Task, options: SourceOptions, names: Sequence[str]) -> Itera
         link.close()
 
 
-def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[Batch]:
+def _range(link: Link, options: SourceOptions, task: RangeTask) -> Iterator[MessageBatch]:
     count = 0
     for batch in merged([
         RangeFetch(link, options, task.target.stream, subject, task.low, task.high) for subject in options.subjects
@@ -62,8 +62,8 @@ def _state(link: Link, options: SourceOptions, stream: str, patience: float) -> 
 
 
 def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> None:
-    """What was in the range at planning may have been removed before it was read, and a gap does not say why it is one.
-    Raises DataLossError when it may have been so."""
+    """Raises DataLossError when messages of the range may have been removed between planning and reading: a gap does
+    not say why it is one."""
     target = task.target
     check_start(Offset(max(task.high, lowest(state)), target.created), state, fail=True)
     if not dense and lowest(state) > task.low:
@@ -73,17 +73,17 @@ def check_afterwards(task: RangeTask, state: StreamState, *, dense: bool) -> Non
         )
 
 
-def collected(batches: Iterable[Batch], rows: int) -> Iterator[Batch]:
+def collected(batches: Iterable[MessageBatch], rows: int) -> Iterator[MessageBatch]:
     """Batches of about `rows` messages, cut by bytes as well."""
     heads: list[bytes] = []
     payloads: list[bytes] = []
     size = 0
     for batch in batches:
         if heads and (len(heads) + len(batch.heads) > rows or size + batch.size > MAX_BATCH_BYTES):
-            yield Batch(heads, payloads)
+            yield MessageBatch(heads, payloads)
             heads, payloads, size = [], [], 0
         heads += batch.heads
         payloads += batch.payloads
         size += batch.size
     if heads:
-        yield Batch(heads, payloads)
+        yield MessageBatch(heads, payloads)

@@ -27,7 +27,7 @@ class RequestTimeoutError(JetclusterError):
 
 class Reply(NamedTuple):
     status: int
-    """Of the header's first line (204, 404, 503, ...); 0 for none."""
+    """The status of the header's first line (204, 404, 503, ...); 0 for none."""
     description: str
     headers: bytes
     """The header block as it came, b"" for none."""

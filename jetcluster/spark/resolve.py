@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Extent(NamedTuple):
-    """What a batch query reads of one stream, decided once."""
+    """The part of one stream that a batch query reads, decided once."""
 
     target: Target
     low: int
@@ -36,8 +36,8 @@ class Extent(NamedTuple):
     subjects: tuple[str, ...] = ()
     """For mode=last: the subjects that are stored."""
     loss: str = ""
-    """What the options ask for and is not there; told by the caller that wants to read it. (A streaming query that goes
-    on from a checkpoint does not.)"""
+    """Messages that the options ask for and that are not there, as a text; "" for none. A caller that is about to read
+    them raises it; a streaming query that goes on from a checkpoint does not."""
 
 
 def check_loss(extents: Sequence[Extent]) -> None:
@@ -48,7 +48,7 @@ def check_loss(extents: Sequence[Extent]) -> None:
 
 
 def batch_extents(options: SourceOptions) -> list[Extent]:
-    """Of a batch query, by the options and what the leaders say now. Raises StreamError, and what `ask` raises."""
+    """The ranges of a batch query, by the options and the leaders' state. Raises StreamError, and what `ask` raises."""
     return [_asked(options, partial(_extent, name=name, options=options)) for name in options.streams]
 
 
@@ -62,7 +62,7 @@ def tasks_of(extents: Sequence[Extent], options: SourceOptions) -> list[Task]:
 
 
 def narrowed(extents: Sequence[Extent], pushdown: Pushdown, options: SourceOptions) -> list[Extent]:
-    """What the filters leave of the ranges of a scan."""
+    """The ranges of a scan, cut to the bounds of its filters."""
     if options.mode == "last":
         return list(extents)
     found = []

@@ -35,12 +35,13 @@ BATCH_ID: Final = "streaming.sql.batchId"
 QUERY_ID: Final = "sql.streaming.queryId"
 """Local properties that Spark sets on the tasks of a streaming query; tests/spark/test_sink.py pins them."""
 _SAFE_SHARE: Final = 0.8
-"""Of the duplicate window that a message's second sending may use: clocks and queues need the rest."""
+"""The share of the duplicate window within which a message may be sent a second time: clocks and queues need the
+rest."""
 
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task did."""
+    """The result of one task."""
 
     rows: int = 0
     duplicates: int = 0
@@ -49,15 +50,15 @@ class Written(WriterCommitMessage):
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which rows a task writes, so that a second try of the same rows has the same name."""
+class TaskIdentity:
+    """The identity of the rows that a task writes: a second try of the same rows has the same one."""
 
     job: str
     batch: int
     partition: int
 
     @classmethod
-    def of(cls, context: TaskContext | None, options: SinkOptions, default: str) -> Place:
+    def of(cls, context: TaskContext | None, options: SinkOptions, default: str) -> TaskIdentity:
         """`default`: the job's name when neither the option nor Spark gives one."""
         job_id = options.job_id
         batch = context.getLocalProperty(BATCH_ID) if context else None
@@ -71,7 +72,7 @@ class Place:
 
 
 class Sink:
-    """What both writers share."""
+    """The common part of both writers."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, overwrite: bool, streaming: bool) -> None:
         """Runs on the driver. Raises OptionError, SinkError, ConnectionLostError, ServerError."""
@@ -103,7 +104,7 @@ class Sink:
 
     def write(self, batches: Iterable[RecordBatch]) -> Written:
         """Runs in a task."""
-        place = Place.of(TaskContext.get(), self.options, self.default_job)
+        place = TaskIdentity.of(TaskContext.get(), self.options, self.default_job)
         reader = RowReader(self.options, self.patterns)
         link = ServerLink(self.options.server, place.partition)
         try:
@@ -114,7 +115,7 @@ class Sink:
         finally:
             link.close()
 
-    def _publish(self, link: ServerLink, place: Place, batches: Iterable[Iterable[Row]]) -> Written:
+    def _publish(self, link: ServerLink, place: TaskIdentity, batches: Iterable[Iterable[Row]]) -> Written:
         options = self.options
         with_ids = options.idempotence == "msgid"
         publisher = WindowedPublisher(
@@ -135,7 +136,7 @@ class Sink:
             publisher.finish()  # the next rows may be long in coming; by then ids of what has no ack may be forgotten
         return Written(publisher.stored + publisher.duplicates, publisher.duplicates, publisher.last_seq)
 
-    def _write_fenced(self, link: ServerLink, place: Place, rows: Iterator[Row]) -> Written:
+    def _write_fenced(self, link: ServerLink, place: TaskIdentity, rows: Iterator[Row]) -> Written:
         if place.partition:
             for _ in rows:
                 raise FenceError(
@@ -169,7 +170,7 @@ def with_msg_id(message: Message, msg_id: bytes) -> Message:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `df.write.format("jetstream")`."""
+    """The writer of `df.write.format("jetstream")`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=False)
@@ -179,7 +180,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `df.writeStream.format("jetstream")`."""
+    """The writer of `df.writeStream.format("jetstream")`."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         self._sink = Sink(options, schema, overwrite=overwrite, streaming=True)
@@ -191,4 +192,4 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Everything is acknowledged when the tasks end."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was written stays; the next try knows it by its ids, or by the fence."""
+        """Does nothing: stored rows stay, and the next try knows them by their ids, or by the fence."""

@@ -23,7 +23,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "subject_raw": ("binary",),
     "msg_id": _TEXT,
 }
-"""What the sink takes out of a row; other columns are not allowed, so that a misspelt one is no lost one."""
+"""Columns that the sink takes out of a row; others are not allowed, so that a misspelt one is not lost in silence."""
 IGNORED: Final = ("stream", "seq", "time", "time_ns", "digest")
 """Columns of the source that a stream gives anew."""
 

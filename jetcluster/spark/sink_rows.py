@@ -41,7 +41,7 @@ class RowReader:
         self._good: set[bytes] = set()
 
     def rows(self, batch: Any) -> Iterator[Row]:
-        """Of a `pyarrow.RecordBatch`. Raises RowError."""
+        """The rows of a `pyarrow.RecordBatch`. Raises RowError."""
         size = batch.num_rows
         names = batch.schema.names
 

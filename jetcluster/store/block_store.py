@@ -69,7 +69,7 @@ class BlockStore:
         self.removed = False
         self.unwritable = ""
         """Why the state could not be written at a commit: what had been written since the one before was taken back, so
-        that on disk the stream is as of there. What is in memory is ahead of it for good; the owner must stop."""
+        that on disk the stream is as of there. What is in memory stays ahead of it; the owner must stop."""
         if not self.incomplete:
             self._load()
 

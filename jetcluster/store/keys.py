@@ -53,7 +53,7 @@ def seq_of(key: bytes) -> int:
 
 
 def posting_prefix(stream: int, subject: bytes) -> bytes:
-    """The length comes first, so that no subject's keys fall among another's, whatever bytes it is made of."""
+    """The length comes first, so that no subject's keys fall among another's, with any bytes in it."""
     return _STREAM_SUBJECT.pack(POSTING, stream, len(subject)) + subject
 
 

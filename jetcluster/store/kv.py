@@ -35,7 +35,7 @@ class KvError(DiskError):
 
 
 class KvDamagedError(KvError):
-    """Bytes on disk that fail the checksum of the store below."""
+    """Bytes on disk that fail the checksum of the store below, or a file of it that is gone."""
 
 
 class KvFullError(KvError):

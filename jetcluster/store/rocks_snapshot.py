@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
 from jetcluster.store.mem_records import MemSnapshot
@@ -57,9 +57,14 @@ def pairs_of(
         raise (failed or failure_of)(error) from error
 
 
+_GONE: Final = "IO error: No such file or directory: While open a file for random read"
+"""A table file that the manifest names is not there. An opening calls that a corruption; a read, of a store that was
+opened with the files that are there, does not. But it will never succeed either."""
+
+
 def failure_of(error: Exception) -> KvError:
     """The KvError for what rocksdict raised: it has bare exceptions with RocksDB's status as text."""
     text = str(error)
-    if text.startswith("Corruption"):
+    if text.startswith(("Corruption", _GONE)):
         return KvDamagedError(text)
     return KvFullError(text) if "No space left" in text else KvError(text)

@@ -20,7 +20,7 @@ class Room:
     """One per import: what it replaced is freed once, and what it might still replace is given up once."""
 
     def __init__(self, kv: RocksKv, store: BlockStore, taker: Taker, name: str) -> None:
-        """`name`: of the stream, for whoever reads the log."""
+        """`name`: of the stream, for the log."""
         self._name = name
         self._kv = kv
         self._store = store

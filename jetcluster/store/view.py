@@ -1,9 +1,9 @@
 """`View`: messages of a stream as they were at one moment, read piece by piece while the stream goes on.
 
 Sequences are never used twice, so as long as nothing of what is ahead is removed the live store shows the same as at
-that moment, up to the last sequence of then. Whoever pauses says so (`hold`), which costs a snapshot of the data store;
-the first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of its part of the
-block table. A reader that never pauses pays for none of it.
+that moment, up to the last sequence of then. A reader that pauses says so (`hold`), which costs a snapshot of the data
+store; the first removal ahead of a held view makes it *frozen*: it goes on from that snapshot and a copy of its part of
+the block table. A reader that never pauses pays for none of it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class View:
 
     @property
     def frozen(self) -> bool:
-        """It holds old data in memory and on disk: not for long, please."""
+        """It holds old data in memory and on disk, so it should end soon."""
         return self._frozen is not None
 
     @property

@@ -1,9 +1,9 @@
 """`BatchParts`: the parts of an atomic batch that is too long for one log entry, until its commit is applied.
 
 The leader proposes parts and commit without anything in between, so in the log they stand next to each other in one
-term. Where they do not (the leader went, or could not propose the rest), the commit will never come: whatever is
-applied next makes the parts void. They are rows beside the messages, so a replica that restarts, or is rebuilt from a
-peer, between a part and its commit has them.
+term. Where they do not (the leader went, or could not propose the rest), the commit will never come: the command that
+is applied next makes the parts void. They are rows beside the messages, so a replica that restarts, or is rebuilt from
+a peer, between a part and its commit has them.
 
     key u64 log index (big-endian) -> u64 term | u16 number | bytes of the batch
 """

@@ -37,8 +37,8 @@ _EXCLUDED: Final = (
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: bool) -> ApiError | None:
-    """Fault of `Nats-Incr` whatever the stream holds. A missing one is told by `add`, after the other checks, as
-    upstream."""
+    """Fault of `Nats-Incr` that does not depend on the stream's content. A missing one is told by `add`, after the
+    other checks, as upstream."""
     value = fields.get(b"Nats-Incr")
     if not value:
         return None

@@ -251,7 +251,7 @@ class GetReply:
 
     @property
     def frozen(self) -> bool:
-        """It keeps data that is gone from the stream: not for long, please."""
+        """It keeps data that is gone from the stream, so it should end soon."""
         return self._view.frozen
 
     def take(self, size: int) -> list[Frame]:

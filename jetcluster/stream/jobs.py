@@ -1,8 +1,8 @@
 """`Jobs`: what long commands have left to do.
 
 A command that would remove very many messages removes some and leaves a job; the leader then proposes CONTINUE until
-none is left, and each does one more piece (`store.slices`). A job is a row beside the messages, so whoever leads next,
-and whoever takes the stream's state over, goes on with it:
+none is left, and each does one more piece (`store.slices`). A job is a row beside the messages, so the next leader,
+and a replica that takes the stream's state over, goes on with it:
 
     u64 index of the command | u16 number (big-endian)   ->   u8 phase | u64 end, keep, at, removed, found |
                                                               u32 length | filter | cursor    (little-endian)

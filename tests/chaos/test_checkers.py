@@ -12,8 +12,8 @@ import pytest
 from chaos.checkers import judge
 from chaos.checkers.availability import outages
 from chaos.history import History
-from chaos.promises.batches import value
-from chaos.promises.event import Event, load, operations
+from jetcluster.pipeline.checkers.batches import value
+from jetcluster.pipeline.checkers.event import Event, load, operations
 
 REPLICAS = ("n1", "n2", "n3")
 

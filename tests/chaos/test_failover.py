@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from chaos.checkers import judge
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 from tests.chaos.test_checkers import Script
 
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from chaos.checkers.verdict import Verdict
 from chaos.cli import MISSED, found, main
 from chaos.plants import PLANTS
-from chaos.promises.finding import Finding
 from chaos.runner import Result
 from chaos.scenarios import SCENARIOS
+from jetcluster.pipeline.checkers.finding import Finding
 from tests.cluster.harness import TOP
 
 

@@ -10,10 +10,10 @@ from chaos import shim
 from chaos.checkers import judge
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
-from chaos.promises.event import Event, load
 from chaos.relaxed import LOSS, relax, relaxed
 from chaos.runner import run
 from chaos.scenarios import SCENARIOS
+from jetcluster.pipeline.checkers.event import Event, load
 from tests.chaos.test_checkers import Script, drop
 
 SEED = 1

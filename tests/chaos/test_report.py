@@ -10,9 +10,9 @@ from rich.console import Console
 from chaos.checkers import judge
 from chaos.history import History
 from chaos.html_report import render
-from chaos.promises.finding import Finding
 from chaos.report import show
 from chaos.runner import Result
+from jetcluster.pipeline.checkers.finding import Finding
 
 
 def results() -> list[Result]:

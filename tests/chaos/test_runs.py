@@ -14,9 +14,9 @@ from chaos.cli import main
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
 from chaos.nemeses import NEMESES
-from chaos.promises.event import load
 from chaos.runner import _lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
+from jetcluster.pipeline.checkers.event import load
 from tests.cluster.harness import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

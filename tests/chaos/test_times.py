@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chaos.checkers import judge
-from chaos.promises.event import Event
+from jetcluster.pipeline.checkers.event import Event
 from tests.chaos.test_checkers import Script
 
 LIFE = 3000

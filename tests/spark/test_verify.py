@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chaos import verify
 from chaos.checkers import judge
-from chaos.promises.event import Event
+from jetcluster.pipeline import verify
+from jetcluster.pipeline.checkers.event import Event
 from jetcluster.pipeline.result import UsageError
 from jetcluster.spark.connection import Connection
 from tests.chaos.test_checkers import MIRRORED, PLANTED, clean, ok

@@ -33,7 +33,7 @@ class InlineWriter:
         self._held = []
 
     def release(self) -> None:
-        """What was held is done now."""
+        """Does the jobs that were held."""
         held, self._held = self._held or [], None
         for job, done in held:
             self.submit(job, done)

@@ -103,7 +103,7 @@ class MemKv(Commits):
         self._keys = SortedKeys()
         self._dirty = False
         self._before: dict[bytes, bytes | None] = {}
-        """What the keys written since the last commit held at that commit."""
+        """The values at the last commit of the keys written since."""
 
     @property
     def overloaded(self) -> bool:

@@ -14,13 +14,13 @@ class MemoryDisk:
     def __init__(self, capacity: int = 1 << 40) -> None:
         self.capacity = capacity
         self.reported_free: int | None = None
-        """What `free_bytes` says, when a test wants it to lie."""
+        """The answer of `free_bytes`, when a test wants a wrong one."""
         self.hold_sync = False
         """Syncs do nothing: the power is going."""
         self._files: dict[int, bytearray] = {}
         self._synced: dict[int, bytearray] = {}
         self.unsynced: list[tuple[int, int, int]] = []
-        """What a crash may lose: segment, start, end."""
+        """The bytes that a crash may lose: segment, start, end."""
 
     def segments(self) -> list[int]:
         return sorted(self._files)

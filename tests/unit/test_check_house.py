@@ -66,16 +66,23 @@ def test_a_class_name_stands_for_one_thing(tmp_path: Path) -> None:
 def test_a_docstring_says_first_what_a_thing_is(tmp_path: Path, text: str, lines: list[int]) -> None:
     found = house(tmp_path, a=text)
     assert found.openings() == ({"jetcluster/a.py": lines} if lines else {})
-    if lines:
-        assert problems(found, {"openings": {"jetcluster/a.py": len(lines)}}) == []
-        assert "not 9" in problems(found, {"openings": {"jetcluster/a.py": 9}})[0]
-        assert problems(found, {})[0].startswith(f"jetcluster/a.py: {len(lines)} openings, 0 may be")
+    told = "docstrings that do not say first what the thing is, in lines"
+    assert problems(found, {}) == ([f"jetcluster/a.py: {told} {', '.join(map(str, lines))}"] if lines else [])
+
+
+def test_docstrings_beside_the_package_are_read_too(tmp_path: Path) -> None:
+    (tmp_path / "tests" / "twins").mkdir(parents=True)
+    (tmp_path / "tests" / "twins" / "disk.py").write_text('"""What a disk does."""')
+    assert house(tmp_path, a="").openings() == {"tests/twins/disk.py": [1]}
 
 
 def test_files_are_not_too_long(tmp_path: Path) -> None:
     found = house(tmp_path, a="x = 1\n" * 601, b="x = 1\n" * 600)
     assert problems(found, {})[0].startswith("jetcluster/a.py: 601 lines, 0 may be")
     assert problems(found, {"sizes": {"jetcluster/a.py": 601}}) == []
+    assert problems(found, {"sizes": {"jetcluster/a.py": 700}}) == [
+        "house.toml: jetcluster/a.py has 601 lines, not 700"
+    ]
 
 
 def test_each_file_has_a_test_or_names_the_one_that_covers_it(tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_each_file_has_a_test_or_names_the_one_that_covers_it(tmp_path: Path) ->
 
 
 def test_shrinking_lowers_and_drops_and_adds_nothing(tmp_path: Path) -> None:
-    found = house(tmp_path, a='"""What."""\nfrom jetcluster import b', b="import jetcluster.a", c="class A: ...")
+    found = house(tmp_path, a="from jetcluster import b\n" + "x = 1\n" * 600, b="import jetcluster.a", c="class A: ...")
     text = """\
 # why
 [circles]
@@ -97,9 +104,9 @@ x = { reason = "r", modules = ["jetcluster.a", "jetcluster.b", "jetcluster.c"] }
 y = { reason = "r", modules = ["jetcluster.c", "jetcluster.d"] }
 [names]
 A = "gone"
-[openings]
-"jetcluster/a.py" = 4
-"jetcluster/b.py" = 1
+[sizes]
+"jetcluster/a.py" = 640
+"jetcluster/b.py" = 610
 """
     assert (
         shrunk(text, found)
@@ -108,7 +115,7 @@ A = "gone"
 [circles]
 x = { reason = "r", modules = ["jetcluster.a", "jetcluster.b"] }
 [names]
-[openings]
-"jetcluster/a.py" = 1
+[sizes]
+"jetcluster/a.py" = 601
 """
     )

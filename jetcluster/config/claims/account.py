@@ -6,6 +6,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jetcluster.config.account_options import (
+    AccountJetStreamOptions,
+    AccountLimitOptions,
+    AccountOptions,
+    PermissionOptions,
+)
 from jetcluster.config.claims.rights import (
     UNLIMITED,
     Rights,
@@ -28,12 +34,6 @@ from jetcluster.config.claims.shared import (
 )
 from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.options import (
-    AccountJetStreamOptions,
-    AccountLimitOptions,
-    AccountOptions,
-    PermissionOptions,
-)
 from jetcluster.config.sharing import MappingOptions
 from jetcluster.model.limits import tier_replicas
 
@@ -60,7 +60,7 @@ class AccountClaims:
     auth_users: list[str] = field(default_factory=list)
     """With an auth callout: those who log in without it."""
     others: list[str] = field(default_factory=list)
-    """What is wrong with parts that are not kept."""
+    """Mistakes in parts of the JWT that are not kept here."""
 
     @property
     def key(self) -> str:

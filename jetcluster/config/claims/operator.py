@@ -8,7 +8,7 @@ from pathlib import Path
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode, undecorated
 
 _PREFIX = "eyJ"
-"""How every JWT begins."""
+"""The beginning of every JWT."""
 
 
 @dataclass(slots=True, frozen=True)

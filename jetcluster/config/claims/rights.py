@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, tzinfo
 
+from jetcluster.config.account_options import PermissionOptions, ResponseOptions, SubjectLists
 from jetcluster.config.claims.token import ClaimsError, Fields
-from jetcluster.config.options import PermissionOptions, ResponseOptions, SubjectLists
 
 UNLIMITED = -1
 _DAY = timedelta(days=1)

@@ -8,10 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.claims.rights import UNLIMITED, Rights, read_rights
 from jetcluster.config.claims.token import ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.options import PermissionOptions, SubjectLists
 
 MAX_EXPANSIONS = 4096
 """Subjects that the entries of one list may become."""

@@ -6,7 +6,7 @@ of others, so without what it needs there is just no `DefaultSource`.
 
 try:
     from jetcluster.spark.datasource import JetStreamSource as DefaultSource
-except Exception:  # noqa: BLE001, S110 - whatever it is: register(spark) tells it to those who want this source
+except Exception:  # noqa: BLE001, S110 - register(spark) raises it for those who want this source
     pass
 else:
     __all__ = ["DefaultSource"]

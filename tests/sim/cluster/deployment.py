@@ -14,6 +14,7 @@ from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
+from jetcluster.node.process import reloading
 from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.machine import Machine
@@ -66,7 +67,7 @@ class Deployment:
             text = self.servers[name].text(list(self.servers.values()))
             return load_text(text, f"{name}.conf", {})[0]
 
-        return Node(read(), cast(Logger, log), read, platform, self.servers[name].level)
+        return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level)
 
     def failed(self, text: str) -> None:
         self.trace.add("!", text)

@@ -38,10 +38,13 @@ class Log:
         """The server has said that it does not store it."""
         self.sent.discard(text)
 
+    def forgives(self, at: float) -> bool:
+        """An ack that came then is worth nothing, of a message or of anything else in the stream's log."""
+        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+
     def forgiven(self, seq: int) -> bool:
         """Its ack is worth nothing."""
-        at = self._times[seq]
-        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+        return self.forgives(self._times[seq])
 
     def ack(self, seq: int, text: str, at: float = 0.0) -> None:
         before = self.acked.get(seq, text)
@@ -179,8 +182,12 @@ class Deliveries:
         self._max_ack_pending = max_ack_pending
         self._seen: set[tuple[int, int]] = set()
         self._consumer_seqs: dict[int, int] = {}
+        self._firsts: dict[int, int] = {}
+        """By sequence: the consumer's number of its first delivery."""
         self._done: set[int] = set()
         """An ack went out for these. What comes of them again may have been under way."""
+        self._done_below = 0
+        """An ack of all up to here went out."""
 
     def take(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
         """`count`: the which delivery of the message it is; `consumer_seq`: the which of the consumer's."""
@@ -192,6 +199,8 @@ class Deliveries:
         self._seen.add((seq, count))
         other = self._consumer_seqs.setdefault(consumer_seq, seq)
         require(other == seq, f"{other} and {seq} are both delivery {consumer_seq} of the consumer")
+        if count == 1:
+            self._firsts[seq] = consumer_seq
         if self._max_deliver:
             require(count <= self._max_deliver, f"{seq} came for the {count}. time of {self._max_deliver}")
             if count == self._max_deliver:
@@ -204,6 +213,8 @@ class Deliveries:
     def acking(self, seq: int, *, below: bool = False) -> None:
         """An ack goes out, also for all `below`: it may count or not."""
         self._done |= {one for one in self.texts if one <= seq} if below else {seq}
+        if below:
+            self._done_below = max(self._done_below, seq)
 
     def confirm(self, seq: int, decided: int = 0, *, below: bool = False) -> None:
         """The server has said that it has the ack. `decided`: the last delivery of the consumer's that was decided by
@@ -211,8 +222,26 @@ class Deliveries:
         for one in [one for one in self.texts if one <= seq] if below else [seq]:
             self.confirmed.setdefault(one, decided)
 
+    def missing(self, seqs: Iterable[int]) -> list[int]:
+        """Those of `seqs` that were not delivered, ascending.
+
+        A delivery may be lost on its way, or be met by a client that has gone. If an ack of all above it goes out
+        before it is delivered again it never is: that ack said that the client has it. Such a message is not missing if
+        among the consumer's numbers between its neighbours' there is one that nobody has seen, one for each."""
+        unseen = sorted(set(range(1, max(self._consumer_seqs, default=0))) - self._consumer_seqs.keys())
+        found: list[int] = []
+        for seq in sorted(set(seqs) - self.texts.keys()):
+            low = max((number for other, number in self._firsts.items() if other < seq), default=0)
+            high = min((number for other, number in self._firsts.items() if other > seq), default=0)
+            lost = next((number for number in unseen if low < number < high), 0)
+            if lost and seq <= self._done_below:
+                unseen.remove(lost)
+            else:
+                found.append(seq)
+        return found
+
     def complete(self, seqs: Iterable[int]) -> None:
-        missing = [seq for seq in seqs if seq not in self.texts]
+        missing = self.missing(seqs)
         require(not missing, f"never delivered: {missing[:10]}")
 
 

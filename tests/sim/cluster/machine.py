@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random
@@ -10,8 +12,9 @@ from typing import Any
 
 from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.node.node import START_AGAIN, Node, serve
+from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
+from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
@@ -27,6 +30,7 @@ UPTIME = 100.0
 """Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
+IDENTITY = "/data/jetstream/node.json"
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
 
@@ -129,6 +133,8 @@ class Machine:
         self.paused = False
         self.damaged_data = False
         """Its data store was (`disk_faults`)."""
+        self.lost_peers: list[str] = []
+        """Peer ids of the stores that were here before the one of now."""
         self.usual_slowness = 1.0
         self.starts = 0
         self.power_failures: list[float] = []
@@ -142,7 +148,7 @@ class Machine:
         self._trace = trace
         self._random = Random(seed)
         self._capacity = 1 << 40
-        self.new_disk()
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
         self._failed = failed
         self._endpoints: Endpoints | None = None
         self._platform: SimPlatform | None = None
@@ -160,6 +166,9 @@ class Machine:
     def new_disk(self, capacity: int | None = None) -> None:
         """An empty one, of `capacity` bytes or as large as the one before. While no process runs."""
         assert self.loop is None
+        with contextlib.suppress(FileNotFoundError):  # no node was ever here
+            identity = self.disk.file(IDENTITY)
+            self.lost_peers.append(json.loads(identity.read(0, identity.size))["peer_id"])
         self.damaged_data = False
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)

@@ -115,6 +115,12 @@ class _Connection(asyncio.Protocol):
         self.session.received(sid, Msg(subject, reply, headers, status, payload))
 
 
+def _ended(task: asyncio.Task[None]) -> None:
+    """Nobody awaits it: what it raises is to be seen (`Deployment.failures`), or its session never connects again."""
+    if not task.cancelled():
+        task.result()
+
+
 class Session:
     """`await connect()` first. `servers` are tried in turn, from the first on."""
 
@@ -150,6 +156,7 @@ class Session:
     async def connect(self, seconds: float = 30.0) -> None:
         """Returns once connected; goes on dialling in the background. Raises TimeoutError."""
         self._task = self._loop.create_task(self._stay_connected())
+        self._task.add_done_callback(_ended)
         async with asyncio.timeout(seconds):
             await self._up.wait()
 
@@ -161,7 +168,7 @@ class Session:
             try:
                 async with asyncio.timeout(2.0):
                     await self._open(host, port)
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, Disconnected):  # Disconnected: it was lost behind the greeting
                 await asyncio.sleep(self._reconnect)
                 continue
             await self._watch()

@@ -20,6 +20,9 @@ from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
+from tests.sim.cluster.workload import SETTLE
+from tests.sim.cluster.workloads.churn import Churn
+from tests.sim.cluster.workloads.publish import Relaxed
 
 pytestmark = pytest.mark.sim
 
@@ -146,6 +149,58 @@ def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deploym
     assert all(expendable(deployment, rng) is first for _ in range(10))
     next(machine for machine in deployment.machines.values() if machine is not first).pause()
     assert expendable(deployment, rng) is None
+
+
+@pytest.mark.parametrize(("copies", "wiped", "goes_on"), [(1, True, True), (1, False, False), (3, True, True)])
+def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
+    deployment: Deployment, copies: int, wiped: bool, goes_on: bool
+) -> None:
+    """A stream that gets no leader for any other reason is still a failure."""
+    churn = Churn(deployment, Random(1))
+    config = {"name": "S", "num_replicas": copies, "allow_direct": True, "subjects": ["S.>"]}
+
+    async def create() -> str:
+        session = await churn.session("one")
+        await session.api("STREAM.CREATE.S", config)
+        await session.close()
+        (leader,) = (one.machine.name for one in replicas(deployment) if one.stream and one.group.role is Role.LEADER)
+        return leader
+
+    task = deployment.spawn(churn.loop, create())
+    deployment.run_until_done(task, 10.0)
+    machine = deployment.machines[task.result()]
+    machine.lose_power()
+    if wiped:
+        machine.new_disk()
+    assert churn._is_lost("S") is (copies == 1 and wiped)
+
+    async def create_again() -> None:
+        others = [name for name in deployment.members() if name != machine.name]
+        await churn._create(await churn.session("two", *others), "S", copies)
+
+    again = deployment.spawn(churn.loop, create_again())
+    if goes_on:
+        deployment.run_until_done(again, SETTLE)
+    else:
+        with pytest.raises(Violation, match=f"creating S fails for {SETTLE} s"):
+            deployment.run_until_done(again, SETTLE + 10.0)
+    assert churn.counts.get("lost before they were created", 0) == int(copies == 1 and wiped)
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_only_a_loss_of_power_excuses_a_consumer_that_is_gone(deployment: Deployment, excused: bool) -> None:
+    relaxed = Relaxed(deployment, Random(1))
+
+    async def pull() -> None:
+        await relaxed.prepare()
+        relaxed.reader = await relaxed.session("pull")
+        if excused:
+            deployment.power_failures.append(relaxed.now)
+        await relaxed.admin.api("CONSUMER.DELETE.RELAXED.reader")
+        await relaxed._pull()
+
+    deployment.run_until_done(deployment.spawn(relaxed.loop, pull()), 20.0)
+    assert relaxed.counts.get("consumers created again", 0) == int(excused)
 
 
 def test_what_does_not_matter_is_left_out() -> None:

@@ -40,6 +40,15 @@ def deliveries(max_deliver: int = 2, max_ack_pending: int = 2) -> judges.Deliver
     return history
 
 
+def acks_all(lost: int, acked: int) -> judges.Deliveries:
+    """1 and 4 are delivered, and `lost` deliveries between them nobody has seen; an ack of all up to `acked`."""
+    history = judges.Deliveries()
+    history.take(1, "a", 1, 1)
+    history.take(4, "d", 1, 2 + lost)
+    history.acking(acked, below=True)
+    return history
+
+
 def registers() -> judges.Registers:
     history = judges.Registers()
     history.learn("k", 1, "a")
@@ -126,6 +135,7 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: deliveries().take(2, "b", 2, 3),
         lambda: deliveries().take(1, "a", 2, 1),  # it was decided before the ack was confirmed
         lambda: deliveries().complete([1, 2]),
+        lambda: acks_all(lost=2, acked=4).complete([1, 2, 3, 4]),  # it said that it has them
     ],
     judges.Registers: [lambda: registers().stored("n1", "k", {1: "a", 4: "b"})],
     judges.Batches: [
@@ -173,6 +183,9 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "too often": lambda: deliveries(max_deliver=1).take(2, "b", 2, 3),
         "too many wait": lambda: deliveries(max_ack_pending=1).take(3, "c", 1, 3),
         "skipped": lambda: deliveries().complete([1, 2, 3]),
+        "skipped below an ack of all": lambda: acks_all(lost=0, acked=4).complete([1, 3, 4]),
+        "two skipped and one lost": lambda: acks_all(lost=1, acked=4).complete([1, 2, 3, 4]),
+        "lost and not acknowledged": lambda: acks_all(lost=2, acked=1).complete([1, 2, 3, 4]),
     },
     judges.Registers: {
         "stale": lambda: registers().read("k", 4, 1, "a"),

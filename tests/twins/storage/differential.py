@@ -59,7 +59,7 @@ class Side:
         self.db.close()
 
     def crash(self) -> None:
-        """What was not flushed is gone."""
+        """Ends the database as a crash does: writes that were not flushed are gone."""
         raise NotImplementedError
 
     def write(self, batch: Batch) -> None:

@@ -36,9 +36,9 @@ class RocksStore:
         """Opens or makes the database. Raises Exception with RocksDB's text."""
         self.values: dict[bytes, bytes] = {}
         self.keys: list[bytes] = []
-        """Of `values`, sorted."""
+        """The keys of `values`, sorted."""
         self.changes = 0
-        """Of `keys`, for who remembers a place in it."""
+        """Counts changes of `keys`, for iterators that remember a place in it."""
         self.views: weakref.WeakSet[View] = weakref.WeakSet()
         self.active: dict[bytes, bytes | None] = {}
         self.active_bytes = 0
@@ -123,7 +123,8 @@ class RocksStore:
         self.keys = sorted(self.values)
 
     def _load_table(self, table: Table, manifest: str) -> list[Record]:
-        """What can be read of it. Raises RocksError where a part is missing without which RocksDB does not open."""
+        """The records of a table that can be read. Raises RocksError where a part is missing without which RocksDB does
+        not open."""
         try:
             records = self._look(table)
         except FileNotFoundError:
@@ -340,8 +341,8 @@ class RocksStore:
     # -- compactions
 
     def compact(self, start: bytes | None, end: bytes | None) -> None:
-        """Of the tables with keys of [start, end], and what is in memory of them: into one at the bottom. A disk that
-        is too full for that refuses this one; any other error refuses all that is written from then on."""
+        """Makes one table at the bottom of all tables with keys of [start, end], and of their keys in memory. A disk
+        that is too full for that refuses this one; any other error refuses all that is written from then on."""
         if self.failed:
             return
         if any(_within(key, start, end) for key in self.active):

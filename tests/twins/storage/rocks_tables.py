@@ -47,7 +47,7 @@ class Table:
     deleted: int = 0
     blocks: list[Block] = field(default_factory=list)
     seen: int = 0
-    """How often its file had been tampered with when it was read last (`SectorFile.tampered`)."""
+    """`SectorFile.tampered` of its file when it was read last."""
     bad: list[Block] = field(default_factory=list)
     """Blocks that did not validate then."""
     broken: str = ""

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class View:
-    """What is changed since is kept here as it was, key by key."""
+    """A snapshot: it keeps the values of before, key by key, once they change."""
 
     def __init__(self, store: RocksStore, upper: bytes | None) -> None:
         """`upper`: keys from there on are not seen."""
         self._store = store
         self._upper = upper
         self._old: dict[bytes, bytes | None] = {}
-        """Of changed keys, None: there was none."""
+        """The values of keys that have changed; None: there was none."""
         self._old_keys: list[bytes] = []
         """Those that had a value, sorted."""
         self._key: bytes | None = None

@@ -49,7 +49,7 @@ class Options:
         self.compacts = not wanted
 
     def _ignored(self, *values: Any) -> None:
-        """Of speed, memory or the log alone."""
+        """Options of speed, memory or the log, which have no meaning here."""
 
     set_target_file_size_base = set_max_background_jobs = set_max_open_files = _ignored
     set_keep_log_file_num = set_max_log_file_size = set_stats_dump_period_sec = _ignored
@@ -59,7 +59,7 @@ class Options:
 
 class BlockBasedOptions:
     def _ignored(self, *values: Any) -> None:
-        """Of speed and memory alone."""
+        """Options of speed and memory, which have no meaning here."""
 
     set_block_cache = set_block_size = set_bloom_filter = _ignored
     set_cache_index_and_filter_blocks = set_pin_l0_filter_and_index_blocks_in_cache = _ignored

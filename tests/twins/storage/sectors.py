@@ -49,7 +49,7 @@ def _pad(pieces: list[bytes], count: int) -> None:
 
 
 class Unwritten(NamedTuple):
-    """What a sync has to bring to the platter."""
+    """The changes that a sync has to bring to the platter."""
 
     sectors: list[tuple[int, bytes]]
     size: int

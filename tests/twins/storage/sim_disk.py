@@ -33,7 +33,7 @@ class Fault:
     within: str
     """A part of the path."""
     left: int | None
-    """How often; None: until it is taken away."""
+    """The number of times; None: until it is taken away."""
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -80,7 +80,7 @@ class SimDisk:
     # -- time
 
     def seconds(self) -> float:
-        """How long the next piece of work takes."""
+        """The time that the next piece of work takes."""
         rng = self.rng
         usual = rng.uniform(*USUAL) if rng.random() < 0.95 else rng.uniform(*TAIL)
         return usual + (rng.uniform(0.0, self.slowness) if self.slowness else 0.0)
@@ -100,7 +100,7 @@ class SimDisk:
 
     @contextlib.contextmanager
     def flight(self) -> Iterator[Flight]:
-        """What is synced within comes to the platter when the flight lands (`land`)."""
+        """Puts off the syncs within: they come to the platter when the flight lands (`land`)."""
         before, self._flight = self._flight, Flight()
         self.flights.append(self._flight)
         try:
@@ -174,7 +174,7 @@ class SimDisk:
         self._end_process()
 
     def lose_power(self) -> None:
-        """What was not synced is gone, but for what happened to be written."""
+        """Loses all that was not synced, except some writes that had reached the platter all the same."""
         rng = self.rng
         for flight in self.flights:
             flight.land(rng.randrange(len(flight.syncs) + 1))

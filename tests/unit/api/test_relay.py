@@ -9,7 +9,8 @@ import pytest
 
 from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists, UserOptions
+from jetcluster.config.account_options import AuthorizationOptions, PermissionOptions, SubjectLists, UserOptions
+from jetcluster.config.options import Options
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
 from tests.twins.time import SeededRng

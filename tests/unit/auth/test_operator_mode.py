@@ -13,6 +13,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.config.claims.account import verified_account
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 from tests.operator_cases import ADMITTED, REFUSED, World
 from tests.signer import Account, Key, Operator, preload
@@ -25,7 +26,7 @@ def load(folder: Path, text: str) -> Options:
     path = folder / "c.conf"
     path.write_text(text)
     options = load_file(str(path), {})[0]
-    assert options.problem() is None
+    assert problem_of(options) is None
     return options
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.config.options import PermissionOptions, ResponseOptions, SubjectLists
+from jetcluster.config.account_options import PermissionOptions, ResponseOptions, SubjectLists
 
 
 def permissions(

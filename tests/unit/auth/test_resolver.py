@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.auth.resolver import DirectoryStore, StoreError, UrlStore
+from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, UrlStore
 from jetcluster.config.operator_options import URL, ResolverOptions
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from tests.signer import Operator
 from tests.unit.server.certificate import Authority
 
@@ -78,7 +78,7 @@ def test_what_was_asked_for_is_kept() -> None:
     assert found.delete(ACCOUNT.public)
     assert not found.delete(ACCOUNT.public)
     assert found.digest == bytes(32)
-    with pytest.raises(StoreError, match="invalid public key"):
+    with pytest.raises(AccountStoreError, match="invalid public key"):
         found.save("../../etc/passwd", ACCOUNT.jwt)
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jetcluster.cli import bench
-from jetcluster.cli.bench_result import Result
+from jetcluster.cli.bench_result import LoadResult
 from jetcluster.cli.commands import run_command
 
 
@@ -23,7 +23,7 @@ def test_no_server_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str
 
 
 def test_json_and_table_show_the_results(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    found = [Result("js-pub window=500", 1000, 0.5, [1.0], {"n1": 0.01})]
+    found = [LoadResult("js-pub window=500", 1000, 0.5, [1.0], {"n1": 0.01})]
     monkeypatch.setattr(bench.Plan, "run", lambda _plan, _modes: found)
     assert run_command(["bench", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["rate"] == 2000.0

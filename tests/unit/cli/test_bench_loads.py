@@ -8,18 +8,18 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster.cli import bench_loads as loads
-from jetcluster.cli.bench_result import Result
+from jetcluster.cli.bench_result import LoadResult
 from jetcluster.spark.connection import Connection
 from tests.unit.bench.test_fast import FakeStream
 from tests.unit.bench.test_loads import FakeJetStream
 
-Load = Callable[[Connection], Result]
+Load = Callable[[Connection], LoadResult]
 
 
-async def run(fake: FakeJetStream | FakeStream, load: Load) -> Result:
+async def run(fake: FakeJetStream | FakeStream, load: Load) -> LoadResult:
     """Of the load in a thread, on a connection to the fake server."""
 
-    def blocking(url: str) -> Result:
+    def blocking(url: str) -> LoadResult:
         with Connection([url]) as connection:
             return load(connection)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jetcluster.cli.bench_result import Result, cpu_seconds, percentile
+from jetcluster.cli.bench_result import LoadResult, cpu_seconds, percentile
 
 
 def test_cpu_of_this_process_and_of_none() -> None:
@@ -13,7 +13,7 @@ def test_cpu_of_this_process_and_of_none() -> None:
 
 
 def test_summary_scales_cpu_to_a_million() -> None:
-    result = Result("x", 500_000, 2.0, [1.0, 2.0, 3.0], {"n1": 4.0})
+    result = LoadResult("x", 500_000, 2.0, [1.0, 2.0, 3.0], {"n1": 4.0})
     assert result.summary() == {
         "name": "x", "messages": 500_000, "seconds": 2.0, "rate": 250_000.0, "p50_ms": 2.0, "p99_ms": 3.0,
         "cpu_s_per_million": {"n1": 8.0},

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jetcluster.cli import decommission
-from jetcluster.cli.decommission import EVACUATE, REMOVE, Decommission, RefusedError
+from jetcluster.cli.common import ServerRefusedError
+from jetcluster.cli.decommission import EVACUATE, REMOVE, Decommission
 
 GONE = {"error": {"code": 400, "err_code": 10044, "description": "server is not a member of the cluster"}}
 NO_LEADER = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
@@ -72,19 +73,19 @@ def test_a_server_that_is_down_has_nothing_to_say() -> None:
 
 def test_a_run_after_the_removal_says_that_there_is_no_such_server() -> None:
     work, _ = scripted((EVACUATE, GONE))
-    with pytest.raises(RefusedError, match="not a member"):
+    with pytest.raises(ServerRefusedError, match="not a member"):
         work.run()
 
 
 def test_refusals_end_it_before_anything_is_removed() -> None:
     refused = {"error": {"code": 500, "err_code": 10041, "description": "3 streams find no other place"}}
     work, _ = scripted((EVACUATE, refused))
-    with pytest.raises(RefusedError, match="3 streams"):
+    with pytest.raises(ServerRefusedError, match="3 streams"):
         work.run()
     assert not work.script
 
 
 def test_a_server_of_that_name_that_is_there_again_is_no_success() -> None:
     work, _ = scripted((EVACUATE, left(0, 0)), (REMOVE, {"success": True}), (EVACUATE, left(0, 0)))
-    with pytest.raises(RefusedError, match="again"):
+    with pytest.raises(ServerRefusedError, match="again"):
         work.run()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cli.mirror import DONE, NOT_REACHED, REFUSED, run_mirror
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED
+from jetcluster.cli.mirror import run_mirror
 
 INFO = b'INFO {"server_id":"x","version":"2.12.0","headers":true,"max_payload":1048576} \r\n'
 

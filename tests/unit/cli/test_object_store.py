@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jetcluster.cli.commands import run_command
-from jetcluster.cli.object_store import DONE, NOT_REACHED, REFUSED
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED
 from jetcluster.model.stream import StreamConfig
 from jetcluster.objects.layout import layout_of
 from tests.unit.cli.test_mirror import Servers

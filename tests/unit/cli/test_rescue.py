@@ -7,7 +7,8 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.cli import rescue
-from jetcluster.cli.rescue import DONE, REFUSED, UNUSABLE, run_rescue
+from jetcluster.cli.common import DONE, REFUSED
+from jetcluster.cli.rescue import UNUSABLE, run_rescue
 from jetcluster.cluster import rescue_record
 from tests.unit.node.stopped import Site, hurt
 

@@ -65,7 +65,7 @@ def test_a_node_that_ends_at_once_is_reported_with_its_reason(tmp_path: Path) ->
 
 
 def test_status_lines() -> None:
-    row = up.Row("n1", "nats://h:1", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
+    row = up.NodeStatus("n1", "nats://h:1", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
     assert up.plain(row) == "n1 leader streams=2 messages=10 clients=3"
     assert up.plain(row._replace(state="no answer")) == "n1 no answer"
     table = up._table([row, row._replace(state="ended (1)")])

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
@@ -178,3 +178,38 @@ async def test_a_server_that_is_gone_is_removed_and_its_streams_go_on() -> None:
         cluster.add("D")
         await cluster.until(lambda: len(cluster.leader("S").replica("S").group.peers) == 3, 60, "three voters again")
         await cluster.equal("S", "A", "B", "D")
+
+
+def assigned(cluster: Cluster) -> tuple[str, ...]:
+    """The peers of stream S."""
+    found = next(iter(cluster)).js.assignment(ACCOUNT, "S")
+    assert found is not None
+    return found.peers
+
+
+@virtual_time
+async def test_a_stream_that_was_to_shrink_to_a_lost_server_stays_with_who_has_it() -> None:
+    """Its leader is lost while it is told to be the only one; the others have it, and would be without a place."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"kept")
+        await cluster.equal("S")
+        home, lost = cluster.meta_leader(), cluster.leader("S")
+        if lost is home:
+            await ask(lost, "meta_stepdown")
+            await cluster.until(lambda: cluster.meta_leader() not in (None, lost), what="another meta leader")
+            home = cluster.meta_leader()
+        assert home is not None
+        body = cluster._body({"name": "S", "subjects": ["s"], "num_replicas": 1})
+        updated = await home.js.meta_request("stream_update", body)
+        assert updated["assignment"]["peers"] == [lost.me]
+        assert len(lost.replica("S").group.peers) == 3, "it has not begun"
+        cluster.crash(lost.name)
+        cluster.add(lost.name)
+        await cluster.until(lambda: lost.me not in home.js.meta.machine.nodes, 60, "it is replaced")
+        await cluster.until(lambda: assigned(cluster) != (lost.me,), 30, "S has a place")
+        (peer,) = assigned(cluster)
+        holder = next(node for node in cluster if node.me == peer)
+        await cluster.until(lambda: [node for node in cluster if node.has("S")] == [holder], 30, "it is there alone")
+        assert (await home.publish_again(b"s"))["seq"] == 2
+        assert (await holder.get(b"S", 1))[2] == b"kept"

@@ -72,3 +72,19 @@ async def test_of_two_voters_none_may_stop() -> None:
         for node in cluster:
             risks = (await check(node)).risks
             assert [risk.name for risk in risks] == (["S"] if node.has("S") else [])
+
+
+@virtual_time
+async def test_whose_replica_has_stopped_may_stop_where_the_others_wait_for_it() -> None:
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 2)
+        await asyncio.sleep(1)
+        hurt, other = (node for node in cluster if node.has("S"))
+        hurt.replica("S").group.fail("its state cannot be read")
+        await asyncio.sleep(5)
+        assert not other.replica("S").leading
+        assert (await check(hurt)).risks == ()
+        assert [risk.name for risk in (await check(other)).risks] == ["S"]
+        cluster.crash(other.name)
+        await asyncio.sleep(5)
+        assert "S" in {risk.name for risk in (await check(hurt)).risks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,40 @@ async def test_a_stream_that_only_this_node_has_is_not_put_aside() -> None:
         node.replica("ONE").report_damage(error)
         assert node.replica("ONE").repair.in_store
         node.kv.damage = "Corruption: block checksum mismatch"
+        await asyncio.sleep(20)
+        assert asked == []
+
+
+@virtual_time
+async def test_a_stream_that_has_not_moved_here_alone_yet_is_fetched_from_where_it_was() -> None:
+    """Seed 30152 of the simulation of complete nodes: the group waits for this node, and this node is not to wait for a
+    leader of the group."""
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 2)
+        await asyncio.sleep(10)
+        node = next(node for node in cluster if node.has("S"))
+        asked = watched(node)
+        replica = node.replica("S")
+        replica.assignment = replace(replica.assignment, peers=(node.context.me,))
+        replica.group.fail(KvDamagedError(DAMAGE))
+        node.kv.damage = DAMAGE
+        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
+
+
+@pytest.mark.parametrize("why", ["it is the only voter", "nobody knows who votes"])
+@virtual_time
+async def test_a_stream_that_damage_has_stopped_is_not_put_aside_where_nobody_else_has_it(why: str) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("ONE", 1 if why == "it is the only voter" else 3)
+        node = await cluster.led("ONE")
+        await asyncio.sleep(10)
+        asked = watched(node)
+        replica = node.replica("ONE")
+        replica.assignment = replace(replica.assignment, peers=(node.context.me,))
+        replica.group.fail(KvDamagedError(DAMAGE))
+        if why == "nobody knows who votes":
+            node.context.raft.journal.groups[replica.assignment.gid].damaged = True
+        node.kv.damage = DAMAGE
         await asyncio.sleep(20)
         assert asked == []
 

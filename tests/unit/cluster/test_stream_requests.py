@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.store import slices
 from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvDamagedError
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -156,6 +158,34 @@ async def test_damage_is_not_a_not_found() -> None:
         await cluster.until(lambda: not leader.replica("S").leading, what="another one leads")
         await cluster.led("S")
         assert "message" in await msg_get(leader, 1)
+
+
+@virtual_time
+async def test_a_leader_whose_store_fails_right_behind_the_proof_does_not_say_not_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seed 30152 of the simulation of complete nodes."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        leader = cluster.leader("S")
+        replica = leader.replica("S")
+        error = KvDamagedError("Corruption")
+
+        def unreadable(start: bytes, end: bytes) -> None:
+            raise error
+
+        def proven_and_then_stopped(callback: Callable[[bool], None]) -> None:
+            callback(True)
+            with monkeypatch.context() as patch, pytest.raises(KvDamagedError):
+                patch.setattr(leader.context.kv, "chunks", unreadable)
+                replica.store.abandon()  # as `Applier` does for a command that met the damage
+            replica.group.fail(error)
+
+        monkeypatch.setattr(replica.group, "read_index", proven_and_then_stopped)
+        found = await msg_get(leader, 1)
+        assert base64.b64decode(found["message"]["data"]) == b"1"
+        assert replica.failed and not replica.leading
 
 
 @virtual_time

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.auth.permissions import UserPermissions
+from jetcluster.config.account_options import AccountJetStreamOptions, AccountOptions
 from jetcluster.config.claims.account import decode_account, verified_account
 from jetcluster.config.claims.operator import decode_operator, read_operator
 from jetcluster.config.claims.rights import Rights
@@ -26,7 +27,6 @@ from jetcluster.config.claims.token import ClaimsError, decode, decode_generic, 
 from jetcluster.config.claims.user import decode_user
 from jetcluster.config.import_rules import MAX_SEARCH, settle
 from jetcluster.config.nkeys import decode_key, decode_seed, encode_key, encode_seed, is_key, kind_of
-from jetcluster.config.options import AccountJetStreamOptions, AccountOptions
 from jetcluster.config.sharing import (
     CHUNKED,
     ExportOptions,

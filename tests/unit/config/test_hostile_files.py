@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from tests.unit.config import oracle_cases
 
 HUGE = "9" * 5000
@@ -64,7 +65,7 @@ def answer(folder: Path, text: str | bytes, env: dict[str, str] | None = None) -
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     try:
         options, _ = load_file(str(path), env or {})
-        return options.problem() or ""
+        return problem_of(options) or ""
     except ConfigError as error:
         return str(error)
 

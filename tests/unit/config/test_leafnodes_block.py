@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.config.changes import changed_fields
 from jetcluster.config.lexer import ConfigError
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import LeafUserOptions
 from tests.unit.server.certificate import Authority
 
@@ -37,10 +38,10 @@ def test_who_may_connect() -> None:
     one = load("leafnodes { authorization { user: a, password: b, account: X, timeout: 5 } }\naccounts { X {} }\n")
     assert one.leafnodes.users == [LeafUserOptions("a", "b", "X")]
     assert one.leafnodes.auth_timeout == 5.0
-    assert one.problem() is None
+    assert problem_of(one) is None
     two = load("leafnodes { authorization { users: [ {user: a, pass: b}, {user: c, pass: d, account: Y} ] } }\n")
     assert two.leafnodes.users == [LeafUserOptions("a", "b"), LeafUserOptions("c", "d", "Y")]
-    assert two.problem() == 'cannot find local account "Y" specified in leafnode authorization'
+    assert problem_of(two) == 'cannot find local account "Y" specified in leafnode authorization'
 
 
 def test_remotes() -> None:
@@ -56,11 +57,11 @@ def test_remotes() -> None:
     assert (first.deny_imports, first.deny_exports, first.no_randomize) == (["a.>"], ["b", "c"], True)
     assert (second.urls, second.account, second.hub) == (["nats://one", "nats://two:7000"], "A", True)
     assert options.inert == []
-    assert options.problem() is None
+    assert problem_of(options) is None
 
 
 def test_a_remote_of_no_account() -> None:
-    assert load('leafnodes { remotes [ {url: "nats://x:1", account: Z} ] }\n').problem() == (
+    assert problem_of(load('leafnodes { remotes [ {url: "nats://x:1", account: Z} ] }\n')) == (
         'cannot find local account "Z" specified in leafnode remote'
     )
 

@@ -7,6 +7,7 @@ import pytest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.nkeys import encode_user_key
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 
 NKEY = encode_user_key(bytes(range(32)))
@@ -240,7 +241,7 @@ def test_accounts_users_and_permissions() -> None:
     assert (permissions.responses.max_messages, permissions.responses.expires) == (4, 60.0)
     assert options.accounts["B"].jetstream is not None
     assert options.accounts["C"].jetstream is None
-    assert options.problem() is None
+    assert problem_of(options) is None
 
 
 def test_switches_that_ask_for_what_is_the_case_are_accepted() -> None:
@@ -301,33 +302,6 @@ def test_numbers_for_durations_start_with_a_warning() -> None:
     assert warnings == [
         'c.conf:1:0: invalid use of field "ping_interval": ping_interval should be converted to a duration'
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("max_payload: 100MB\n", "max_payload (104857600) cannot be higher than max_pending (67108864)"),
-        (
-            'lame_duck_duration: "40s"\nlame_duck_grace_period: "60s"\n',
-            "lame duck grace period (1m0s) should be strictly lower than lame duck duration (40s)",
-        ),
-        (
-            "no_auth_user: x\nauthorization { users: [ {user: a, password: b} ] }\n",
-            'no_auth_user: "x" not present as user or nkey in authorization block or account configuration',
-        ),
-        ("no_auth_user: x\n", 'no_auth_user: "x" present, but users/nkeys are not defined'),
-        ("system_account: X\n", "error resolving system account: account missing"),
-        ("jetstream: true\ncluster { port: -1 }\n", "jetstream cluster requires `server_name` to be set"),
-        (
-            "jetstream: true\nserver_name: a\ncluster { port: -1 }\n",
-            "jetstream cluster requires `cluster.name` to be set",
-        ),
-        ('cluster { routes: ["nats://x:1"] }\n', "solicited routes require cluster capabilities, e.g. --cluster"),
-        ("port: -1\n", None),
-    ],
-)
-def test_problem_of_values_that_contradict(text: str, problem: str | None) -> None:
-    assert load(text).problem() == problem
 
 
 @pytest.mark.parametrize(

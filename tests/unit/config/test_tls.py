@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, handshake_failure, load_certificate, name_to_check, server_context
+from jetcluster.config.tls_options import TlsOptions
 from tests.unit.server.certificate import Authority
 
 

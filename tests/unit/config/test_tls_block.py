@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from tests.unit.server.certificate import Authority, subject
 
 PIN = "hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.value_checks import is_host_and_port
 
 
@@ -59,7 +60,7 @@ def test_a_port_of_more_digits_than_python_reads_is_none() -> None:
 )
 def test_values_that_no_server_can_run_with(text: str, problem: str | None, tmp_path: Path) -> None:
     (tmp_path / "c.conf").write_text(text)
-    assert load_file(str(tmp_path / "c.conf"), {})[0].problem() == problem
+    assert problem_of(load_file(str(tmp_path / "c.conf"), {})[0]) == problem
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from jetcluster.config.changes import changed_fields
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 
 
@@ -91,11 +92,11 @@ USERS = "authorization { users: [ {user: a, password: b} ] }\n"
     ],
 )
 def test_what_keeps_a_server_from_starting(text: str, problem: str | None) -> None:
-    assert load(text).problem() == problem
+    assert problem_of(load(text)) == problem
 
 
 def test_an_origin_that_is_no_url_keeps_a_server_from_starting() -> None:
-    found = load('websocket { port: 1, no_tls: true, allowed_origins: ["http://a.b:%zz"] }').problem()
+    found = problem_of(load('websocket { port: 1, no_tls: true, allowed_origins: ["http://a.b:%zz"] }'))
     assert found is not None
     assert found.startswith('unable to parse allowed origin: parse "http://a.b:%zz": ')
 

@@ -132,7 +132,7 @@ class Rig:
         self.sync()
         batch = Batch.encode([subject for subject, _ in pairs], [], [payload for _, payload in pairs])
         self.node.apply(commands.encode_publish(self.node.now, batch))
-        if self.owner.hungry:
+        if self.owner.wants_messages:
             self.handle.soon()
 
     def update(self, **config: Any) -> None:

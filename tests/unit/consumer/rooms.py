@@ -266,7 +266,7 @@ class Rig:
         self._sync()
         batch = Batch.encode(subjects, [], [payload] * len(subjects))
         self.node.apply(commands.encode_publish(self.node.now, batch))
-        if self.owner.hungry:
+        if self.owner.wants_messages:
             self.woken = True
         self.settle()
 

@@ -134,6 +134,44 @@ async def test_raft_overtakes_messages_while_the_connection_is_full() -> None:
     assert link.pending == 0
 
 
+async def test_an_ack_does_not_wait_until_no_raft_frame_does() -> None:
+    """A replica that lags: the connection takes much, and never so much that it asks for more."""
+    link, transport, _ = await up_link()
+    append = encode_raft(1, b"x" * 100_000)
+    for _ in range(4):
+        link.send_urgent(append)
+    await asyncio.sleep(0)
+    assert link.congested
+    link.send(msg(b"ack"))
+    link.send(msg(b"another"))
+    link.send_urgent(append)
+    await asyncio.sleep(0)
+    assert transport.written[-1] == append + msg(b"ack") + msg(b"another"), "not before the entries that it follows"
+
+
+async def test_the_share_of_messages_is_that_of_raft_frames_while_the_connection_is_full() -> None:
+    link, transport, _ = await up_link(max_pending=1 << 30)
+    small, big, huge = msg(b"x" * 1000), msg(b"x" * 50_000), msg(b"x" * 2 * SLICE)
+    for frame in [huge] * 4 + [small, big, huge] * 20:
+        link.send(frame)
+    await asyncio.sleep(0)
+    assert link.congested
+    passed = len(b"".join(transport.written))
+    for size in (10, 20_000, 60_000, 200_000, 10) * 10:
+        urgent = encode_raft(1, b"x" * size)
+        before = len(transport.written)
+        link.send_urgent(urgent)
+        await asyncio.sleep(0)
+        assert len(transport.written) == before + 1 and transport.written[-1].startswith(urgent)
+    raft = sum(len(body) for kind, body in frames_of(transport) if kind == Kind.RAFT)
+    shared = len(b"".join(transport.written)) - passed - raft
+    assert raft / 4 < shared <= raft + len(huge)
+    while link.pending:
+        transport.drain()
+    bodies = [len(body) for kind, body in frames_of(transport) if kind == Kind.MSG]
+    assert len(bodies) == 64 and bodies[4:] == bodies[4:7] * 20, "in their order"
+
+
 async def test_the_ordered_lane_keeps_its_order_through_congestion() -> None:
     link, transport, _ = await up_link()
     for number in range(300):

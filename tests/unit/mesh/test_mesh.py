@@ -19,8 +19,8 @@ import uvloop
 
 from jetcluster.auth.certificates import route_check
 from jetcluster.clock import SystemRng
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, server_context
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.auth import Handshake, Reason, RouteCredentials, derive_key, encode_refused

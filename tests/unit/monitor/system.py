@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 from jetcluster.monitor.server_block import ServerBlock
-from jetcluster.monitor.system_services import Actions, SystemServices
+from jetcluster.monitor.system_account import load_answers
+from jetcluster.monitor.system_request import Actions
+from jetcluster.monitor.system_services import SystemServices
 from jetcluster.server.server import Server
 
 
@@ -41,6 +44,6 @@ class Asker:
 
 
 def services(node: Any, reload: str = "") -> SystemServices:
-    found = SystemServices(node, ServerBlock(node), Actions(reload=lambda: reload))
+    found = SystemServices(node, partial(load_answers, node, ServerBlock(node), Actions(lambda: reload)))
     found.start()
     return found

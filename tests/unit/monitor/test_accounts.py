@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.config.options import AccountOptions
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.sharing import (
     ExportOptions,
     ImportOptions,

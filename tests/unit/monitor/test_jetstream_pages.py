@@ -174,6 +174,35 @@ async def test_no_meta_leader(server: Server) -> None:
     assert health(node, js_enabled_only="1").status == 200
 
 
+@pytest.mark.parametrize(
+    ("ill", "well", "silent", "current", "ready"),
+    [
+        (True, "", "", True, True),  # all of them
+        (False, "", "", True, True),  # all others: nobody can be elected, and this one answers reads
+        (False, "", "C", True, True),
+        (False, "", "BC", True, False),  # cut off: the others may do well without it
+        (True, "", "BC", True, False),
+        (True, "B", "", True, False),  # another one answers instead
+        (False, "B", "", True, False),  # there will be a leader in a moment
+        (True, "BC", "", True, False),
+        (True, "", "", False, False),  # a cold start: it does not know what there is
+    ],
+)
+async def test_where_nobody_can_be_elected_readiness_does_without_a_meta_leader(
+    server: Server, ill: bool, well: str, silent: str, current: bool, ready: bool
+) -> None:
+    clock = ManualTime()
+    node = twins.node(server, clock, twins.engine(clock, leader=None))
+    context = node.jetstream.jetstream.context
+    context.meta_current = current
+    context.raft.others_well, context.raft.silent = {8 * peer for peer in well}, {8 * peer for peer in silent}
+    if ill:
+        context.raft.health.watch(Aspect.JOURNAL, lambda: "hangs")
+        context.raft.health.look()
+    assert health(node, js_server_only="1").status == (200 if ready else 503)
+    assert health(node).status == health(node, js_meta_only="1").status == 503
+
+
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
 async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
     engine = node.jetstream.jetstream
@@ -246,7 +275,6 @@ async def test_safe_to_restart_says_which_groups_need_this_node(node: Any, risks
         return Safety(40, tuple(Risk("$G", f"S{n}", 2, 1) for n in range(risks)))
 
     node.jetstream.jetstream.restart_safety = SimpleNamespace(check=check)
-    node.jetstream.jetstream.context.meta_current = True
     found = await NodeSource(node).healthz({"safe-to-restart": "true"})
     if not risks:
         assert (found.status, found.body) == (200, {"status": "ok", "groups": 40})

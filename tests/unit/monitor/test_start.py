@@ -15,7 +15,7 @@ import pytest
 
 import jetcluster
 from jetcluster.clock import SystemClock
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.start import Monitor, MonitorError, start_monitor
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
@@ -26,6 +26,7 @@ from tests.unit.server.certificate import make_certificate
 async def monitor(server: Server) -> AsyncIterator[Monitor]:
     node = twins.node(server, SystemClock())
     node.monitor = await start_monitor(node)
+    node.monitor_port = node.monitor.port
     yield node.monitor
     await node.monitor.stop()
 
@@ -109,6 +110,7 @@ async def test_https(server: Server, tmp_path: Path) -> None:
     node.monitor = await start_monitor(node)
     trust = ssl.create_default_context(cafile=str(certificate))
     trust.check_hostname = False
+    node.monitor_port = node.monitor.port
     url = f"https://127.0.0.1:{node.monitor.port}/varz"
     async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as response:
         varz = await response.json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import SystemClock
-from jetcluster.monitor import system_requests, system_services
+from jetcluster.monitor import system_answers, system_services
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
@@ -121,7 +122,7 @@ async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
 
 
 async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_requests, "MAX_REPLY", 400)
+    monkeypatch.setattr(system_answers, "MAX_REPLY", 400)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert (reply["error"]["code"], "page" in reply["error"]["description"]) == (500, True)
 
@@ -134,12 +135,9 @@ async def test_a_defect_is_told(system: Asker, server: Server, monkeypatch: pyte
 
 
 async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str) -> Any:
-        raise ImportError(name)
-
     with monkeypatch.context() as patched:
         told = asyncio.Event()
-        patched.setattr(system_services.importlib, "import_module", broken)
+        patched.setitem(sys.modules, "jetcluster.monitor.system_answers", None)
         patched.setattr(system_services, "log", SimpleNamespace(exception=lambda text: told.set()))
         system.bus.publish(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
         await asyncio.wait_for(told.wait(), 10)

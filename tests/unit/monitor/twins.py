@@ -10,6 +10,7 @@ from jetcluster.health.node_health import NodeHealth
 from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
+from jetcluster.monitor.page_counters import PageCounters
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.writer import DiskWaits
 
@@ -41,13 +42,21 @@ class LinkTwin:
 
 
 class RaftTwin:
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: Any, others: tuple[str, ...]) -> None:
         self.health = NodeHealth(clock)
-        self.others_well: set[str] = set()
+        self.others_well = set(others)
+        self.silent: set[str] = set()
+        """Peers that are not heard."""
         self.losses: list[str] = []
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         return self.health.well or self.others_well.isdisjoint(voters)
+
+    def is_alive(self, peer: str) -> bool:
+        return peer not in self.silent
+
+    def is_well(self, peer: str) -> bool:
+        return peer in self.others_well and self.is_alive(peer)
 
 
 def state(messages: int, size: int) -> SimpleNamespace:
@@ -69,7 +78,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         ),
         me="AAAAAAAA", name="n1", cluster_name="c1", clock=clock, nodes=lambda: names,
         mesh=SimpleNamespace(peers={peer: names[peer] for peer in peers[1:]}),
-        raft=RaftTwin(clock),
+        raft=RaftTwin(clock, peers[1:]), meta_current=True,
     )  # fmt: skip
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
@@ -121,7 +130,8 @@ def node(server: Any, clock: Any, jetstream: Any = None) -> SimpleNamespace:
         server=server,
         jetstream=jetstream,
         monitor=None,
-        monitor_source=None,
+        page_counters=PageCounters(),
+        monitor_port=0,
         leafnodes=None,
         operator=None,
         config_load_ns=0,

@@ -12,8 +12,8 @@ from typing import cast
 import pytest
 import uvloop
 
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import client_context, handshake_failure, server_context
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import TlsListener
 from tests.unit.server.certificate import Authority, subject
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from jetcluster import logs
 from jetcluster.config.load import load_file
+from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
 from jetcluster.node.node import Node
+from jetcluster.node.process import reloading
 
 
 @asynccontextmanager
@@ -22,8 +24,8 @@ async def running(folder: Path, text: str) -> AsyncIterator[Node]:
         return load_file(str(path), {})[0]
 
     options = read()
-    assert options.problem() is None
-    node = Node(options, logs.get_logger("test"), read)
+    assert problem_of(options) is None
+    node = Node(options, logs.get_logger("test"), reloading(read))
     await node.start()
     try:
         yield node

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.config.options import AccountJetStreamOptions, AccountOptions, JetStreamOptions, Options
+from jetcluster.config.account_options import AccountJetStreamOptions, AccountOptions
+from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.errors import ApiError
 from jetcluster.node import capacity
 from jetcluster.node.capacity import Capacity

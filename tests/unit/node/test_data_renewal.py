@@ -99,6 +99,18 @@ def test_a_truncated_file_is_noticed_by_its_size_and_at_the_open(directory: Path
     kv.close()
 
 
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_file_that_is_gone_is_damage_when_it_is_read(directory: Path, newest: bool) -> None:
+    """As where the manifest is cut: it names files then that a compaction has replaced."""
+    sorted((directory / "data").glob("*.sst"))[-1 if newest else 0].unlink()
+    with pytest.raises(KvDamagedError):
+        open_data(directory, renewable=False, now=NOW)
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is not None and len(renewal.kept) < 2
+    assert all(messages(kv, stream) == (200 if stream in renewal.kept else 0) for stream in (WHOLE, ROTTEN))
+    kv.close()
+
+
 def test_a_renewal_cut_off_is_finished_or_begun_anew(directory: Path) -> None:
     half = RocksKv(directory / "data.next")
     half.put(b"\x00junk", b"")

@@ -18,6 +18,7 @@ import pytest
 from jetcluster import logs
 from jetcluster.cli.merge import options_from
 from jetcluster.node.node import Node
+from jetcluster.node.process import reloading
 
 BASE = 'listen: "127.0.0.1:-1"\nserver_name: n\n'
 
@@ -94,7 +95,7 @@ async def running(folder: Path, text: str = "") -> AsyncIterator[Running]:
     def read() -> Any:
         return options_from({"config": str(folder / "c.conf")})
 
-    node = Node(read(), logs.get_logger("test"), read)
+    node = Node(read(), logs.get_logger("test"), reloading(read))
     await node.start()
     server = Running(node, folder)
     try:

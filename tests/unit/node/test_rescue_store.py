@@ -17,7 +17,7 @@ from jetcluster.cli.rescue import report
 from jetcluster.cluster import rescue_record
 from jetcluster.mesh import left_out
 from jetcluster.node import node_jetstream
-from jetcluster.node.rescue_store import Choice, RefusedError, carry_out, choose, describe, what_may_be_lost
+from jetcluster.node.rescue_store import Choice, RescueRefusedError, carry_out, choose, describe, what_may_be_lost
 from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey
 from jetcluster.raft.inspection import read_journal
 from jetcluster.raft.journal import Journal
@@ -51,7 +51,7 @@ def chosen(site: Site, kept: str, *names: str, stream: str = "S") -> Choice:
 
 
 def refusal(site: Site, kept: str, *names: str, stream: str = "S") -> str:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(RescueRefusedError) as caught:
         chosen(site, kept, *names, stream=stream)
     return str(caught.value)
 

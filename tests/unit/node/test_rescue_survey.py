@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.mesh import left_out
 from jetcluster.node.rescue_store import describe
-from jetcluster.node.rescue_survey import ReplicaView, StoreError, jetstream_folder, locked, opened, survey
+from jetcluster.node.rescue_survey import ReplicaView, RescueStoreError, jetstream_folder, locked, opened, survey
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
@@ -149,19 +149,19 @@ def test_rotten_records_are_found(site: Site) -> None:
         table.write_bytes(b"\xff" * 200 + table.read_bytes()[200:])
     found = look(site, "n1", "n2")["A/S"]
     assert not found["n1"].usable and found["n2"].sound
-    with pytest.raises(StoreError, match="says which streams there are"):
+    with pytest.raises(RescueStoreError, match="says which streams there are"):
         look(site, "n1")
 
 
 def test_what_is_no_store(site: Site, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"no node\.json"):
+    with pytest.raises(RescueStoreError, match=r"no node\.json"):
         jetstream_folder(tmp_path)
     assert jetstream_folder(tmp_path / "n1") == jetstream_folder(tmp_path / "n1" / "jetstream") == site.folder("n1")
     site.fill("n1", {"S": (10, 5)})
     shutil.copytree(site.folder("n1"), tmp_path / "copy")
-    with pytest.raises(StoreError, match="a copy of another one"), opened([site.folder("n1"), tmp_path / "copy"]):
+    with pytest.raises(RescueStoreError, match="a copy of another one"), opened([site.folder("n1"), tmp_path / "copy"]):
         pass
-    with pytest.raises(StoreError, match="has no data store"), locked([site.folder("n2")], to_write=False):
+    with pytest.raises(RescueStoreError, match="has no data store"), locked([site.folder("n2")], to_write=False):
         pass
     other = Site(tmp_path / "other", 1)
     other.stream("S", "n1")
@@ -169,10 +169,10 @@ def test_what_is_no_store(site: Site, tmp_path: Path) -> None:
     node = other.folder("n1") / "node.json"
     node.write_text(node.read_text().replace("c1", "c2").replace(other.peer("n1"), "AAAAAAAA"))
     both = [site.folder("n1"), other.folder("n1")]
-    with pytest.raises(StoreError, match="of different clusters: c1, c2"), opened(both):
+    with pytest.raises(RescueStoreError, match="of different clusters: c1, c2"), opened(both):
         pass
     node.write_text("{}")
-    with pytest.raises(StoreError, match="not a node identity"), opened([other.folder("n1")]):
+    with pytest.raises(RescueStoreError, match="not a node identity"), opened([other.folder("n1")]):
         pass
 
 
@@ -198,7 +198,7 @@ def test_a_store_in_use_is_not_looked_at(site: Site) -> None:
     try:
         assert ready.wait(30)
         for to_write in (False, True):
-            with pytest.raises(StoreError, match="is in use"), locked([site.folder("n1")], to_write=to_write):
+            with pytest.raises(RescueStoreError, match="is in use"), locked([site.folder("n1")], to_write=to_write):
                 pass
     finally:
         done.set()

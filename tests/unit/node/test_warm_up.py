@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.options import AccountOptions, AuthorizationOptions, Options, TlsOptions, UserOptions
+from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, UserOptions
+from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.node.warm_up import modules_of
 
 ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
@@ -20,7 +22,7 @@ ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
         (Options(tls=TlsOptions(cert_file="c")), ["jetcluster.auth.certificates"]),
         (
             Options(accounts={"$SYS": AccountOptions("$SYS", users=[UserOptions("a", "b")])}),
-            ["jetcluster.monitor.statsz", "jetcluster.monitor.system_requests"],
+            ["jetcluster.monitor.statsz", "jetcluster.monitor.system_answers"],
         ),
     ],
 )

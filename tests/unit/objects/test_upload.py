@@ -5,7 +5,7 @@ from hashlib import sha256
 import pytest
 
 from jetcluster.objects.metadata import parse_meta
-from jetcluster.objects.upload import State, Upload
+from jetcluster.objects.upload import Upload, UploadState
 from tests.unit.objects.rig import meta
 
 
@@ -55,7 +55,7 @@ def test_taking() -> None:
 def test_idle() -> None:
     one = upload()
     assert one.idle
-    for name, value in (("scanning", True), ("in_flight", 1), ("record_seq", 0), ("state", State.COMPLETE)):
+    for name, value in (("scanning", True), ("in_flight", 1), ("record_seq", 0), ("state", UploadState.COMPLETE)):
         one = upload()
         setattr(one, name, value)
         assert not one.idle, name

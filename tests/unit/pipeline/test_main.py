@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -67,16 +66,3 @@ def test_print_submit_drops_what_spark_submit_is_told(capsys: pytest.CaptureFixt
     out, err = capsys.readouterr()
     assert "--master yarn --conf a=b --conf c=d" in out
     assert "pip wheel" in err
-
-
-def test_a_job_outside_of_the_wheel_says_where_it_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "chaos"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "path", [where for where in sys.path if not (Path(where) / "chaos").is_dir()])
-    assert main.main(["verify", "--history", "x"]) == 3
-    assert (
-        capsys.readouterr().err
-        == "jetcluster pipeline: verify is in the source tree, not in the wheel: run it in a checkout\n"
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.pipeline import restore_rows
-from jetcluster.pipeline.restore_rows import ArchiveDamagedError, Totals
+from jetcluster.pipeline.restore_rows import ArchiveDamagedError, RowTotals
 from jetcluster.protocol import s2
 from jetcluster.spark.sink_options import SinkError
 from jetcluster.stream import archive
@@ -55,7 +55,7 @@ def test_pieces_are_one_archive() -> None:
     state, *entries = read_back(whole + restore_rows.tail())
     assert (state.name, state.seq, state.payload) == (b"state.json", 0, b'{"last_seq": 700}')
     assert [(e.seq, e.ts, e.name, e.headers, e.payload) for e in entries] == MESSAGES
-    totals = reduce(Totals.plus, [Totals(r["rows"], r["bytes"], r["digest"], r["places"]) for r in made])
+    totals = reduce(RowTotals.plus, [RowTotals(r["rows"], r["bytes"], r["digest"], r["places"]) for r in made])
     assert totals.rows == len(MESSAGES)
     assert totals.bytes == sum(len(s) + len(b) + len(d) for _, _, s, b, d in MESSAGES)
     assert totals.places == reduce(lambda a, b: a ^ b, [seq * 7 for seq, *_ in MESSAGES])

@@ -14,15 +14,15 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'je
 
 from jetcluster.errors import ApiError, by_code
 from jetcluster.pipeline import restore_rows, restore_transfer
-from jetcluster.pipeline.restore_rows import Totals
-from jetcluster.pipeline.restore_transfer import NotTheArchiveError, Transfer, with_pauses
+from jetcluster.pipeline.restore_rows import RowTotals
+from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer, with_pauses
 from jetcluster.protocol import s2
 from jetcluster.spark.connection import Connection
 from jetcluster.stream import archive
 from tests.unit.spark.peer import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}
-TOTALS = Totals(2, 10, 5, 9)
+TOTALS = RowTotals(2, 10, 5, 9)
 
 
 class Server:
@@ -49,14 +49,14 @@ class Server:
 
 
 @contextlib.contextmanager
-def transfer(server: Server) -> Iterator[Transfer]:
+def transfer(server: Server) -> Iterator[RestoreTransfer]:
     with Peer(server) as peer, Connection([peer.url]) as connection:
-        yield Transfer(connection, CONFIG, {"last_seq": 9})
+        yield RestoreTransfer(connection, CONFIG, {"last_seq": 9})
 
 
-def blob(number: int, size: int = 300_000) -> tuple[bytes, Totals]:
+def blob(number: int, size: int = 300_000) -> tuple[bytes, RowTotals]:
     entry = archive.encode(b"s.x", number, number, b"", bytes(size))
-    return b"".join(s2.encode(entry)), Totals(1, size, number, 8)
+    return b"".join(s2.encode(entry)), RowTotals(1, size, number, 8)
 
 
 def test_everything_arrives_in_order() -> None:
@@ -92,7 +92,7 @@ def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: 
     monkeypatch.setattr(restore_transfer, "SILENCE_SECONDS", 0.02)
     server = Server()
 
-    def slow() -> Iterator[tuple[bytes, Totals]]:
+    def slow() -> Iterator[tuple[bytes, RowTotals]]:
         yield blob(4, 10)
         deadline = time.monotonic() + 5
         while server.pieces < 4 and time.monotonic() < deadline:

@@ -18,9 +18,9 @@ from jetcluster.protocol.websocket import (
     CONTINUATION,
     PING,
     TEXT,
-    FrameReader,
     FrameWriter,
     WebSocketError,
+    WebSocketReader,
 )
 
 KEY = b"\x37\xfa\x21\x3d"
@@ -42,7 +42,7 @@ def deflated(data: bytes, level: int = 6) -> bytes:
     return (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
-def read(reader: FrameReader, data: bytes, step: int = 0) -> list[tuple[int, bytes]]:
+def read(reader: WebSocketReader, data: bytes, step: int = 0) -> list[tuple[int, bytes]]:
     """Events, neighbouring payloads joined, as a stream has them."""
     found: list[tuple[int, bytes]] = []
     for at in range(0, len(data), step or len(data)):
@@ -58,7 +58,7 @@ def read(reader: FrameReader, data: bytes, step: int = 0) -> list[tuple[int, byt
 
 
 def test_the_examples_of_the_rfc() -> None:
-    reader = FrameReader(deflate=True)
+    reader = WebSocketReader(deflate=True)
     assert read(reader, bytes.fromhex("818537fa213d7f9f4d5158")) == [(BINARY, b"Hello")]
     assert read(reader, bytes.fromhex("898537fa213d7f9f4d5158")) == [(PING, b"Hello")]
     # RFC 7692 7.2.3.1: "Hello" compressed, here masked with zeros
@@ -79,7 +79,7 @@ def test_fragments_with_a_ping_between_them_in_any_cut(step: int) -> None:
         + masked(CLOSE, b"\x03\xe8bye")
         + b"never read"
     )
-    assert read(FrameReader(deflate=False), data, step) == [
+    assert read(WebSocketReader(deflate=False), data, step) == [
         (BINARY, b"PUB a"),
         (PING, b"x"),
         (BINARY, b" 0\r\n\r\nPING\r\n"),
@@ -109,17 +109,17 @@ def test_fragments_with_a_ping_between_them_in_any_cut(step: int) -> None:
 )
 def test_what_breaks_the_rules_is_refused_with_a_status(data: bytes, code: int, text: str) -> None:
     with pytest.raises(WebSocketError, match=text) as caught:
-        read(FrameReader(deflate=False), data)
+        read(WebSocketReader(deflate=False), data)
     assert caught.value.code == code
 
 
 def test_an_unmasked_frame_is_refused_before_its_payload_is_there() -> None:
     with pytest.raises(WebSocketError):
-        read(FrameReader(deflate=False), b"\x82\x05")
+        read(WebSocketReader(deflate=False), b"\x82\x05")
 
 
 def test_payload_is_handed_on_before_its_frame_is_whole() -> None:
-    reader = FrameReader(deflate=False)
+    reader = WebSocketReader(deflate=False)
     frame = masked(BINARY, bytes(100_000))
     assert read(reader, frame[:50_014]) == [(BINARY, bytes(50_000))]
     assert read(reader, frame[50_014:]) == [(BINARY, bytes(50_000))]
@@ -138,12 +138,12 @@ def test_compressed_messages_in_frames_and_with_final_blocks(step: int) -> None:
         + masked(BINARY, final, rsv=4)
         + masked(BINARY, deflated(b""), rsv=4)
     )
-    found = read(FrameReader(deflate=True), data, step)
+    found = read(WebSocketReader(deflate=True), data, step)
     assert b"".join(payload for opcode, payload in found if opcode == BINARY) == b"Hello " * 50 + b"plain" + b"End"
 
 
 def test_a_bomb_comes_in_pieces_and_can_be_left_at_any_time() -> None:
-    reader = FrameReader(deflate=True)
+    reader = WebSocketReader(deflate=True)
     bomb = masked(BINARY, deflated(bytes(64 * 1024 * 1024), 9), rsv=4)
     assert len(bomb) < 80_000
     reader.feed(bomb)
@@ -168,7 +168,7 @@ def test_a_bomb_comes_in_pieces_and_can_be_left_at_any_time() -> None:
     ids=["continuations", "empty", "compressed-empty", "deflated-empty", "pings", "pongs", "empty-blocks", "blocks"],
 )
 def test_an_event_is_a_bounded_amount_of_work(data: bytes) -> None:
-    reader = FrameReader(deflate=True)
+    reader = WebSocketReader(deflate=True)
     reader.feed(data)
     longest, events = 0.0, 0
     while True:
@@ -185,23 +185,23 @@ def test_an_event_is_a_bounded_amount_of_work(data: bytes) -> None:
 def test_a_message_may_not_be_made_of_any_number_of_deflate_streams() -> None:
     """Two bytes each, which end at once."""
     with pytest.raises(WebSocketError) as caught:
-        read(FrameReader(deflate=True), masked(BINARY, b"\x03\x00" * 100_000, rsv=4))
+        read(WebSocketReader(deflate=True), masked(BINARY, b"\x03\x00" * 100_000, rsv=4))
     assert caught.value.code == 1009
     few = masked(BINARY, b"\x03\x00" * 5, rsv=4) * 50
-    assert read(FrameReader(deflate=True), few + masked(BINARY, b"x")) == [(BINARY, b"x")]
+    assert read(WebSocketReader(deflate=True), few + masked(BINARY, b"x")) == [(BINARY, b"x")]
 
 
 def test_a_message_may_not_inflate_to_more_than_the_reader_takes() -> None:
     data = masked(BINARY, deflated(bytes(1_000_000), 9), rsv=4)
-    assert read(FrameReader(deflate=True, most=1_000_000), data * 3) == [(BINARY, bytes(3_000_000))]
+    assert read(WebSocketReader(deflate=True, most=1_000_000), data * 3) == [(BINARY, bytes(3_000_000))]
     with pytest.raises(WebSocketError) as caught:
-        read(FrameReader(deflate=True, most=999_999), data)
+        read(WebSocketReader(deflate=True, most=999_999), data)
     assert caught.value.code == 1009
 
 
 def test_what_is_no_deflate_stream_is_refused() -> None:
     with pytest.raises(WebSocketError) as caught:
-        read(FrameReader(deflate=True), masked(BINARY, b"\xff\xff\xff", rsv=4))
+        read(WebSocketReader(deflate=True), masked(BINARY, b"\xff\xff\xff", rsv=4))
     assert caught.value.code == 1007
 
 
@@ -217,7 +217,7 @@ def test_any_messages_in_any_cut_come_out_as_they_went_in(
     data = b"".join(
         masked(BINARY, deflated(body) if packed else body, rsv=4 * packed, key=key) for body, packed in messages
     )
-    found = read(FrameReader(deflate=True), data, step)
+    found = read(WebSocketReader(deflate=True), data, step)
     assert b"".join(payload for _, payload in found) == b"".join(body for body, _ in messages)
 
 
@@ -225,7 +225,7 @@ def test_any_messages_in_any_cut_come_out_as_they_went_in(
 @settings(deadline=None, max_examples=150)
 def test_garbage_ends_in_events_or_an_error_of_ours(data: bytes, step: int) -> None:
     try:
-        read(FrameReader(deflate=True), data, step)
+        read(WebSocketReader(deflate=True), data, step)
     except WebSocketError as error:
         assert error.code in (1002, 1007, 1009)
 
@@ -239,7 +239,7 @@ def test_frames_of_the_server_at_every_boundary(size: int, *, deflate: bool) -> 
     assert again == body
     assert bool(opcode & 0x40) == (deflate and size > 64)
     assert websocket.unmasked(websocket.unmasked(body, KEY), KEY) == body
-    assert read(FrameReader(deflate=False), masked(BINARY, body)) == ([(BINARY, body)] if body else [])
+    assert read(WebSocketReader(deflate=False), masked(BINARY, body)) == ([(BINARY, body)] if body else [])
 
 
 def test_browsers_get_short_frames_and_what_does_not_shrink_goes_as_it_is() -> None:

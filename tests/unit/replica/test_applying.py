@@ -130,6 +130,39 @@ async def test_a_disk_that_fails_stops_its_replica_and_no_other(
 
 
 @virtual_time
+async def test_nothing_is_read_of_a_state_that_a_failing_command_took_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also not by what comes in the same turn, before the node looks after the replica that stopped."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster["A"].publish(b"s", b"1")
+        await cluster.all_read("S")
+        follower = cluster.followers("S")[0]
+        replica = follower.replica("S")
+
+        def fail(*_: Any) -> None:
+            raise KvDamagedError("Corruption")
+
+        def fail_and_read(index: int, term: int, command: bytes) -> None:
+            monkeypatch.setattr(replica.store, "append", fail)
+            monkeypatch.setattr(follower.context.kv, "chunks", fail)
+            try:
+                applies(index, term, command)
+            finally:
+                monkeypatch.undo()
+                joined.append(replica.reads.joined)
+
+        joined: list[bool] = []
+        applies, group = replica.apply, replica.group
+        assert group.machine is replica  # type: ignore[attr-defined]
+        monkeypatch.setattr(replica, "apply", fail_and_read)
+        await cluster["B"].publish(b"s", b"2")
+        await cluster.until(lambda: bool(replica.failed), what="the replica stops")
+        assert joined == [False]
+
+
+@virtual_time
 async def test_a_state_that_cannot_be_written_stops_its_replica_and_keeps_no_other_from_the_disk() -> None:
     async with Cluster("A", clustered=False) as cluster:
         node = cluster["A"]

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.auth.authenticator import Authenticator, AuthResult
-from jetcluster.config.options import AccountOptions, Options
+from jetcluster.config.account_options import AccountOptions
+from jetcluster.config.options import Options
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve

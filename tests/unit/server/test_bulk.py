@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.config.options import AuthorizationOptions, Options, PermissionOptions, SubjectLists
+from jetcluster.config.account_options import AuthorizationOptions, PermissionOptions, SubjectLists
+from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import bulk

@@ -16,15 +16,9 @@ from jetcluster import budget
 from jetcluster.auth.authenticator import Authenticator, AuthResult
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.remote_login import signed_login
-from jetcluster.config.options import (
-    LeafOptions,
-    LeafRemoteOptions,
-    LeafUserOptions,
-    Options,
-    PermissionOptions,
-    SubjectLists,
-    TlsOptions,
-)
+from jetcluster.config.account_options import PermissionOptions, SubjectLists
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED

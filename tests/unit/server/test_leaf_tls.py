@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import LeafOptions, LeafRemoteOptions, TlsOptions
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.leaf_tls import LeafTls
 from tests.unit.server.certificate import Authority
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jetcluster.config.options import AccountOptions
+from jetcluster.config.account_options import AccountOptions
 from jetcluster.config.sharing import MappingDestination, MappingOptions
 
 from .sharing import Nodes, account

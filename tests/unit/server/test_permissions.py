@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.config.options import PermissionOptions, SubjectLists
+from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.server import permissions
 from jetcluster.server.permissions import ConnectionPermissions, first_foreign
 from tests.twins.time import ManualTime

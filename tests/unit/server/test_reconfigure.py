@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from jetcluster.auth.authenticator import Authenticator
-from jetcluster.config.options import (
+from jetcluster.config.account_options import (
     AccountLimitOptions,
     AccountOptions,
     AuthorizationOptions,
-    Options,
     PermissionOptions,
     SubjectLists,
     UserOptions,
 )
+from jetcluster.config.options import Options
 from tests.unit.server.support import Bench, Peer
 
 

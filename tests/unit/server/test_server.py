@@ -11,7 +11,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from jetcluster.config.options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 
 from .certificate import make_certificate

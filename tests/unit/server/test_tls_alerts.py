@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from jetcluster.config.options import TlsOptions
 from jetcluster.config.tls import server_context
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import TlsListener
 from tests.unit.server.certificate import Authority
 

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.spark.arrow import Converter, digest
-from jetcluster.spark.frames import Batch, FrameError, is_whole, position, sequence
+from jetcluster.spark.frames import MessageBatch, MissingFieldError, is_whole, position, sequence
 from jetcluster.spark.schema import (
     KAFKA_TYPES,
     TYPES,
@@ -25,12 +25,12 @@ from jetcluster.stream.direct_get import DirectGet
 from tests.unit.spark.stream_peer import T0, Row, store_of
 
 
-def batch_of(rows: list[Row]) -> Batch:
+def batch_of(rows: list[Row]) -> MessageBatch:
     answer = DirectGet("S", store_of(rows), "n1").answer(
         json.dumps({"seq": 1, "batch": 1000}).encode(), b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
     )
     frames = [] if isinstance(answer, tuple) else answer.take(1 << 30)[:-1]
-    return Batch([head for head, _ in frames], [payload for _, payload in frames])
+    return MessageBatch([head for head, _ in frames], [payload for _, payload in frames])
 
 
 PLAIN: list[Row] = [("a.b", b"", b"one"), ("a.c", b"", b""), ("a.b", b"", b"\x00\xff")]
@@ -96,7 +96,7 @@ def test_times_before_1970_are_cut_downwards() -> None:
     line = b"Nats-Time-Stamp: 1969-12-31T23:59:59.9999995Z"
     head = b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: s\r\nNats-Sequence: 1\r\n%b\r\n" % line
     head += b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
-    found = Converter(["time", "time_ns"], "S").convert(Batch([head], [b""])).to_pydict()
+    found = Converter(["time", "time_ns"], "S").convert(MessageBatch([head], [b""])).to_pydict()
     assert found["time_ns"] == [-500] and found["time"][0].microsecond == 999_999
 
 
@@ -138,10 +138,10 @@ def test_frames() -> None:
     assert is_whole(batch.heads, 0, 3) and not is_whole(batch.heads, 1, 3) and not is_whole(batch.heads, 0, 4)
     assert not is_whole(batch.heads[::2], 0, 3)
     for bad in (b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Sequence: x\r\n\r\n"):
-        with pytest.raises(FrameError):
+        with pytest.raises(MissingFieldError):
             sequence(bad)
-    with pytest.raises(FrameError):
-        Converter(["seq"], "S").convert(Batch([b"NATS/1.0\r\nA: b\r\n\r\n"], [b""]))
+    with pytest.raises(MissingFieldError):
+        Converter(["seq"], "S").convert(MessageBatch([b"NATS/1.0\r\nA: b\r\n\r\n"], [b""]))
 
 
 def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:

@@ -13,6 +13,7 @@ from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 CONSUMER = "reader"
 PUBLISHERS = 2
 NOT_FOUND = 10037
+NO_CONSUMER = 10014
 PENDING = 50
 SYNC = 10.0
 """Seconds that a sync may take while a disk is slow or hangs."""
@@ -45,7 +46,12 @@ class Publish(Workload):
         self.deliveries = Deliveries(max_ack_pending=PENDING)
         self.admin = await self.session("admin")
         await self.create(self.admin, self.stream, subjects=[f"{self.subject}.>"], **config)
+        await self._create_consumer()
+
+    async def _create_consumer(self) -> None:
         await self.create_consumer(self.admin, self.stream, CONSUMER, ack_wait=5_000_000_000, max_ack_pending=PENDING)
+        self.consumer_known = self.now
+        """When somebody was last told that the consumer is there."""
 
     async def work(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -95,9 +101,12 @@ class Publish(Workload):
         await session.close()
 
     async def _consume(self) -> None:
-        session = self.reader = await self.session("pull")
+        self.reader = await self.session("pull")
         while not self.stopping:
-            await self.pull(session, self.stream, CONSUMER, self._take)
+            await self._pull()
+
+    async def _pull(self) -> None:
+        await self.pull(self.reader, self.stream, CONSUMER, self._take)
 
     async def _take(self, msg: Msg) -> None:
         told = Delivered.of(msg)
@@ -122,7 +131,7 @@ class Publish(Workload):
         self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})
 
     async def _all_delivered(self) -> bool:
-        await self.pull(self.reader, self.stream, CONSUMER, self._take)
+        await self._pull()
         return set(self.log.kept) <= self.deliveries.texts.keys()
 
 
@@ -158,3 +167,18 @@ class Relaxed(Publish):
     def window(self) -> float:
         """What waits for a sync, and one that takes as long as disks of the simulation hang."""
         return max(server.sync_interval for server in self.deployment.servers.values()) + SYNC
+
+    async def _pull(self) -> None:
+        """A loss of power may take the consumer as well, right after it was created; then clients create it again."""
+        if self.log.forgives(self.consumer_known):
+            try:
+                await self.admin.api(f"CONSUMER.INFO.{self.stream}.{CONSUMER}", seconds=2.0)
+                self.consumer_known = self.now
+            except ApiError as error:
+                if error.err_code == NO_CONSUMER:
+                    self.count("consumers created again")
+                    await self._create_consumer()
+            except PASSING:
+                await asyncio.sleep(0.1)
+                return
+        await super()._pull()

@@ -1,4 +1,5 @@
-"""What clients did and saw, as JSON lines: the one input of every checker. `python -m chaos` writes it.
+"""The history of a run, all that clients did and saw, as JSON lines: the one input of every checker. `python -m chaos`
+writes it.
 
 One line per event. `type`: `invoke` when a client begins, then `ok` (the answer was yes), `fail` (a definite no:
 nothing was stored) or `info` (nobody knows). Completions repeat what their `invoke` said, so a line is complete in
@@ -10,11 +11,10 @@ itself; an `invoke` without completion is an `info` that never ended. Fields at 
 leader), `direct` (by any replica), `batch` (`count` messages, `seq` of the last), `deliver` (the `count`-th delivery
 came at `t0`), `ack` (confirmed), `drained` (a consumer or a mirror had nothing left to get), `mirror` (this workload's
 stream mirrors the one of workload `subject`), `stored` (one message of `replica` after the run; seq 0: it was read,
-whatever it held), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` what exactly was
-done) and `leader` (`replica` leads the workload's stream; none: nobody says who). More kinds may come: readers skip
-what they do not know.
-`msg_id` is the value: unique per write, and the payload. Reads of nothing have seq 0.
-Times are seconds of one monotonic clock since the run began.
+without a look at its content), and of the run itself `fault` (`workload` is its kind, `subject` its name, `error` what
+exactly was done) and `leader` (`replica` leads the workload's stream; none: nobody says who). More kinds may come:
+readers skip what they do not know. `msg_id` is the value: unique per write, and the payload. Reads of nothing have seq
+0. Times are seconds of one monotonic clock since the run began.
 """
 
 from __future__ import annotations

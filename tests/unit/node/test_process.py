@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from jetcluster.node.node import GC_THRESHOLDS
+from jetcluster.node.process import GC_THRESHOLDS
 
 MOST = 300_000
 """Objects that a collection of the second generation looks at: some 20 ms."""

@@ -14,19 +14,19 @@ from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.node_source import NodeSource, source_of
+from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.statsz import statsz
 from jetcluster.monitor.system_events import CONNECTIONS
 from jetcluster.monitor.system_options import decode, is_for, query
-from jetcluster.monitor.system_services import Actions, SystemRequest
+from jetcluster.monitor.system_request import Actions, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.login import ClientLogin
 
 if TYPE_CHECKING:
-    from jetcluster.config.options import PermissionOptions
+    from jetcluster.config.account_options import PermissionOptions
     from jetcluster.server.login import ClientLogin
 
 log = get_logger("monitor")
@@ -39,7 +39,7 @@ TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with off
 BUSY = "too much is being worked on, try again"
 
 
-class RefusedError(Exception):
+class SystemRequestError(Exception):
     """`code` and text of the `error` object."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -47,13 +47,13 @@ class RefusedError(Exception):
         self.code = code
 
 
-class SystemRequests:
+class SystemAnswers:
     def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
         self._node = node
         self._block = block
         self._actions = actions
         self._advisories = Advisories(node.clock, node.server.rng)
-        self._source: NodeSource = source_of(node)
+        self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
             "VARZ": self._source.varz,
             "GATEWAYZ": self._source.gatewayz,
@@ -87,7 +87,7 @@ class SystemRequests:
             return b""
         except QueryError as error:
             return self._error(400, str(error))
-        except RefusedError as error:
+        except SystemRequestError as error:
             return self._error(error.code, str(error))
         except BusyError:
             return self._error(503, BUSY)
@@ -109,7 +109,7 @@ class SystemRequests:
             block = self._block.make()
             return {key: block[key] for key in ("name", "host", "id")}
         if kind == "STATSZ":
-            return {"server": self._block.make(), "statsz": statsz(self._node, self._source.cpu)}
+            return {"server": self._block.make(), "statsz": statsz(self._node)}
         if kind == "HEALTHZ":
             health = await self._source.healthz(query(kind, options))
             return self._data({"status": health.body["status"], "status_code": health.status, **health.body})
@@ -119,7 +119,8 @@ class SystemRequests:
         return await self._view(request, query(kind, options))
 
     async def _view(self, request: SystemRequest, parameters: Query) -> Json:
-        """What a page refuses is 500 here, and 400 only what is no such question: as nats-server."""
+        """The answer of a page. Errors have nats-server's codes: 500 for a question that the page refuses, 400 only for
+        one that cannot be read."""
         name, asker = self._long.get(request.kind), request.origin.account
         try:
             if name is None:
@@ -128,7 +129,7 @@ class SystemRequests:
         except NotAskedError:
             raise
         except QueryError as error:
-            raise RefusedError(500, str(error)) from error
+            raise SystemRequestError(500, str(error)) from error
 
     def _data(self, data: Json) -> Json:
         return {"server": self._block.make(), "data": data}
@@ -143,7 +144,7 @@ class SystemRequests:
         if kind == "INFO":
             info = account_info(self._node, account)
             if info is None:
-                raise RefusedError(500, f"Account {account} does not exist")
+                raise SystemRequestError(500, f"Account {account} does not exist")
             return self._data(info)
         if kind == "JSZ":
             return await self._jetstream_of(request, query(kind, options))
@@ -156,9 +157,9 @@ class SystemRequests:
         """Silent where nothing of the account is stored."""
         account = request.account
         if account not in account_names(self._node):
-            raise RefusedError(500, f'account "{account}" not found')
+            raise SystemRequestError(500, f'account "{account}" not found')
         if self._node.jetstream is None or account not in self._node.jetstream.apis:
-            raise RefusedError(500, f'account "{account}" not jetstream enabled')
+            raise SystemRequestError(500, f'account "{account}" not jetstream enabled')
         steps = account_detail(self._node, account, parameters)
         found = await self._source.run(request.origin.account, steps)
         return None if found is None else self._data(found)
@@ -186,7 +187,7 @@ class SystemRequests:
         cid = options.get("cid")
         client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
         if client is None:
-            raise RefusedError(500, unknown)
+            raise SystemRequestError(500, unknown)
         return client
 
     def _kick(self, options: Json) -> None:
@@ -199,7 +200,7 @@ class SystemRequests:
     def _reload(self, options: Json) -> None:
         refusal = self._actions.reload()
         if refusal:
-            raise RefusedError(500, refusal)
+            raise SystemRequestError(500, refusal)
 
 
 def _no_profile(parameters: Query) -> Json:

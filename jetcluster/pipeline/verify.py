@@ -1,6 +1,6 @@
 """`jetcluster pipeline verify`: histories of the chaos suite against what is stored, each judged by a task of Spark.
 
-A history (promises/event.py) says what clients were told; what is stored is in it too, or is read from the cluster or
+A history (checkers/event.py) says what clients were told; what is stored is in it too, or is read from the cluster or
 from an archive. A broken promise is exit code 1.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from chaos.verify_task import BROKEN, FIGURES, FINDING, judge
 from jetcluster.pipeline.arguments import add_server, source_options
 from jetcluster.pipeline.result import CHECK_FAILED, OK, Result, UsageError
+from jetcluster.pipeline.verify_task import BROKEN, FIGURES, FINDING, judge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import verify
+from jetcluster.pipeline import verify
 from jetcluster.pipeline.result import UsageError
 
 FIGURES = {"a": {"acked": 4, "unknown": 1, "checked": {"queue": 5}, "unread": []},

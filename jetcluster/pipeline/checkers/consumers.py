@@ -11,8 +11,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 GRACE = 1.0
 HOLDING = frozenset({"pause", "link"})

@@ -1,4 +1,4 @@
-"""What a history of the chaos suite must keep to: pure functions from operations to findings.
+"""The rules that a history of the chaos suite must keep: pure functions from operations to findings.
 
 O(n log n): acked messages carry a sequence, so the order that has to be explained is known, and checking it is a sort
 and not a search. `python -m chaos` judges its runs by them, `jetcluster pipeline verify` any histories. `event` is the
@@ -11,12 +11,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from chaos.promises import batches, consumers, log, mirrors, register
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
+from jetcluster.pipeline.checkers import batches, consumers, log, mirrors, register
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
 
 NO_OPERATIONS = frozenset({"stored", "fault", "leader", "drained", "mirror", "damaged", "died"})
-"""What the run itself says: it shows no client at work."""
+"""Operations that the run itself reports: they show no client at work."""
 
 
 class Figures(NamedTuple):

@@ -6,7 +6,7 @@ that began after another had ended has a smaller rank (or the same, when it is t
 ends.
 
 - stale: such a read by the leader. (Writes out of order are `reordered`, in log.py.)
-- own write: a `direct` read that does not show what the same connection (`client`) was told is stored, whatever node
+- own write: a `direct` read that does not show what the same connection (`client`) was told is stored, on any node
   that is connected to (jetcluster/replica/read_waits.py and read_confirm.py). nats-server promises no such thing.
 - double cas: two acked writes that expected the same version, or a stored one that did not expect its predecessor.
 - wrong value: a read of a version that holds something else, or of one that was not being written yet.
@@ -20,9 +20,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
-from chaos.promises.log import replicas
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import replicas
 
 _KINDS = ("cas", "read", "direct")
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from chaos import promises
-from chaos.promises.event import Event, load, operations
-from chaos.promises.finding import Finding
+from jetcluster.pipeline import checkers
+from jetcluster.pipeline.checkers.event import Event, load, operations
+from jetcluster.pipeline.checkers.finding import Finding
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,9 +60,9 @@ def findings(lines: Iterable[str], copy: tuple[str, str] | None) -> list[Finding
     done = sorted(operations(events), key=lambda op: (op.t0, op.op))
     if copy is not None:
         done = [op for op in done if op.f != "stored" or op.workload != copy[0] or op.replica == copy[1]]
-    acked, unknown, checked = promises.figures(done)
+    acked, unknown, checked = checkers.figures(done)
     told = {"acked": acked, "unknown": unknown, "checked": checked, "unread": _unread(done)}
-    return [Finding(FIGURES, "", json.dumps(told)), *promises.check(done)]
+    return [Finding(FIGURES, "", json.dumps(told)), *checkers.check(done)]
 
 
 def _unread(ops: list[Event]) -> list[str]:

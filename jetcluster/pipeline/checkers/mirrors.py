@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from chaos.promises.event import Event
-from chaos.promises.finding import Finding
-from chaos.promises.log import differences, replicas
+from jetcluster.pipeline.checkers.event import Event
+from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.log import differences, replicas
 
 Content = dict[int, tuple[str, str]]
 """Sequence -> (subject, value)."""
@@ -42,7 +42,8 @@ def check(ops: Sequence[Event]) -> list[Finding]:
 
 
 def _content(ops: Sequence[Event]) -> Content:
-    """What is acked, and over it what is stored (that both agree, and all replicas, is judged in log.py)."""
+    """The acked messages, replaced by the stored ones where there are some (log.py judges whether they agree, and
+    whether all replicas do)."""
     content = {op.seq: (op.subject, op.msg_id) for op in ops if op.f == "publish" and op.type == "ok"}
     for rows in replicas(ops).values():
         content |= {row.seq: (row.subject, row.msg_id) for row in rows if row.seq}

@@ -1,0 +1,128 @@
+"""The JetStream API of a node's accounts, and on a node of a cluster that has no JetStream, its relay to one that
+has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jetcluster.clock import Rng
+from jetcluster.config.options import Options
+from jetcluster.logs import Logger
+from jetcluster.mesh.core import MeshCore
+from jetcluster.model.limits import AccountLimits
+from jetcluster.server.server import Server
+
+if TYPE_CHECKING:
+    from jetcluster.api.context import ApiContext
+    from jetcluster.api.dispatch import JetStreamApi
+    from jetcluster.api.relay import ApiRelay
+    from jetcluster.cluster.jetstream import JetStream
+
+DEFAULT_ACCOUNT = "$G"
+
+
+class AccountApis:
+    """Serves nothing before `start` or `start_relay`; one of the two is called at most."""
+
+    def __init__(self, options: Options, server: Server, rng: Rng, log: Logger) -> None:
+        """`options` is the object that a reload changes in place."""
+        self._options = options
+        self._server = server
+        self._rng = rng
+        self._log = log
+        self.enabled: dict[str, JetStreamApi] = {}
+        """By account, those where JetStream is enabled."""
+        self._all: dict[str, JetStreamApi] = {}
+        self._context: ApiContext | None = None
+        self._relay: ApiRelay | None = None
+
+    def start(
+        self,
+        jetstream: JetStream,
+        mesh: MeshCore,
+        limits: Callable[[str], AccountLimits],
+        own_limits: Callable[[str], AccountLimits],
+    ) -> None:
+        """`limits`: of an account in the cluster; `own_limits`: of an account on this node."""
+        from jetcluster.api.context import ApiContext
+
+        options, server = self._options, self._server
+        self._context = ApiContext(
+            cluster=jetstream,
+            clock=jetstream.context.clock,
+            rng=self._rng,
+            log=self._log,
+            server_name=server.name,
+            budget=server.budget,
+            domain=options.domain,
+            limits=limits,
+            own_limits=own_limits,
+            strict=options.jetstream.strict,
+            compat=options.compat,
+        )
+        self._serve(self._context)
+        if options.is_clustered:
+            from jetcluster.api.relay import serve_relayed
+
+            serve_relayed(
+                mesh,
+                server.accounts.known,
+                mesh.is_member,
+                domain=options.domain,
+                system_account=options.system_account_name,
+            )
+
+    def start_relay(self, mesh: MeshCore) -> None:
+        from jetcluster.api.relay import ApiRelay
+
+        options, server = self._options, self._server
+        self._relay = ApiRelay(
+            mesh,
+            server.account,
+            self._rng,
+            domain=options.domain,
+            system_account=options.system_account_name,
+            elsewhere=lambda account, subject: server.account(account).imports_service(subject),
+        )
+        self._relay.serve(self._known())
+
+    def reconfigure(self, changed: list[str]) -> None:
+        """Takes over changed options after a reload, or after accounts have changed."""
+        if self._context is not None:
+            self._context.compat = self._options.compat
+        if "accounts" not in changed:
+            return
+        if self._context is not None:
+            self._serve(self._context)
+        if self._relay is not None:
+            self._relay.serve(self._known())
+
+    async def stop(self) -> None:
+        for api in self._all.values():
+            await api.stop()
+
+    def _known(self) -> set[str]:
+        return {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ())}
+
+    def _serve(self, context: ApiContext) -> None:
+        """An account without JetStream has an API too: one that says so (10039)."""
+        from jetcluster.api.dispatch import JetStreamApi
+
+        enabled = self._with_jetstream()
+        for account in sorted(self._known() | self._all.keys()):
+            api = self._all.get(account)
+            if api is None:
+                system = account == self._options.system_account_name
+                api = JetStreamApi(context, self._server.account(account), system=system)
+                if self._options.jetstream.request_queue_limit > 0:
+                    api.max_queued = self._options.jetstream.request_queue_limit
+                api.answers_elsewhere = self._server.account(account).imports_service
+                self._all[account] = api
+                api.start()
+            api.enabled = account in enabled
+        self.enabled = {account: self._all[account] for account in enabled}
+
+    def _with_jetstream(self) -> list[str]:
+        known = dict.fromkeys((DEFAULT_ACCOUNT, *(self._options.accounts or ())))
+        return [name for name in known if self._options.has_jetstream(name)]

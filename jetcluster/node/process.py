@@ -1,0 +1,71 @@
+"""The process around a node: its event loop, its collector of garbage, and its exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+
+from jetcluster.config.options import Options
+from jetcluster.logs import Logger
+from jetcluster.node.node import Node
+from jetcluster.node.node_jetstream import StorageError
+from jetcluster.node.stop_watch import StopWatch
+from jetcluster.server.listener import ListenError
+
+GC_THRESHOLDS = (25_000, 8, 250)
+"""Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
+times per second. The loop stands while it runs, about 0.1 us for each object that has come to stay since the last time:
+one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
+START_AGAIN = -1
+"""Instead of an exit code: the same process is to begin anew with the same arguments."""
+
+
+def run(options: Options, log: Logger, read_options: Callable[[], Options]) -> int:
+    """Runs a node until it is told to stop, and returns the exit code, or START_AGAIN. `read_options`: see
+    `reloading`."""
+    gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        runner = asyncio.Runner()
+    watch = StopWatch(log)
+    node = Node(options, log, reloading(read_options))
+    node.on_stop = watch.start
+    try:
+        with runner:
+            return runner.run(serve(node, _freeze))
+    finally:
+        watch.cancel()
+
+
+def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]:
+    """The `reload` of a `Node` whose options `read_options` reads again; it raises ConfigError."""
+
+    def reload_node(node: Node, cause: str) -> str:
+        from jetcluster.node.reload import reload
+
+        return reload(node, read_options, cause)
+
+    return reload_node
+
+
+async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
+    """Starts the node, calls `started`, and returns the exit code once it has stopped."""
+    try:
+        await node.start()
+    except (ListenError, StorageError, OSError) as error:
+        node.log.fatal(str(error))
+        return 1
+    started()
+    await node.stopped.wait()
+    return START_AGAIN if node.again else node.exit_code
+
+
+def _freeze() -> None:
+    """Keeps the collector from looking again at the objects of the start, which stay."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,51 @@
+"""The simulated client behaves as a stock client does, as far as the product can tell."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.session import Session
+
+PORT = 4222
+GREETING = b'INFO {"server_name":"n1"}\r\n'
+
+
+class Server(asyncio.Protocol):
+    """Greets; is gone right after a client's first command for the first `rude` connections, answers PING on others."""
+
+    def __init__(self, connections: list[Server], rude: int) -> None:
+        self.connections = connections
+        self.rude = rude
+        self.transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        self.connections.append(self)
+        self.transport.write(GREETING)
+
+    def data_received(self, data: bytes) -> None:
+        if len(self.connections) <= self.rude:
+            self.transport.abort()
+        elif b"PING" in data:
+            self.transport.write(b"PONG\r\n")
+
+
+def test_a_session_dials_again_when_the_server_is_gone_before_it_answers_the_first_ping() -> None:
+    site = Deployment(1, ())
+    here, there = site.client("client"), site.client("server")
+    connections: list[Server] = []
+    listening = there.create_server(lambda: Server(connections, rude=2), "10.0.1.2", PORT)
+    site.run_until_done(site.spawn(there, listening), 5.0)
+
+    async def connect() -> Session:
+        session = Session("one", [("10.0.1.2", PORT)])
+        await session.connect(10.0)
+        return session
+
+    task = site.spawn(here, connect())
+    site.run_until_done(task, 20.0)
+    assert task.result().connected
+    assert len(connections) == 3
+    assert site.failures == []
