@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from jetcluster.budget import Steps
+from jetcluster.budget import Steps, at_once
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
@@ -15,7 +15,7 @@ from jetcluster.monitor.jsz import jsz_steps
 from jetcluster.monitor.leafz import leafz
 from jetcluster.monitor.raftz import raftz
 from jetcluster.monitor.routez import routez_steps
-from jetcluster.monitor.source import Health, Json, Query, at_once, flag
+from jetcluster.monitor.source import Health, Json, Query, flag
 from jetcluster.monitor.subsz import subsz_steps
 from jetcluster.monitor.varz import varz
 from jetcluster.monitor.view import NodeView

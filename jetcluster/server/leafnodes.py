@@ -20,7 +20,7 @@ from jetcluster.protocol import writer
 from jetcluster.server.identity import new_nonce
 from jetcluster.server.leaf_link import LeafLink
 from jetcluster.server.leaf_url import host_of, place, wants_tls
-from jetcluster.server.listener import ListenError, bound_address, host_port, own_address
+from jetcluster.server.listener import ListenError, advertised, bound_address, host_port
 from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
@@ -408,11 +408,7 @@ class LeafNodes:
         """host:port for leaves, as it is advertised."""
         if not self.port or self.options.no_advertise:
             return ""
-        advertise = self.options.advertise
-        if advertise:
-            return advertise if ":" in advertise else host_port(advertise, self.port)
-        host = self.host
-        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+        return advertised(self.options.advertise, self.host, self.port)
 
 
 def _handshake_failed(address: tuple[str, int], error: Exception) -> None:

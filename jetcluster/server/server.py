@@ -379,7 +379,8 @@ class Server:
     @property
     def client_url(self) -> str:
         """`host:port` of this server for clients; "" when it is not to be advertised."""
-        return "" if self.options.no_advertise else advertised(self.options, self.port)
+        options = self.options
+        return "" if options.no_advertise else advertised(options.client_advertise, options.host, self.port)
 
     @property
     def connect_urls(self) -> list[str]:

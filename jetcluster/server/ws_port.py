@@ -14,7 +14,7 @@ from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.writer import info as info_line
 from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
-from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port, own_address
+from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
 from jetcluster.server.ws_client import WsClient
 from jetcluster.server.ws_transport import WebSocket
 
@@ -134,11 +134,7 @@ class WsPort:
         """`host:port` for WebSocket clients; "" when it is not to be advertised."""
         if self.server.options.no_advertise or not self.port:
             return ""
-        advertise = self.options.advertise
-        if advertise:
-            return advertise if ":" in advertise else host_port(advertise, self.port)
-        host = self.host
-        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+        return advertised(self.options.advertise, self.host, self.port)
 
     @property
     def connect_urls(self) -> list[str]:
