@@ -143,8 +143,6 @@ def read_text(path: str) -> str:
 
 
 class _Parser:
-    __slots__ = ("_budget", "_depth", "_env", "_file", "_level", "_scan", "_scopes")
-
     def __init__(self, text: str, file: str, env: Mapping[str, str], depth: int, budget: _Budget | None = None) -> None:
         if depth > MAX_INCLUDE_DEPTH:
             raise IncludeDepthError(f"error parsing include file '{file}', included more than {MAX_INCLUDE_DEPTH} deep")

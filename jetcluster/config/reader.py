@@ -40,8 +40,6 @@ class FieldError(OperatorError):
 
 
 class Reader:
-    __slots__ = ("errors", "inert", "notes", "pedantic_warnings", "user_places")
-
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.pedantic_warnings: list[str] = []

@@ -73,8 +73,6 @@ class DirectGet:
     """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
     to those who ask for a proof."""
 
-    __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
-
     def __init__(
         self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
     ) -> None:
