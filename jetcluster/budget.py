@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator, Hashable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 from jetcluster.clock import Clock, Timers
@@ -42,6 +42,12 @@ def at_once(steps: Steps[T]) -> T:
         except StopIteration as stop:
             found: T = stop.value
             return found
+
+
+def exhaust(steps: Iterator[None]) -> None:
+    """All of them at once."""
+    for _ in steps:
+        pass
 
 
 class BusyError(PassingError):

@@ -27,7 +27,6 @@ from jetcluster.mesh.auth import (
     derive_key,
     shortened,
 )
-from jetcluster.mesh.core import PeerLink
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
@@ -40,6 +39,7 @@ from jetcluster.mesh.info import (
 )
 from jetcluster.mesh.link import LinkOwner, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import check, first_info
 from jetcluster.ordered import OrderedSet
 
@@ -98,7 +98,7 @@ class NodeMesh(LinkOwner):
         self.dialer.set_routes(routes)
 
     def set_advertise(self, advertise: str) -> None:
-        """Where others reach this node, after a reload; they are told. Raises ValueError."""
+        """Changes the address at which others reach this node, after a reload, and tells them. Raises ValueError."""
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
@@ -249,7 +249,7 @@ class NodeMesh(LinkOwner):
         link.send(self._first_info(link))
 
     def _stands(self, link: TcpLink, boot_id: str) -> bool:
-        """Is it of this very process of the peer, and heard?"""
+        """True for a link with this very process of the peer that is not silent."""
         assert link.handshake.remote is not None
         silent = self.clock.monotonic() - link.stats.last_activity
         return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER

@@ -13,7 +13,7 @@ from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
-    from jetcluster.server.service_imports import Response
+    from jetcluster.server.responses import Response
 
 PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),
@@ -82,7 +82,7 @@ def _latency(export: ExportOptions) -> Json:
 
 
 def _imports(node: NodeView, account: str) -> list[Json]:
-    sharing = node.server.accounts.sharing
+    sharing = node.server.sharing
     imports = sharing.settled.imports.get(account) if sharing is not None else None
     if imports is None:
         return []
@@ -129,12 +129,13 @@ def _as_service(account: str, subject: str, local: str, *, share: bool) -> dict[
 
 def _responses(node: NodeView, account: str) -> Json:
     """The responses that requests of other accounts wait for, by reply subject."""
-    replies = node.server.accounts[account].replies
-    return {} if replies is None else {key.decode(): _response(found) for key, found in replies.pending.items()}
+    sharing = node.server.sharing
+    pending = {} if sharing is None else sharing.responses.awaited_in(account)
+    return {key.decode(): _response(found) for key, found in pending.items()}
 
 
 def _response(response: Response) -> Json:
-    """One `server.service_imports.Response`, shown as a service import."""
+    """One `server.responses.Response`, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

@@ -42,7 +42,7 @@ def account_info(node: NodeView, account: str) -> Json | None:
         "complete": True,
         "jetstream_enabled": account in apis,
         "leafnode_connections": sum(link.account == account for link in leaf_links(node)),
-        "client_connections": sum(client.account == account for client in server.clients.values()),
+        "client_connections": sum(client.account == account for client in server.clients),
         "subscriptions": router.index.count,
     }
     found |= shares(node, account)

@@ -12,9 +12,9 @@ from jetcluster.monitor.view import NodeView, mesh_of, now_text
 
 if TYPE_CHECKING:
     from jetcluster.mesh.traffic import Traffic
-    from jetcluster.server.leaf_link import LeafLink
-    from jetcluster.server.login import ClientLogin
-    from jetcluster.server.server import Totals
+    from jetcluster.server.client_connection import ClientConnection
+    from jetcluster.server.clients import Totals
+    from jetcluster.server.leaf_connection import LeafConnection
 
 
 def accstatz(node: NodeView, query: Query) -> Json:
@@ -39,7 +39,7 @@ def account_names(node: NodeView) -> list[str]:
 
 def connected_accounts(node: NodeView) -> set[str]:
     """Those of clients and leaf links. Accounts can be very many, and those with a connection few."""
-    return {client.account for client in node.server.clients.values()} | {link.account for link in leaf_links(node)}
+    return {client.account for client in node.server.clients} | {link.account for link in leaf_links(node)}
 
 
 def account_stats(node: NodeView, names: list[str]) -> list[Json]:
@@ -47,7 +47,7 @@ def account_stats(node: NodeView, names: list[str]) -> list[Json]:
     known = set(account_names(node))  # to ask for the router of another one would make that account
     rows = {name: _Row() for name in names if name in known}
     server, links = node.server, leaf_links(node)
-    for client in server.clients.values():
+    for client in server.clients:
         row = rows.get(client.account)
         if row is not None:
             row.conns += 1
@@ -61,7 +61,7 @@ def account_stats(node: NodeView, names: list[str]) -> list[Json]:
     for name, row in rows.items():
         if name in routed:
             row.add_routes(routed[name])
-        closed = server.closed_totals.get(name)
+        closed = server.clients.closed_totals.get(name)
         if closed is not None:
             row.add(closed)
             row.slow_consumers = closed.slow_consumers
@@ -78,13 +78,13 @@ class _Row:
         self.leaf_sent, self.leaf_received = [0, 0], [0, 0]
         self.routes_sent, self.routes_received = [0, 0], [0, 0]
 
-    def add(self, traffic: ClientLogin | LeafLink | Totals | Traffic) -> None:
+    def add(self, traffic: ClientConnection | LeafConnection | Totals | Traffic) -> None:
         self.sent[0] += traffic.out_msgs
         self.sent[1] += traffic.out_bytes
         self.received[0] += traffic.in_msgs
         self.received[1] += traffic.in_bytes
 
-    def add_leaf(self, link: LeafLink) -> None:
+    def add_leaf(self, link: LeafConnection) -> None:
         self.leafnodes += 1
         self.add(link)
         self.leaf_sent[0] += link.out_msgs

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
-from jetcluster.server.server import ClosedClient
+from jetcluster.server.clients import ClosedClient
 
 if TYPE_CHECKING:
     from jetcluster.auth.known_accounts import KnownAccount
     from jetcluster.config.claims.token import Token
-    from jetcluster.server.login import ClientLogin
+    from jetcluster.server.client_connection import ClientConnection
 
 _LAST_SECOND = 253_402_300_799
 """The last second of the year 9999, the last one that has a text."""
@@ -63,7 +63,7 @@ def account_name(node: NodeView, account: str) -> str:
     return account if known is None else known.claims.token.name or account
 
 
-def of_connection(connection: ClientLogin | ClosedClient) -> Json:
+def of_connection(connection: ClientConnection | ClosedClient) -> Json:
     """`session` of a client whose user has a JWT."""
     session = None if isinstance(connection, ClosedClient) else connection.session
     if session is None or not session.issuer:

@@ -12,11 +12,11 @@ from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
-from jetcluster.server.login import ClientLogin
-from jetcluster.server.server import ClosedClient
+from jetcluster.server.client_connection import ClientConnection
+from jetcluster.server.clients import ClosedClient
 
 DEFAULT_LIMIT = 1024
-Shown = ClientLogin | ClosedClient
+Shown = ClientConnection | ClosedClient
 
 _SORTS: dict[str, tuple[str, bool]] = {
     "cid": ("cid", False),
@@ -63,7 +63,9 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     found.sort(key=_key(node, attribute), reverse=descending)
     page: list[Json] = []
     for connection in found[offset : offset + limit]:
-        if isinstance(connection, ClosedClient) or connection.cid in node.server.clients:  # it may have gone meanwhile
+        if isinstance(connection, ClosedClient) or node.server.clients.get(
+            connection.cid
+        ):  # it may have gone meanwhile
             page.append((yield from _connection(node, connection, auth=auth, listed=listed, detailed=detailed)))
             yield
     return {
@@ -80,9 +82,9 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
 def _select(node: NodeView, state: str, account: str) -> list[Shown]:
     found: list[Shown] = []
     if state in ("open", "all"):
-        found += node.server.clients.values()
+        found += node.server.clients
     if state in ("closed", "all"):
-        found += node.server.closed
+        found += node.server.clients.closed
     return [connection for connection in found if connection.account == account] if account else found
 
 

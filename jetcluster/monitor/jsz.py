@@ -197,7 +197,7 @@ def meta_cluster(node: NodeView) -> Json:
 
 def log_bytes(group: RaftGroup) -> int:
     """Bytes of the group's entries in the journal."""
-    return group.log.byte_count if isinstance(group, Group) else 0
+    return group.log.bytes if isinstance(group, Group) else 0
 
 
 def _meta_replica(engine: JetStream, peer: str) -> Json:
@@ -383,7 +383,7 @@ def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
     """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
     leaves `replicas` out rather than show them as behind."""
     if replica.leading:
-        return cluster_object(engine.context, replica)
+        return cluster_object(replica)
     leader = replica.group.leader
     return cluster_wire(
         name=engine.context.cluster_name,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from jetcluster.monitor.source import Json, Query, flag
 from jetcluster.monitor.view import NodeView, now_text, rtt, text
+from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.subscription import RemoteInterest
 
 if TYPE_CHECKING:
-    from jetcluster.server.leaf_link import LeafLink
+    from jetcluster.server.leaf_connection import LeafConnection
 
 
-def leaf_links(node: NodeView) -> list[LeafLink]:
-    """`server.leaf_link.LeafLink`s, in the order of their connection ids."""
+def leaf_links(node: NodeView) -> list[LeafConnection]:
+    """`server.leaf_connection.LeafConnection`s, in the order of their connection ids."""
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
@@ -29,7 +30,7 @@ def leafz(node: NodeView, query: Query) -> Json:
     }
 
 
-def _leaf(node: NodeView, link: LeafLink, *, listed: bool) -> Json:
+def _leaf(node: NodeView, link: LeafConnection, *, listed: bool) -> Json:
     found: Json = {
         "id": link.cid,
         "name": link.remote_name,
@@ -49,8 +50,6 @@ def _leaf(node: NodeView, link: LeafLink, *, listed: bool) -> Json:
     }
     if listed:
         router = node.server.accounts[link.account]
-        wants = [
-            interest for interest in router.index if isinstance(interest, RemoteInterest) and interest.peer is link
-        ]
-        found["subscriptions_list"] = [text(interest.subject) for interest in wants]
+        wants = [one for one in router.index if isinstance(one, RemoteInterest) and one.peer is cast(RemotePeer, link)]
+        found["subscriptions_list"] = [text(one.subject) for one in wants]
     return found

@@ -67,7 +67,7 @@ def _numbers(out: Exposition, prefix: str, page: Mapping[str, Any], labels: Labe
 
 
 def _connections(out: Exposition, prefix: str, node: NodeView, labels: Labels) -> None:
-    clients = list(node.server.clients.values())
+    clients = list(node.server.clients)
     totals = {
         "num_connections": min(len(clients), DEFAULT_LIMIT),
         "total": len(clients),
@@ -89,7 +89,8 @@ def _each_connection(
     asked = {key: query[key] for key in ("limit", "offset", "sort") if key in query}
     now, now_ns = node.clock.monotonic(), node.clock.time_ns()
     for shown in source.page("connz", {"auth": "1", **asked})["connections"]:
-        client = node.server.clients[shown["cid"]]
+        client = node.server.clients.get(shown["cid"])
+        assert client is not None, "it was on the page"
         account = (("account", client.account), ("account_id", client.account), ("name_tag", client.account))
         labels = (*own, *((name, shown.get(name, "")) for name in _CONNECTION_LABELS), *account)
         idle = int((now - client.last_activity) * 1000)
@@ -128,7 +129,7 @@ def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
         out.gauge(
             f"{prefix}_route_subscriptions",
             "subscriptions",
-            sum(router.wanted_by(link) for router in node.server.accounts),
+            sum(router.peers.wanted_by(link) for router in node.server.accounts),
             labels,
         )
         for key in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):

@@ -31,9 +31,9 @@ def statsz(node: NodeView) -> Json:
         "received": data_stats(totals["in_msgs"], totals["in_bytes"]),
         "received_from_clients": data_stats(totals["in_client_msgs"], totals["in_client_bytes"]),
         "slow_consumers": totals["slow_consumers"],
-        "slow_consumer_stats": by_kind(server.slow_consumers, routes.slow if routes else 0),
+        "slow_consumer_stats": by_kind(server.state.slow_consumers, routes.slow if routes else 0),
         "stale_connections": totals["stale_connections"],
-        "stale_connection_stats": by_kind(server.stale_connections, routes.stale if routes else 0),
+        "stale_connection_stats": by_kind(server.state.stale_connections, routes.stale if routes else 0),
         "stalled_clients": totals["stalled_clients"],
     }
     if links:

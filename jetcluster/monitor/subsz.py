@@ -45,7 +45,7 @@ def index_statistics(node: NodeView, routers: list[Router]) -> Json:
     misses = sum(index.matches for index in indexes)
     # The read loop's cached lookup counts nothing, it is the hottest line of the server. Every message from a client
     # or a route is looked up once, so the number of lookups is known all the same.
-    lookups = max(node.server.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
+    lookups = max(node.server.clients.totals().in_msgs + sum(link.stats.in_msgs for link in links_of(node)), misses)
     fanouts = [route.takers for index in indexes for route in index.literals.values()]
     return {
         "num_subscriptions": sum(index.count for index in indexes),

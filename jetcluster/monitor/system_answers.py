@@ -24,11 +24,10 @@ from jetcluster.monitor.system_options import decode, is_for, query
 from jetcluster.monitor.system_request import Actions, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
-from jetcluster.server.login import ClientLogin
+from jetcluster.server.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions
-    from jetcluster.server.login import ClientLogin
 
 log = get_logger("monitor")
 
@@ -183,7 +182,7 @@ class SystemAnswers:
 
     # ---- commands
 
-    def _client(self, options: Json, unknown: str) -> ClientLogin:
+    def _client(self, options: Json, unknown: str) -> ClientConnection:
         cid = options.get("cid")
         client = self._node.server.clients.get(cid) if isinstance(cid, int) else None
         if client is None:
@@ -211,7 +210,7 @@ def _no_profile(parameters: Query) -> Json:
 
 
 def _user_info(origin: Origin, now: float) -> Json:
-    account, client = origin.account, origin if isinstance(origin, ClientLogin) else None
+    account, client = origin.account, origin if isinstance(origin, ClientConnection) else None
     session = None if client is None else client.session
     found: Json = {"user": "" if client is None else client.user, "account": account, "account_name": account}
     if session is not None:

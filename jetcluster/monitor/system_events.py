@@ -22,7 +22,7 @@ from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
-    from jetcluster.server.login import ClientLogin
+    from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.router import Router
 
 log = get_logger("monitor")
@@ -60,13 +60,13 @@ class SystemEvents:
         self._telling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._node.server.watcher = self
+        self._node.server.clients.watcher = self
         self._arm("stats", self._beat, self._stats_due)
         self._arm("conns", CONNS_BEAT, self._conns_due)
 
     def stop(self) -> None:
         """Says so."""
-        self._node.server.watcher = None
+        self._node.server.clients.watcher = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -85,11 +85,11 @@ class SystemEvents:
 
     # ---- connections
 
-    def connected(self, client: ClientLogin) -> None:
+    def connected(self, client: ClientConnection) -> None:
         self._about_client(f"$SYS.ACCOUNT.{client.account}.CONNECT", "client_connect", client, {})
         self._count_changed(client.account)
 
-    def disconnected(self, client: ClientLogin) -> None:
+    def disconnected(self, client: ClientConnection) -> None:
         reason = client.close_reason
         account = client.account or "$G"  # as nats-server: where it would have been without a name
         end = {
@@ -104,7 +104,7 @@ class SystemEvents:
         if client.account:
             self._count_changed(account)
 
-    def _about_client(self, subject: str, kind: str, client: ClientLogin, end: Json) -> None:
+    def _about_client(self, subject: str, kind: str, client: ClientConnection, end: Json) -> None:
         target = subject.encode()
         if not self._bus.has_interest(target):
             return

@@ -90,8 +90,8 @@ def varz(node: NodeView) -> Json:
     found["system_account"] = options.system_account_name
     mesh = mesh_of(node)
     routes = mesh.counters if mesh is not None else None
-    found["slow_consumer_stats"] = by_kind(server.slow_consumers, routes.slow if routes else 0)
-    found["stale_connection_stats"] = by_kind(server.stale_connections, routes.stale if routes else 0)
+    found["slow_consumer_stats"] = by_kind(server.state.slow_consumers, routes.slow if routes else 0)
+    found["stale_connection_stats"] = by_kind(server.state.stale_connections, routes.stale if routes else 0)
     found["disk_io_wait_stats"] = _disk_waits(node)
     return found
 
@@ -115,15 +115,15 @@ def traffic(node: NodeView) -> Json:
     """Totals count clients, routes and leaf links; the `client` ones clients alone."""
     server, leaves = node.server, leaf_links(node)
     links = links_of(node)
-    totals = server.totals()
+    totals = server.clients.totals()
 
     def routed(name: str) -> int:
         routes = int(sum(getattr(link.stats, name) for link in links))
         return routes + int(sum(getattr(link, name) for link in leaves))
 
     return {
-        "connections": server.connected,
-        "total_connections": server.total_connections,
+        "connections": server.clients.connected,
+        "total_connections": server.clients.total,
         "routes": len(links),
         "remotes": len(links),
         "leafnodes": len(leaves),
@@ -135,9 +135,9 @@ def traffic(node: NodeView) -> Json:
         "out_bytes": totals.out_bytes + routed("out_bytes"),
         "out_client_msgs": totals.out_msgs,
         "out_client_bytes": totals.out_bytes,
-        "slow_consumers": server.slow_consumers,
-        "stale_connections": server.stale_connections,
-        "stalled_clients": server.stalled_clients,
+        "slow_consumers": server.state.slow_consumers,
+        "stale_connections": server.state.stale_connections,
+        "stalled_clients": server.state.stalled_clients,
     }
 
 

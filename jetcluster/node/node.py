@@ -101,7 +101,7 @@ class Node:
         )  # a copy: a reload changes this object in place, and the server compares
         self.server.crowd.watch = self.platform.descriptors()
         if self.operator is not None:
-            self.server.look_up = self.operator.look_up
+            self.server.parts.look_up = self.operator.look_up
         self._handle_signals(loop)
         self._log_start()
         if files[0] != files[1]:
@@ -156,7 +156,8 @@ class Node:
         self.stopped.set()
 
     async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
-        """When one part fails, the others are stopped too and the process ends."""
+        """Awaits `stop`. When it fails, the other parts are stopped all the same, and the process ends with exit code
+        1."""
         try:
             await stop
         except Exception as error:  # noqa: BLE001
@@ -204,11 +205,8 @@ class Node:
     def share(self) -> None:
         """Imports and mappings of the accounts are as the options say from now on."""
         options = self.options
-        if options.shares or self.server.accounts.sharing is not None:
-            from jetcluster.server.imports import share
-
-            share(
-                self.server,
+        if options.shares or self.server.sharing is not None:
+            self.server.share(
                 options.accounts or {},
                 options.mappings,
                 options.system_account_name,
@@ -227,7 +225,7 @@ class Node:
         if self.options.websocket.port:
             from jetcluster.server.ws_port import WsPort
 
-            port = self.server.ws_port = WsPort(self.server, tls_context(self.options.websocket.tls))
+            port = self.server.ws_port = WsPort(self.server.parts, tls_context(self.options.websocket.tls))
             await port.start()
             if self.jetstream is not None:
                 self.jetstream.ws_listener_is_up(port)
@@ -236,7 +234,7 @@ class Node:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
             from jetcluster.server.leafnodes import LeafNodes
 
-            self.leafnodes = LeafNodes(self.server)
+            self.leafnodes = LeafNodes(self.server.parts)
             await self.leafnodes.start()
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)

@@ -9,87 +9,137 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from dataclasses import field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.membership import Config, decode_config
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.membership import Config, decode_config, encode_config
 from jetcluster.raft.runs import SegmentRuns
-from jetcluster.records import dataclass
-
-if TYPE_CHECKING:
-    from jetcluster.raft.journal import Journal
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
+
+
+Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
+"""Log, kind of record, type of entry, index, term, body: adds the record to the journal. Returns where the body will
+be: (segment, offset in it)."""
+ReadRecord = Callable[[int, int, int], records.Record | None]
+"""Segment, offset and length of a body: the record read back; None when it does not validate."""
 
 
 class JournalDamageError(Exception):
     """An entry that was written can not be read back: its bytes changed or are gone."""
 
 
-@dataclass(slots=True, eq=False)
 class GroupLog:
     """Owned by `Journal`; mutated only through the methods below, each of which also appends the record that repeats
     it at the next start."""
 
-    journal: Journal
-    gid: int
-    configs: list[tuple[int, Config]]
-    """(index, configuration), ascending; the first is the one in force at `base_index`."""
-    durable: bool
-    """False: entries count once they are written, before the disk has them (memory streams): they outlive the
-    process, not the power."""
-    base_index: int = 0
-    """The log starts after this index; everything up to it is in the state machine."""
-    base_term: int = 0
-    last_index: int = 0
-    last_term: int = 0
-    term: int = 0
-    voted_for: str | None = None
-    commit_hint: int = 0
-    """An index that was committed when last recorded."""
-    damaged: bool = False
-    """Records of this group were lost after they had been durable: see `rejoin.py`."""
-    joining: bool = False
-    """It counts as damaged for no other reason than that this replica is being added."""
-    fetching: bool = False
-    """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
-    relaxed: bool = False
-    """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
-    some that the state, which is flushed now and then, has."""
-    alone: bool = False
-    """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
-    tail: list[tuple[int, int, int, bytes]] = field(default_factory=list)
-    """Then: (index, term, type, command) of what is intact behind the hole."""
-    compactable: int = 0
-    """The state machine holds everything up to here durably."""
-    pin: int = NO_PIN
-    """Entries after this index are kept although compactable (a peer that catches up needs them next)."""
-    byte_count: int = 0
-    gseq: int = 0
-    """Records appended so far; `durable_gseq` of them are durable."""
-    durable_gseq: int = 0
-    entry_gseq: int = 0
-    term_gseq: int = 0
-    written_index: int = 0
-    stated: int = 0
-    """The newest segment that holds its STATE, which is its first record there."""
-    _terms: array[int] = field(default_factory=lambda: array("Q"))
-    _kinds: array[int] = field(default_factory=lambda: array("B"))
-    _runs: SegmentRuns = field(default_factory=SegmentRuns)
-    _offsets: array[int] = field(default_factory=lambda: array("I"))
-    _lengths: array[int] = field(default_factory=lambda: array("I"))
-    _cache: dict[int, bytes] = field(default_factory=dict)
-    _cache_first: int = 1
-    _cache_bytes: int = 0
-    _crc: int = 0
-    _crc_count: int = 0
-    """Checksum of the first `_crc_count` terms."""
-    _low: int = _INFINITE
-    _moving: set[int] = field(default_factory=set)
-    _seen_gseq: int = 0
+    __slots__ = (
+        "_append",
+        "_cache",
+        "_cache_bytes",
+        "_cache_first",
+        "_crc",
+        "_crc_count",
+        "_kinds",
+        "_lengths",
+        "_low",
+        "_moving",
+        "_offsets",
+        "_options",
+        "_read_record",
+        "_runs",
+        "_seen_gseq",
+        "_terms",
+        "alone",
+        "base_index",
+        "base_term",
+        "bytes",
+        "commit_hint",
+        "compactable",
+        "configs",
+        "damaged",
+        "durable",
+        "durable_gseq",
+        "entry_gseq",
+        "fetching",
+        "gid",
+        "gseq",
+        "joining",
+        "last_index",
+        "last_term",
+        "pin",
+        "relaxed",
+        "stated",
+        "tail",
+        "term",
+        "term_gseq",
+        "voted_for",
+        "written_index",
+    )
+
+    def __init__(
+        self, gid: int, config: Config, durable: bool, options: JournalOptions, append: Append, read: ReadRecord
+    ) -> None:
+        self._options = options
+        self._append = append
+        self._read_record = read
+        self.gid = gid
+        self.durable = durable
+        """False: entries count once they are written, before the disk has them (memory streams): they outlive the
+        process, not the power."""
+        self.base_index = 0
+        """The log starts after this index; everything up to it is in the state machine."""
+        self.base_term = 0
+        self.last_index = 0
+        self.last_term = 0
+        self.term = 0
+        self.voted_for: str | None = None
+        self.configs: list[tuple[int, Config]] = [(0, config)]
+        """(index, configuration), ascending; the first is the one in force at `base_index`."""
+        self.commit_hint = 0
+        """An index that was committed when last recorded."""
+        self.damaged = False
+        """Records of this group were lost after they had been durable: see `rejoin.py`."""
+        self.joining = False
+        """It counts as damaged for no other reason than that this replica is being added."""
+        self.fetching = False
+        """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
+        self.relaxed = False
+        """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
+        some that the state, which is flushed now and then, has."""
+        self.alone = False
+        """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
+        self.tail: list[tuple[int, int, int, bytes]] = []
+        """Then: (index, term, type, command) of what is intact behind the hole."""
+        self.compactable = 0
+        """The state machine holds everything up to here durably."""
+        self.pin = NO_PIN
+        """Entries after this index are kept although compactable (a peer that catches up needs them next)."""
+        self.bytes = 0
+        self.gseq = 0
+        """Records appended so far; `durable_gseq` of them are durable."""
+        self.durable_gseq = 0
+        self.entry_gseq = 0
+        self.term_gseq = 0
+        self.written_index = 0
+        self.stated = 0
+        """The newest segment that holds its STATE, which is its first record there."""
+        self._terms = array("Q")
+        self._kinds = array("B")
+        self._runs = SegmentRuns()
+        self._offsets = array("I")
+        self._lengths = array("I")
+        self._cache: dict[int, bytes] = {}
+        self._cache_first = 1
+        self._cache_bytes = 0
+        self._crc = self._crc_count = 0
+        """Checksum of the first `_crc_count` terms."""
+        self._low = _INFINITE
+        self._moving: set[int] = set()
+        self._seen_gseq = 0
 
     # -- reading
 
@@ -97,6 +147,11 @@ class GroupLog:
     def durable_index(self) -> int:
         """Entries up to here count as stored by this node."""
         return self.written_index
+
+    @property
+    def ack_gseq(self) -> int:
+        """The record that must be durable before this node may vouch for its log."""
+        return self.entry_gseq if self.durable else self.term_gseq
 
     @property
     def config(self) -> Config:
@@ -193,7 +248,7 @@ class GroupLog:
     def _read(self, index: int) -> bytes:
         at = index - self.base_index - 1
         segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
-        record = self.journal.read_record(segment, offset, length)
+        record = self._read_record(segment, offset, length)
         if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
             raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
         return record.body
@@ -203,15 +258,15 @@ class GroupLog:
     def append(self, kind: int, term: int, command: bytes) -> int:
         """Adds one entry and returns its index."""
         index = self.last_index + 1
-        offset = self.journal.append(self, records.ENTRY, kind, index, term, command)
+        segment, offset = self._append(self, records.ENTRY, kind, index, term, command)
         self.entry_gseq = self.gseq
-        self._place(index, term, kind, self.journal.segment, offset, len(command))
+        self._place(index, term, kind, segment, offset, len(command))
         self._cache[index] = command
         self._cache_bytes += len(command)
         if kind == CONFIG:
             self.configs.append((index, decode_config(command)))
-        if self._cache_bytes > self.journal.options.cache_bytes:
-            self.shrink(self.journal.options.cache_bytes)
+        if self._cache_bytes > self._options.cache_bytes:
+            self.shrink(self._options.cache_bytes)
         return index
 
     def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
@@ -223,7 +278,7 @@ class GroupLog:
         self._lengths.append(length)
         self.last_index = index
         self.last_term = term
-        self.byte_count += length
+        self.bytes += length
 
     def shrink(self, limit: int) -> bool:
         """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory; whether that is
@@ -238,13 +293,13 @@ class GroupLog:
     def truncate(self, first: int) -> None:
         """Removes every entry from `first` on."""
         assert self.base_index < first <= self.last_index, f"truncate {first} of {self.base_index}..{self.last_index}"
-        self.journal.append(self, records.TRUNCATE, 0, first, 0, b"")
+        self._append(self, records.TRUNCATE, 0, first, 0, b"")
         self.entry_gseq = self.gseq
         for index in range(first, self.last_index + 1):
             gone = self._cache.pop(index, None)
             if gone is not None:
                 self._cache_bytes -= len(gone)
-        self.byte_count -= self.bytes_after(first - 1)
+        self.bytes -= self.bytes_after(first - 1)
         keep = first - self.base_index - 1
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[keep:]
@@ -263,12 +318,12 @@ class GroupLog:
     def set_term(self, term: int, voted_for: str | None) -> None:
         self.term = term
         self.voted_for = voted_for
-        self.journal.append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
+        self._append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
         self.entry_gseq = self.term_gseq = self.gseq
 
     def set_commit_hint(self, commit: int) -> None:
         self.commit_hint = commit
-        self.journal.append(self, records.HINT, 0, commit, 0, b"")
+        self._append(self, records.HINT, 0, commit, 0, b"")
 
     def compact(self, index: int) -> None:
         """Forgets entries up to `index`."""
@@ -280,9 +335,9 @@ class GroupLog:
         assert term is not None
         count = index - self.base_index
         if count < len(self._lengths) // 2:  # the shorter side is summed: a pin may have held millions of entries
-            self.byte_count -= sum(self._lengths[:count])
+            self.bytes -= sum(self._lengths[:count])
         else:
-            self.byte_count = sum(self._lengths[count:])
+            self.bytes = sum(self._lengths[count:])
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[:count]
         self._runs.drop_to(index, self.last_index)
@@ -294,7 +349,7 @@ class GroupLog:
         self._cache_first = max(self._cache_first, index + 1)
         self.base_index, self.base_term = index, term
         self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
-        self.journal.append_compact(self, config)
+        self._append(self, records.COMPACT, 0, index, term, encode_config(config))
 
     def install(self, index: int, term: int, config: Config) -> None:
         """Replaces the whole log by "the state machine holds `index`"."""
@@ -303,7 +358,7 @@ class GroupLog:
         self._runs.clear()
         self._crc = self._crc_count = 0
         self._cache.clear()
-        self._cache_bytes = self.byte_count = 0
+        self._cache_bytes = self.bytes = 0
         self._cache_first = index + 1
         self._low = min(self._low, 0)
         self.base_index = self.last_index = index
@@ -312,19 +367,19 @@ class GroupLog:
         self.compactable = max(self.compactable, index)
         self.fetching = False
         self.written_index = 0
-        self.journal.append_state(self, records.RESET_FLAG)
+        self.restate(records.RESET_FLAG)
         self.entry_gseq = self.gseq
 
     def set_members(self, config: Config) -> None:
         """The configuration in force at the base was not known, or another one."""
         self.configs[0] = (self.base_index, config)
-        self.journal.append_state(self, 0)
+        self.restate()
         self.entry_gseq = self.gseq
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
         self.damaged = self.joining = False
-        self.journal.append_state(self, 0)
+        self.restate()
         self.entry_gseq = self.term_gseq = self.gseq
 
     def adopt(self, config: Config) -> None:
@@ -336,7 +391,7 @@ class GroupLog:
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
         self.damaged = True
-        self.journal.append_state(self, 0)
+        self.restate()
 
     def mark_joining(self) -> None:
         """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
@@ -347,18 +402,21 @@ class GroupLog:
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:
             self.fetching = fetching
-            self.journal.append_state(self, 0)
+            self.restate()
 
     def settle_relaxed(self) -> None:
         """From here on entries count as this life has it."""
-        relaxed = not self.durable or self.journal.options.sync_interval is not None
+        relaxed = not self.durable or self._options.sync_interval is not None
         if relaxed != self.relaxed:
             self.relaxed = relaxed
-            self.journal.append_state(self, 0)
+            self.restate()
 
-    # -- what the journal calls
+    def restate(self, flags: int = 0) -> None:
+        """Records anew all that is known of the group but its entries: see `Restatement`."""
+        body = records.encode_state(self._state(flags))
+        self._append(self, records.STATE, 0, self.base_index, self.base_term, body)
 
-    def state(self, flags: int) -> records.State:
+    def _state(self, flags: int) -> records.State:
         if self.durable:
             flags |= records.DURABLE_FLAG
         if self.damaged:
@@ -379,6 +437,8 @@ class GroupLog:
             self.voted_for,
             self.configs[0][1],
         )
+
+    # -- what the journal calls
 
     def mark(self) -> tuple[int, int]:
         """The mark of what a batch that is being sealed now vouches for."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.consumer.ports import DeliveryBus
@@ -14,9 +13,6 @@ from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboa
 from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest
-
-if TYPE_CHECKING:
-    from jetcluster.server.imports import Sharing
 
 DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
@@ -48,8 +44,6 @@ class Accounts:
         self.listener: InterestListener | None = None
         self.on_router: Callable[[Router], None] | None = None
         """Told of every router that is made."""
-        self.sharing: Sharing | None = None
-        """Their imports and mappings; None as long as there have been none."""
 
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)
@@ -59,7 +53,7 @@ class Accounts:
                 self.on_router(router)
             for peer, wants in self._heard.pop(name, {}).items():
                 for (subject, queue), count in wants.items():
-                    router.set_remote_interest(peer, subject, queue, count)
+                    router.peers.set_interest(peer, subject, queue, count)
         return router
 
     def known(self, name: str) -> Router | None:
@@ -85,7 +79,7 @@ class Accounts:
 
     def interests(self) -> Iterator[tuple[str, bytes, bytes | None, int]]:
         for router in self:
-            for subject, queue, count in router.interests():
+            for subject, queue, count in router.local.entries():
                 yield router.account, subject, queue, count
 
     def set_remote_interest(
@@ -94,7 +88,7 @@ class Accounts:
         if subject.count(b".") >= MAX_WANTED_TOKENS:
             return
         if account in self._routers or self._hear(peer, account, subject, queue, count):
-            self[account].set_remote_interest(peer, subject, queue, count)
+            self[account].peers.set_interest(peer, subject, queue, count)
 
     def _hear(self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int) -> bool:
         """Returns whether it takes a router to keep this."""
@@ -120,7 +114,7 @@ class Accounts:
                 del self._heard[account]
         for router in self:
             if self._removals is None:
-                router.drop_peer(peer)
+                router.peers.drop_peer(peer)
             else:
                 self._removals.of_peer(router, peer)
 
@@ -149,11 +143,11 @@ class Accounts:
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         if account in self._routers:
-            self[account].far.told(peer, target, mark, waiting)
+            self[account].peers.backlog.told(peer, target, mark, waiting)
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
         if account in self._routers:
-            self[account].valve_told(peer, subject, closed)
+            self[account].peers.valve_told(peer, subject, closed)
 
 
 def _counted(subscription: AnySubscription, subject: bytes, queue: bytes | None) -> int:

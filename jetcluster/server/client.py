@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects, writer
+from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL, Governed
@@ -69,7 +70,7 @@ class Client(ClientLogin):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
-        if self._asks:
+        if self.state in BEING_CHECKED:
             self._forget_input()  # behind a CONNECT that nobody has agreed to yet
         if self._has_input and not self.close_reason:
             self._lost = (exc,)  # what it had published counts; when its turn comes, as always
@@ -84,7 +85,8 @@ class Client(ClientLogin):
             self._disarm(name)
         self._drop_subscriptions()
         self._silence()
-        self.server.departs(self)
+        self.parts.clients.departs(self)
+        self.sockets.discard(self)
 
     def _silence(self) -> None:
         self.out.clear()
@@ -107,7 +109,7 @@ class Client(ClientLogin):
         self._forget_input()
         if self._queued:
             self._queued = False
-            self.server.governor.leave(self, self._valve)
+            self.parts.governor.leave(self, self._valve)
         super().ended()
 
     def _attempt(self, work: Callable[[_T], None], what: _T) -> None:
@@ -123,7 +125,7 @@ class Client(ClientLogin):
 
     def _process(self, data: bytes) -> None:
         self.last_activity = self.server.clock.monotonic()
-        if self._router is None and not self._connected and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
+        if self.state is OPEN and data[:1] not in _CONNECT_BEGINS and self._is_guarded:
             # Told by its first byte: a PUB of a stranger is not read to its end.
             self.close("Authentication Failure", "Authorization Violation")
             return
@@ -135,7 +137,7 @@ class Client(ClientLogin):
             self._run([])
             return
         heavy = known and size >= HEAVY
-        if not self.server.governor.admits(heavy=heavy):
+        if not self.parts.governor.admits(heavy=heavy):
             self._rest = self._parsed(1)
             if self._has_input:
                 self._queue(None, light=not heavy)
@@ -146,7 +148,7 @@ class Client(ClientLogin):
         """The next commands of what was read."""
         commands = self._parser.take(size)
         if self.server.tracer is not None:
-            self.server.tracer.received(self, commands)
+            self.server.tracer.received(self.head(), commands)
         return commands
 
     def _run(self, commands: list[Command], quantum: int = MOST) -> None:
@@ -167,6 +169,8 @@ class Client(ClientLogin):
                 if router is None and kind != CONNECT:
                     router = self._serve_unconnected()
                     if router is None:
+                        if self.state in BEING_CHECKED:
+                            left = itertools.chain([(kind, a, b, c, d)], left)
                         break
                 if kind == PUB and router is not None:
                     in_msgs += 1
@@ -201,7 +205,7 @@ class Client(ClientLogin):
                         break
                 else:
                     self._command(kind, a, b, c)
-                    if self._asks:  # this CONNECT again, and what is behind it, once that is known
+                    if self.state in BEING_CHECKED:  # this CONNECT again, and what is behind it, once that is known
                         left = itertools.chain([(kind, a, b, c, d)], left)
                         break
                     router = self._router
@@ -221,7 +225,7 @@ class Client(ClientLogin):
         if self.close_reason:
             return
         self._rest = list(left)
-        if self._asks:
+        if self.state in BEING_CHECKED:
             self.pause_reading("login")
             return
         if self._rest or parser.waiting or self._valve is not None:
@@ -248,8 +252,8 @@ class Client(ClientLogin):
         self._queued = True
         self._valve = valve
         self.pause_reading("portion")
-        self.server.governor.wait(self, valve, light)
-        if not light and not self._narrowed and self.server.governor.flooded:
+        self.parts.governor.wait(self, valve, light)
+        if not light and not self._narrowed and self.parts.governor.flooded:
             self._narrowed = True
             self.bound_input(NARROW)
 
@@ -271,9 +275,9 @@ class Client(ClientLogin):
             return  # nobody is there to be answered
         elif kind == PING:
             self.send(writer.PONG)
-            if not self.settled and self.protocol >= 1:
-                self.settled = True
-                self.send(writer.info(self.server.info_for(self, first=False)))
+            if self.state is CONNECTED and self.protocol >= 1:
+                self.advance(ConnectionEvent.PING)
+                self.send(writer.info(self.info(first=False)))
         elif kind == PONG:
             self.pong_received()
         elif kind == SUB:

@@ -2,7 +2,7 @@
 
 Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
 is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
-commands.
+commands of clients, `leaf_link.LeafLink` those of leaf nodes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from jetcluster.clock import TimerHandle
+from jetcluster.ordered import OrderedSet
 from jetcluster.protocol import writer
 from jetcluster.protocol.bus import Origin
-
-if TYPE_CHECKING:
-    from jetcluster.server.server import Server
+from jetcluster.protocol.connection_states import ConnectionEvent, ConnectionState, after
+from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")
 
@@ -37,6 +37,40 @@ _FIRST_PING = 2.0
 _RTT_AGE = 3600.0
 
 
+class Sockets:
+    """The connections of a server that have a socket: those that are open, and those that still write their last."""
+
+    def __init__(self) -> None:
+        self._open: OrderedSet[Connection] = OrderedSet()
+        self._drained: asyncio.Event | None = None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, connection: Connection) -> None:
+        self._open.add(connection)
+
+    def discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if not self._open and self._drained is not None:
+            self._drained.set()
+
+    async def close(self, reason: str, patience: float) -> None:
+        """Closes them, and returns when all that was queued for them is written, or after `patience` seconds."""
+        for connection in list(self._open):
+            connection.close(reason, linger=False)
+            connection.transport.close()
+        if not self._open:
+            return
+        self._drained = asyncio.Event()
+        try:
+            await asyncio.wait_for(self._drained.wait(), patience)
+        except TimeoutError:
+            for connection in list(self._open):
+                connection.transport.abort()
+            await asyncio.sleep(0)
+
+
 class Connection(asyncio.Protocol):
     """Satisfies `subscription.Sink` and `protocol.bus.Origin` once a subclass adds `expire` and `admits`."""
 
@@ -44,9 +78,10 @@ class Connection(asyncio.Protocol):
     trace_kind = ""
     """The protocol trace's name for connections like this one; "" for those that it does not show."""
 
-    def __init__(self, server: Server, cid: int) -> None:
+    def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
         options = server.options
         self.server = server
+        self.sockets = sockets
         self.cid = cid
         self.account = ""
         self.ip = ""
@@ -64,8 +99,10 @@ class Connection(asyncio.Protocol):
         """Monotonic time of the last input."""
         self.rtt = 0.0
         """Seconds; 0.0 before the first PONG."""
+        self.state = ConnectionState.NEW
+        """Changed by `advance` alone."""
         self.close_reason = ""
-        """Set once, in nats-server's words; "" while open."""
+        """Set once, in nats-server's words, when `state` becomes CLOSED; "" before."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
         self._blocked = False
@@ -84,6 +121,10 @@ class Connection(asyncio.Protocol):
         """There is, or was, a transport."""
         return cast("asyncio.Transport | None", self.transport) is not None
 
+    def advance(self, event: ConnectionEvent) -> None:
+        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        self.state = after(self.state, event)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         # low=0: `resume_writing` says that a flush has gone out entirely, which is what write_deadline is about.
@@ -92,7 +133,7 @@ class Connection(asyncio.Protocol):
         if isinstance(peer, tuple):
             self.ip, self.port = peer[0], peer[1]
         self._arm_ping()
-        self.server.transports.add(self)
+        self.sockets.add(self)
         self._debug("Client connection created")
         if self.server.stopping:  # it was accepted in the turn in which the port was closed
             self.abort("Server Shutdown")
@@ -108,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
-        """The connection stands; for the subclass."""
+        """The connection stands; for the subclass, which says so (`ConnectionEvent.MAKE`)."""
 
     def ended(self) -> None:
         """The connection is over, `close_reason` is set; for the subclass. Called once."""
@@ -118,7 +159,7 @@ class Connection(asyncio.Protocol):
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self.server.transport_lost(self)
+        self.sockets.discard(self)
 
     def eof_received(self) -> bool:
         return False
@@ -131,7 +172,7 @@ class Connection(asyncio.Protocol):
             self.out.append(writer.err(text))
         data = b"".join(self.out)
         if self.server.tracer is not None:
-            self.server.tracer.sent(self, data)
+            self.server.tracer.sent(self.head(), data)
         self._finish(reason)
         transport = self.transport
         if transport.is_closing():
@@ -149,6 +190,11 @@ class Connection(asyncio.Protocol):
             self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
+
+    def never_made(self, reason: str) -> None:
+        """There is no socket, and there will be none."""
+        self.close_reason = reason
+        self.advance(ConnectionEvent.CLOSE)
 
     def bound_input(self, size: int) -> None:
         """The kernel takes in no more than about `size` bytes while nobody reads, and offers the peer as much."""
@@ -174,6 +220,7 @@ class Connection(asyncio.Protocol):
         if self.close_reason:
             return
         self.close_reason = reason
+        self.advance(ConnectionEvent.CLOSE)
         self._debug(f"Client connection closed: {reason}")
         for name in list(self._timers):
             self._disarm(name)
@@ -184,9 +231,11 @@ class Connection(asyncio.Protocol):
     def _debug(self, text: str) -> None:
         """For the log at its debug level, in nats-server's words."""
         if self.trace_kind and log.isEnabledFor(logging.DEBUG):
-            from jetcluster.server.tracing import head_of
+            log.debug("%s - %s", self.head(), text)
 
-            log.debug("%s - %s", head_of(self), text)
+    def head(self) -> str:
+        """The head of lines of the log, and of the protocol trace, about this connection; "": there are none."""
+        return ""
 
     def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
         self._disarm(name)
@@ -222,7 +271,7 @@ class Connection(asyncio.Protocol):
         out.clear()
         transport = self.transport
         if self.server.tracer is not None:
-            self.server.tracer.sent(self, data)
+            self.server.tracer.sent(self.head(), data)
         transport.write(data)
         self.pending = self._held = transport.get_write_buffer_size()
 

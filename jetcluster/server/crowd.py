@@ -14,7 +14,6 @@ from jetcluster.health.descriptors import DescriptorWatch
 
 if TYPE_CHECKING:
     from jetcluster.server.connection import Connection
-    from jetcluster.server.login import ClientLogin
 
 log = logging.getLogger("jetcluster.server")
 
@@ -30,7 +29,7 @@ class Crowd:
         self._clock = clock
         self.watch: DescriptorWatch | None = None
         """None: descriptors are not looked at."""
-        self.strangers: dict[int, ClientLogin] = {}
+        self.strangers: dict[int, Connection] = {}
         """Those that have sent no CONNECT, by cid, the oldest first."""
         self.refused = 0
         self.closed = 0
@@ -46,7 +45,7 @@ class Crowd:
         socket = client.transport.get_extra_info("socket")
         return socket is not None and self.watch is not None and self.watch.crowded(socket.fileno())
 
-    def has_room_for(self, client: ClientLogin) -> bool:
+    def has_room_for(self, client: Connection) -> bool:
         return not self.is_crowded(client) or self.make_room()
 
     def has_room_at(self, descriptor: int) -> bool:

@@ -24,7 +24,7 @@ async def enter_lame_duck(server: Server) -> None:
     await server.stop_accepting()
     server.announce_lame_duck()
     await asyncio.sleep(options.lame_duck_grace_period)
-    clients = list(server.clients.values())
+    clients = list(server.clients)
     if not clients:
         return
     # In whole groups when there are more clients than a timer can tell apart.

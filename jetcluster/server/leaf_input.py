@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from jetcluster.protocol import leaf
+from jetcluster.protocol.connection_states import CHECKING, JOINED
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.connection import Connection
 from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
-
-if TYPE_CHECKING:
-    from jetcluster.server.server import Server
+from jetcluster.server.parts import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 
@@ -28,14 +25,11 @@ COMMAND_WORK = 8
 class LeafInput(Connection):
     """A leaf link, but for what its commands do (`leaf_link.LeafLink`)."""
 
-    joined = False
-    """True while the link takes part in its account."""
-
-    def __init__(self, server: Server) -> None:
-        super().__init__(server, server.new_cid())
-        self._parser = leaf.LeafParser(server.options.max_payload + HEADROOM, server.options.max_control_line)
-        self._checking: asyncio.Future[None] | None = None
-        """A password is being looked at."""
+    def __init__(self, parts: ServerParts) -> None:
+        super().__init__(parts.state, parts.sockets, parts.new_cid())
+        self.parts = parts
+        options = parts.state.options
+        self._parser = leaf.LeafParser(options.max_payload + HEADROOM, options.max_control_line)
         self._rest: list[leaf.Command] = []
         """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
@@ -49,9 +43,9 @@ class LeafInput(Connection):
 
     def _process(self, data: bytes) -> None:
         self._parser.push(data)
-        if self._checking is not None or self._queued:
+        if self.state is CHECKING or self._queued:
             return  # reading is paused, but this may have been under way
-        if len(data) < SMALL or self.server.governor.admits(heavy=len(data) >= HEAVY):
+        if len(data) < SMALL or self.parts.governor.admits(heavy=len(data) >= HEAVY):
             self._run(MOST)
         else:
             self._queue()
@@ -61,14 +55,14 @@ class LeafInput(Connection):
         parser, clock = self._parser, self.server.clock
         end = clock.monotonic() + PORTION_SECONDS
         work = 0
-        while (self._rest or parser.waiting) and not self.close_reason and self._checking is None:
+        while (self._rest or parser.waiting) and not self.close_reason and self.state is not CHECKING:
             if work >= quantum or (work and clock.monotonic() >= end):
                 self._queue()
                 return
             work += self._run_some(iter(self._rest or parser.take(CHUNK)), quantum - work, end)
         if self.close_reason:
             return
-        if self._checking is not None:
+        if self.state is CHECKING:
             self.pause_reading("login")
             return
         self.resume_reading("portion")
@@ -90,7 +84,7 @@ class LeafInput(Connection):
             except Exception:  # a fault of ours with one command must not reach the loop or end the link
                 said = b"CONNECT" if kind == leaf.CONNECT else a[:200]  # it holds a password
                 log.exception("leafnode cid %d: error in %r", self.cid, said)
-            if self.close_reason or self._checking is not None or work >= quantum:
+            if self.close_reason or self.state is CHECKING or work >= quantum:
                 break
             if not work % LOOK_EVERY and self.server.clock.monotonic() >= end:
                 break  # one of them may go to thousands
@@ -102,14 +96,14 @@ class LeafInput(Connection):
     def _queue(self) -> None:
         self._queued = True
         self.pause_reading("portion")
-        self.server.governor.wait(self, None, light=False)
+        self.parts.governor.wait(self, None, light=False)
 
     def _forget_input(self) -> None:
         self._rest.clear()
         self._parser.drop()
         if self._queued:
             self._queued = False
-            self.server.governor.leave(self, None)
+            self.parts.governor.leave(self, None)
 
     def take_turn(self, quantum: int) -> None:
         """See `governor.Governed`."""
@@ -120,8 +114,8 @@ class LeafInput(Connection):
         """A link is not held for what it brings: see `valve.Waiter`."""
 
     def _finish_input(self) -> None:
-        """Works on all that the other end had sent before it went: no more than one read."""
+        """Everything that the other end had sent counts: there is no more of it than of one read."""
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
-        while self.joined and self._queued and not self.close_reason:
-            self.server.governor.leave(self, None)
+        while self.state is JOINED and self._queued and not self.close_reason:
+            self.parts.governor.leave(self, None)
             self.take_turn(MOST)

@@ -5,27 +5,27 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.auth.authenticator import STANDARD, AuthError
+from jetcluster.auth.authenticator import AuthError
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import writer
+from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, OPEN, RECHECKED, ConnectionEvent
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.connection import Connection
+from jetcluster.server.client_connection import ClientConnection
+from jetcluster.server.parts import ServerParts
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
-    from jetcluster.auth.authenticator import Authenticator, AuthResult, Session
+    from jetcluster.auth.authenticator import Authenticator, AuthResult
     from jetcluster.auth.certificates import PeerCertificate
     from jetcluster.auth.permissions import UserPermissions
     from jetcluster.auth.secrets import SlowPart
     from jetcluster.config.tls_options import TlsOptions
-    from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
 
@@ -36,36 +36,24 @@ _CONNECT_TYPES: dict[str, type] = {
 }
 
 
-class ClientLogin(Connection):
+_WITHOUT_CONNECT: Final = (OPEN, ANONYMOUS)
+_ASKED: Final = (CHECKED, RECHECKED)
+"""The states in which it is not asked again: a check that takes time is made once."""
+
+
+class ClientLogin(ClientConnection):
     """A client's connection, but for what it may do once it is in (`client.Client`)."""
 
-    client_type = "nats"
-    """As monitoring calls it."""
-    connection_type = STANDARD
-    """As `allowed_connection_types` of a user calls it."""
-
-    def __init__(self, server: Server, cid: int) -> None:
-        super().__init__(server, cid)
-        self.user = ""
-        self.name = ""
-        self.lang = ""
-        self.version = ""
-        self.subscriptions: dict[bytes, ClientSubscription] = {}
-        self.echo = True
-        self.headers = False
-        self.no_responders = False
-        self.protocol = 0
-        self.settled = False
-        """True after the first PING that followed a CONNECT: only then may INFO come unasked."""
+    def __init__(self, parts: ServerParts, cid: int) -> None:
+        super().__init__(parts.state, parts.sockets, cid)
+        self.parts = parts
         self._verbose = True
         self._pedantic = True
         self._careful = True
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
-        self._parser = Parser(server.options.max_payload, server.options.max_control_line)
-        self.nonce = b""
+        self._parser = Parser(self.server.options.max_payload, self.server.options.max_control_line)
         self._credentials: dict[str, Any] = {}
         """The CONNECT that let this client in, for the next reload of the configuration."""
-        self._connected = False
         self._rest: list[Command] = []
         """Commands that were read and wait for their turn."""
         self._queued = False
@@ -76,34 +64,22 @@ class ClientLogin(Connection):
         """The valve of a taker that takes no more of what this client publishes."""
         self._lost: tuple[Exception | None] | None = None
         """Why the connection is gone, while what it had sent still has its turns."""
-        self._greeted = False
-        self.tls_first = False
-        """The handshake came before the INFO."""
         self._router: Router | None = None
-        self._permissions: ConnectionPermissions | None = None
-        self.session: Session | None = None
-        """Limits of this connection alone; None: it has those of its account."""
-        self._asks = self._has_asked = False
-        """It takes time to know who this is (bcrypt, an account that is looked for elsewhere); has taken it, which is
-        once."""
 
     # ---- beginning and end
 
-    def first_info(self) -> dict[str, Any]:
-        self.nonce = self.server.new_nonce()
-        return self.server.info_for(self, first=True)
-
     def greeting(self) -> bytes:
         """The first INFO, for a port that sends it before the connection is made; `ip` and `port` are known by then."""
-        self._greeted = True
+        self.advance(ConnectionEvent.GREET)
         return writer.info(self.first_info())
 
     def opened(self) -> None:
-        if not self._greeted:
+        if self.state is not GREETED:
             self.out.append(writer.info(self.first_info()))
-        if not self.server.admit(self):
+        self.advance(ConnectionEvent.MAKE)
+        if not self.parts.clients.admit(self):
             # A connection that lingers keeps its descriptor, which may be what there are too few of.
-            spare = not self.server.crowd.is_crowded(self)
+            spare = not self.parts.crowd.is_crowded(self)
             self.close("Maximum Connections Exceeded", "maximum connections exceeded", linger=spare)
             return
         if not self._is_pinned():
@@ -146,16 +122,8 @@ class ClientLogin(Connection):
         return self.server.authenticator
 
     @property
-    def no_auth_user(self) -> str:
-        return self.server.options.no_auth_user
-
-    @property
     def _auth_patience(self) -> float:
         return self.server.options.auth_timeout
-
-    def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """The server's INFO as it is for the listener this client has come by."""
-        return info
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
         """Raises AuthError, CertificateError."""
@@ -174,42 +142,13 @@ class ClientLogin(Connection):
         return certificate_of(self.transport)
 
     def ended(self) -> None:
-        self.server.forget(self)
+        self.parts.clients.forget(self)
         self._drop_subscriptions()
 
     def _drop_subscriptions(self) -> None:
         dropped, self.subscriptions = self.subscriptions, {}
         if self._router is not None and dropped:
-            self.server.removals.of_client(self._router, self, dropped)
-
-    @property
-    def permissions(self) -> UserPermissions | None:
-        """The permissions that the authenticator gave this user; None: everything."""
-        return None if self._permissions is None else self._permissions.of_user
-
-    def tell_lame_duck(self) -> None:
-        """As if the server went away: this one client looks for another."""
-        self.send(writer.info({**self.server.info_for(self, first=False), "ldm": True}))
-
-    def client_info(self) -> dict[str, Any]:
-        """The client, as the `client` of an advisory has it."""
-        server = self.server
-        info: dict[str, Any] = {
-            "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
-            "host": self.ip,
-            "id": self.cid,
-            "acc": self.account,
-            "user": self.user,
-            "name": self.name,
-            "lang": self.lang,
-            "ver": self.version,
-            "rtt": int(self.rtt * 1e9),
-            "server": server.name,
-            "cluster": server.options.cluster_name,
-            "kind": "Client",
-            "client_type": self.client_type,
-        }
-        return {key: value for key, value in info.items() if key == "rtt" or (value != "" and value != 0)}
+            self.parts.removals.of_client(self._router, self, dropped)
 
     # ---- CONNECT
 
@@ -222,7 +161,7 @@ class ClientLogin(Connection):
         if self._is_guarded:
             self.close("Authentication Failure", "Authorization Violation")
         else:
-            self._log_in({})
+            self._log_in({}, ConnectionEvent.SERVE)
         return self._router
 
     def _connect(self, text: bytes) -> None:
@@ -230,11 +169,10 @@ class ClientLogin(Connection):
         if connect is None:
             self.close("Parse Error")
             return
-        if self._connected:
+        if self.state not in _WITHOUT_CONNECT:
             # A second CONNECT authenticates anew and loses all subscriptions.
             self._drop_subscriptions()
-        self._connected = True
-        self.server.crowd.strangers.pop(self.cid, None)
+        self.parts.crowd.strangers.pop(self.cid, None)
         self._verbose = connect.get("verbose", self._verbose)
         self._pedantic = connect.get("pedantic", self._pedantic)
         self.echo = connect.get("echo", self.echo)
@@ -243,7 +181,7 @@ class ClientLogin(Connection):
         self.lang = connect.get("lang", self.lang)
         self.version = connect.get("version", self.version)
         self.headers = connect.get("headers", self.headers) and not self.server.options.no_header_support
-        if not self._log_in(connect):
+        if not self._log_in(connect, ConnectionEvent.CONNECT):
             return
         if self.protocol not in (0, 1):
             self.close("Bad Client Protocol Version", "invalid client protocol")
@@ -255,48 +193,49 @@ class ClientLogin(Connection):
         if self._verbose:
             self.send(writer.OK)
 
-    def _log_in(self, connect: dict[str, Any]) -> bool:
-        """Asks the authenticator and takes the place it gives; closes the connection when it refuses."""
+    def _log_in(self, connect: dict[str, Any], event: ConnectionEvent) -> bool:
+        """Asks the authenticator and takes the place it gives, which is what `event` tells; closes the connection when
+        it refuses. False also while it takes time (`BEING_CHECKED`)."""
         identity = self._identify(connect)
         if identity is None:
             return False
-        if identity.account != self.account and not self.server.has_room(identity.account):
+        if identity.account != self.account and not self.parts.clients.has_room(identity.account):
             text = "maximum account active connections exceeded"
             self.close("Maximum Account Connections Exceeded", text)
             return False
         self._disarm("auth")
-        self._has_asked = False
+        self.advance(event)
         self._credentials = connect
         self.account = identity.account
         self.user = identity.user
-        router, first = self.server.accounts[identity.account], self._router is None
+        router, first = self.parts.accounts[identity.account], self._router is None
         permissions = identity.permissions
         if router is not self._router or permissions is not None:
             self._drop_subscriptions()  # made before CONNECT, by the rules of somebody else
         self._router = router
         self._take_session(identity)
         self._obey(permissions)
-        if first and self.server.watcher is not None:
-            self.server.watcher.connected(self)
+        if first:
+            self.parts.clients.logged_in(self)
         self._check_limits()
         return not self.close_reason
 
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
         """The account and user of these credentials; None when they are refused, and the connection is closed. `live`:
         they were good before, so the client is told why they are not any more."""
-        self._asks = False
-        slow = None if live or self._has_asked else self._slow_part(connect)
+        asked = live or self.state in _ASKED
+        slow = None if asked else self._slow_part(connect)
         if slow is not None:
-            self._asks = self._has_asked = True
+            self.advance(ConnectionEvent.CHECK)
             self._wait_for_check(slow, str(connect.get("user") or ""))
             return None
         try:
             return self._check(connect)
         except Exception as error:  # noqa: BLE001 - any failure in there means no
-            work = None if live or self._has_asked else self.server.look_up(error)
+            work = None if asked else self.parts.look_up(error)
             if work is not None:
-                self._asks = self._has_asked = True
-                self.server.spawn(self._wait_for(work))
+                self.advance(ConnectionEvent.CHECK)
+                self.parts.spawn(self._wait_for(work))
                 return None
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
@@ -311,10 +250,10 @@ class ClientLogin(Connection):
 
         async def check() -> None:
             gone = lambda: bool(self.close_reason)  # noqa: E731
-            if not await self.server.slow_logins.check(self.ip, user, slow.key, slow, gone):
+            if not await self.parts.slow_logins.check(self.ip, user, slow.key, slow, gone):
                 self.close("Authentication Timeout", "Authentication Timeout")
 
-        self.server.spawn(self._wait_for(check()))
+        self.parts.spawn(self._wait_for(check()))
 
     def _slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         return self.authenticator.slow_part(self._said(connect))
@@ -326,6 +265,7 @@ class ClientLogin(Connection):
     async def _wait_for(self, work: Awaitable[None]) -> None:
         await work
         if not self.close_reason:
+            self.advance(ConnectionEvent.ANSWER)
             self.resume_reading("login")
             self._continue()
 
@@ -349,26 +289,7 @@ class ClientLogin(Connection):
         self._careful = self._verbose or self._pedantic or self._permissions is not None
         self._parser.max_payload = self.max_payload
 
-    @property
-    def max_payload(self) -> int:
-        """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
-        of_user = -1 if self.session is None else self.session.max_payload
-        limits = (self.server.limits_of(self.account).max_payload, of_user)
-        return min([self.server.options.max_payload, *(limit for limit in limits if limit >= 0)])
-
-    @property
-    def _max_subscriptions(self) -> int:
-        """-1 is no limit."""
-        of_user = -1 if self.session is None else self.session.max_subscriptions
-        limits = (
-            self.server.options.max_subscriptions or -1,
-            self.server.limits_of(self.account).max_subscriptions,
-            of_user,
-        )
-        return min((limit for limit in limits if limit >= 0), default=-1)
-
     def reconfigured(self, *, new_pings: bool) -> None:
-        """The server has a new configuration: is this client still who it was, and what may it do now?"""
         self._parser.max_control_line = self.server.options.max_control_line
         if not self._is_pinned():
             return

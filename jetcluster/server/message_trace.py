@@ -18,7 +18,7 @@ from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
     from jetcluster.protocol.interest import RemotePeer
-    from jetcluster.server.client import Client
+    from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.route import Route
     from jetcluster.server.router import Router
 
@@ -43,7 +43,13 @@ def only_traced(headers: bytes) -> bool:
 
 
 def publish_traced(
-    client: Client, router: Router, target: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
+    client: ClientConnection,
+    router: Router,
+    target: bytes,
+    subject: bytes,
+    reply: bytes,
+    headers: bytes,
+    payload: bytes,
 ) -> int:
     """Delivers the message, unless it is only traced, and reports to `target`; returns how many took it."""
     route = router.literals.get(subject) or router.lookup(subject)
@@ -51,7 +57,7 @@ def publish_traced(
     members = [taker for taker in route.clients if isinstance(taker, ClientSubscription)]
     if only_traced(headers):
         taken = route.takers
-        got = [member for member in members if not member.closed and (client.echo or member.owner is not client)]
+        got = [member for member in members if not member.closed and (client.echo or member.owner.cid != client.cid)]
         got += [one for group in route.queues for one in _clients(group.local)[:1]]
     else:
         members += [member for group in route.queues for member in _clients(group.local)]
@@ -68,7 +74,7 @@ def _clients(members: tuple[Any, ...]) -> list[ClientSubscription]:
     return [member for member in members if isinstance(member, ClientSubscription)]
 
 
-def _others(client: Client, route: Route) -> list[Json]:
+def _others(client: ClientConnection, route: Route) -> list[Json]:
     """Takers that are no clients of this node."""
     events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks]
     leaves: tuple[RemotePeer, ...] = route.leaves
@@ -82,21 +88,21 @@ def _link(peer: RemotePeer) -> Json:
     return found | {"cid": stats.rid} if stats is not None else found
 
 
-def _egress(client: Client, subscription: ClientSubscription) -> Json:
+def _egress(client: ClientConnection, subscription: ClientSubscription) -> Json:
     event = _event(client, "eg", CLIENT, subscription.owner) | {"sub": _text(subscription.subject)}
     if subscription.queue is not None:
         event["queue"] = _text(subscription.queue)
     return event
 
 
-def _event(client: Client, kind: str, taker: int, connection: Any = None) -> Json:
+def _event(client: ClientConnection, kind: str, taker: int, connection: Any = None) -> Json:
     now = rfc3339(client.server.clock.time_ns())
     event: Json = {"type": kind, "ts": now, "kind": taker, "cid": getattr(connection, "cid", 0)}
     name = getattr(connection, "name", "")
     return event | {"name": name} if name else event
 
 
-def _report(client: Client, headers: bytes, payload: bytes, events: list[Json]) -> Json:
+def _report(client: ClientConnection, headers: bytes, payload: bytes, events: list[Json]) -> Json:
     server = client.server
     who: Json = {"name": server.name, "host": server.options.host, "id": server.server_id}
     if server.options.cluster_name:

@@ -9,18 +9,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from jetcluster.budget import BusyError, LoopBudget, Steps
+from jetcluster.budget import BusyError, LoopBudget, Steps, exhaust
 from jetcluster.clock import Timers
 from jetcluster.protocol.interest import RemotePeer
-from jetcluster.protocol.sublist import Sublist
-from jetcluster.server.route import Route
-from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
-
-if TYPE_CHECKING:
-    from jetcluster.server.leaf_peer import LeafPeer
-    from jetcluster.server.router import Router
+from jetcluster.server.leaf_peer import LeafPeer
+from jetcluster.server.router import Router
+from jetcluster.server.subscription import ClientSubscription
 
 log = logging.getLogger("jetcluster.server")
 
@@ -31,42 +27,6 @@ MARKED: Final = 16_384
 PER_STEP: Final = 32
 RETRY: Final = 0.01
 """Seconds after which the loop is asked again for time when too much waits for it."""
-
-Compile = Callable[[bytes, list[AnySubscription], dict[bytes, list[AnySubscription]]], Route]
-
-
-class GoneOwners:
-    """Clients, peers and leaf links of one router that are gone while some of their takers are still in its index."""
-
-    def __init__(self, index: Sublist[AnySubscription, Route], compile: Compile) -> None:
-        self._index = index
-        self._compile = compile
-        self._owners: set[object] = set()
-
-    def use(self, compile: Compile) -> None:
-        """From now on routes are made by `compile`."""
-        self._compile = compile
-        self._index.compile_with(self._without_them if self._owners else compile)
-
-    def add(self, owner: object) -> None:
-        self._owners.add(owner)
-        self.use(self._compile)
-
-    def discard(self, owner: object) -> None:
-        self._owners.discard(owner)
-        self.use(self._compile)
-
-    def _without_them(
-        self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
-    ) -> Route:
-        left = {name: [taker for taker in members if self._is_here(taker)] for name, members in queues.items()}
-        groups = {name: members for name, members in left.items() if members}
-        return self._compile(subject, [taker for taker in plain if self._is_here(taker)], groups)
-
-    def _is_here(self, taker: AnySubscription) -> bool:
-        if isinstance(taker, ClientSubscription):
-            return taker.owner not in self._owners
-        return not isinstance(taker, RemoteInterest) or taker.peer not in self._owners
 
 
 class Removals:
@@ -87,10 +47,10 @@ class Removals:
         self._begin(router, None if marked else client, len(subscriptions), _taken_out(router, subscriptions))
 
     def of_peer(self, router: Router, peer: RemotePeer) -> None:
-        self._begin(router, peer, router.wanted_by(peer), router.dropping_peer(peer))
+        self._begin(router, peer, router.peers.wanted_by(peer), router.peers.dropping_peer(peer))
 
     def of_leaf(self, router: Router, link: LeafPeer) -> None:
-        self._begin(router, link, router.wanted_by(link), router.dropping_leaf(link))
+        self._begin(router, link, router.peers.wanted_by(link), router.peers.dropping_leaf(link))
 
     def _begin(self, router: Router, owner: object | None, count: int, steps: Iterator[None]) -> None:
         if count <= FEW:
@@ -131,12 +91,6 @@ class Removals:
     def _failed(self, error: Exception) -> None:
         log.error("subscriptions of a connection could not be removed", exc_info=error)
         self._rest(None)
-
-
-def exhaust(steps: Iterator[None]) -> None:
-    """All of them at once."""
-    for _ in steps:
-        pass
 
 
 def _taken_out(router: Router, subscriptions: dict[bytes, ClientSubscription]) -> Generator[None, None, None]:

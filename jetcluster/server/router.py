@@ -6,8 +6,8 @@ interest contract with the mesh (`protocol.interest`). Per publisher and subject
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
@@ -16,39 +16,38 @@ from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server import bulk
+from jetcluster.server.gone_owners import GoneOwners
 from jetcluster.server.leaf_peer import LeafPeer, take_origin
+from jetcluster.server.local_interest import InterestChanged, LocalInterest
 from jetcluster.server.origin import ServerOrigin
-from jetcluster.server.remote_backlog import RemoteBacklog
-from jetcluster.server.removals import GoneOwners, exhaust
+from jetcluster.server.remote_peers import RemotePeers
 from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
-    LeafInterest,
     Passage,
     RemoteInterest,
     Sink,
 )
-from jetcluster.server.watches import InterestWatches
 
 if TYPE_CHECKING:
-    from jetcluster.server.service_imports import Replies
     from jetcluster.server.shared_route import MappedSubject, SharedRoute
     from jetcluster.server.stream_imports import Shadows
 
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
-MAX_WANTED = 1 << 22  # subjects of one peer
-MAX_LOOKED_AT = 64
-"""Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
-instead. An inbox, `head.*`, is found at once among any number."""
-
 _HERE = object()
 """The answer of `_offer` when a local member took the message."""
 
-Interest = tuple[bytes, bytes | None]
-InterestChanged = Callable[[str, bytes, bytes | None, int], None]
+
+class Requesters(NamedTuple):
+    """Those of other accounts who wait for responses in an account."""
+
+    prefix: bytes
+    """The beginning of the reply subjects that were made for them."""
+    find: Callable[[bytes], tuple[Router, bytes] | None]
+    """The account of who waits at such a subject, and its own reply subject there; None when nobody does."""
 
 
 class Router:
@@ -64,25 +63,16 @@ class Router:
         self.literals = self.index.literals
         """Cached routes by subject, for the read loop's inlined lookup."""
         self.rng = rng
-        self._interest_changed = interest_changed
-        self.far = RemoteBacklog(account)
-        self._watches = InterestWatches()
-        self._interest: dict[Interest, int] = {}
-        self._remote: dict[RemotePeer, dict[Interest, RemoteInterest]] = {}
-        self.leaf_links: list[LeafPeer] = []
-        """Links that have been told what this account wants, and hear of every change."""
+        self.local = LocalInterest(account, interest_changed)
+        self.peers = RemotePeers(account, self.index, self.local, self._leaf_interest_changed)
+        self.leaf_links = self.local.leaf_links
         self._internal = ServerOrigin("internal", account)
-        self._origins: dict[RemotePeer, ServerOrigin] = {}
         self.shadows: Shadows | None = None
-        """Only in an account that imports streams."""
-        self.awaited: InterestWatches | None = None
-        """Told of interest that ends, of an account that waits for responses of others."""
-        self.replies: Replies | None = None
+        """The account's imports of streams; None where it has none."""
+        self.requesters: Requesters | None = None
         """Only in an account whose services others have asked."""
         self._shared = False
         """All routes are `SharedRoute`s."""
-        self._offered: dict[bytes, int] = {}
-        """Subjects that leaf links are told of and other nodes are not: each node maps or imports them for itself."""
 
     # ---- subscriptions
 
@@ -101,7 +91,7 @@ class Router:
         subscription = InternalSubscription(subject, queue, callback, local_only, exclusive)
         self.index.insert(subscription)
         if not local_only:
-            self._count(subject, queue, 1)
+            self.local.count(subject, queue, 1)
             if self.shadows is not None:
                 self.shadows.add(subscription)
         return subscription
@@ -113,13 +103,13 @@ class Router:
             return
         subscription.closed = True
         if self.index.remove(subscription) and not subscription.local_only:
-            self._count(subscription.subject, subscription.queue, -1)
+            self.local.count(subscription.subject, subscription.queue, -1)
             if self.shadows is not None:
                 self.shadows.remove(subscription)
 
     def add_client(self, subscription: ClientSubscription) -> None:
         self.index.insert(subscription)
-        self._count(subscription.subject, subscription.queue, 1)
+        self.local.count(subscription.subject, subscription.queue, 1)
         if self.shadows is not None:
             self.shadows.add(subscription)
 
@@ -132,7 +122,7 @@ class Router:
     def take_out(self, subscription: ClientSubscription) -> None:
         """The rest of `remove_client`, for one that is `closed`; twice does nothing."""
         if self.index.remove(subscription):
-            self._count(subscription.subject, subscription.queue, -1)
+            self.local.count(subscription.subject, subscription.queue, -1)
             if self.shadows is not None:
                 self.shadows.remove(subscription)
 
@@ -147,41 +137,17 @@ class Router:
             subscription.special = special
             self.index.forget(subscription.subject)
 
-    def _count(self, subject: bytes, queue: bytes | None, change: int, source: LeafPeer | None = None) -> None:
-        """Interest that the mesh is told of. `source`: the leaf link that has it, None when it is of this node."""
-        key = (subject, queue)
-        before = self._interest.get(key, 0)
-        count = before + change
-        assert count >= 0
-        if count:
-            self._interest[key] = count
-        else:
-            del self._interest[key]
-        if self._watches and (not before or not count):
-            self._watches.changed(subject)
-        if not count and self.awaited is not None:
-            self.awaited.changed(subject)
-        for link in self.leaf_links:
-            link.interest_changed(source, subject, queue, change)
-        if self._interest_changed is None:
-            return
-        if queue is not None:
-            self._interest_changed(self.account, subject, queue, count)
-        elif not before or not count:
-            self._interest_changed(self.account, subject, None, count)
-
-    def interests(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(subject, queue, count) of what this node wants; the count of plain interest is 1. May be left and taken up
-        again: each is told as it is then."""
-        for key in list(self._interest):
-            count = self._interest.get(key)
-            if count is not None:
-                subject, queue = key
-                yield subject, queue, count if queue is not None else 1
+    def _leaf_interest_changed(self, before: RemoteInterest | None, now: RemoteInterest | None) -> None:
+        if self.shadows is not None:
+            if before is not None:
+                self.shadows.remove(before)
+            if now is not None:
+                self.shadows.add(now)
 
     def has_interest(self, subject: bytes) -> bool:
-        if self.replies is not None and self.replies.is_mine(subject):
-            return self.replies.has_interest(subject)
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return asker is not None and asker[0].has_interest(asker[1])
         return self._open(subject).takers > 0
 
     def has_listener(self, subject: bytes) -> bool:
@@ -202,11 +168,7 @@ class Router:
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
         """See `consumer.ports.DeliveryBus`. Interest that is `local_only` is not seen."""
-        return self._watches.add(subject, callback)
-
-    def wanted_by(self, peer: RemotePeer) -> int:
-        """Counts the subscriptions that a peer has told."""
-        return len(self._remote.get(peer, ()))
+        return self.local.watch(subject, callback)
 
     # ---- messages
 
@@ -223,6 +185,10 @@ class Router:
         else:
             route.seen = subject
         return route
+
+    def route_of(self, subject: bytes) -> Route:
+        """The takers of what clients publish to `subject`."""
+        return self.literals.get(subject) or self.lookup(subject)
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         route = self.literals.get(subject) or self.lookup(subject)
@@ -272,7 +238,7 @@ class Router:
         subscription = route.client
         if subscription is not None:
             return subscription.take_many(messages, self._internal)
-        return bulk.deliver(route, self.account, target, messages, self._internal, self.rng, self.far)
+        return bulk.deliver(route, self.account, target, messages, self._internal, self.rng, self.peers.backlog)
 
     def deliver(
         self, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
@@ -328,32 +294,32 @@ class Router:
 
     def backlog(self, subject: bytes) -> int:
         """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
-        nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
+        nodes have for their clients. A publisher of much to one reply subject waits while this is large: a client
         would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
         there is no taker."""
-        if self.replies is not None and self.replies.is_mine(subject):
-            response = self.replies.pending.get(subject)
-            return -1 if response is None else response.importer.backlog(response.reply)
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return -1 if asker is None else asker[0].backlog(asker[1])
         route = self._open(subject)
         if not route.takers:
             return -1
         waiting = [client.backlog for client in route.clients]
-        waiting += [max(peer.pending, self.far.of(peer, subject)) for peer in route.peers]
+        waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer in route.peers]
         waiting += [self._group_backlog(group, subject) for group in route.queues]
         return max(waiting, default=0)
 
     def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
         """The backlog of the member that is least behind: the others are passed over."""
         waiting = [member.backlog for member in group.local]
-        waiting += [max(peer.pending, self.far.of(peer, subject)) for peer, _ in group.remote]
+        waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer, _ in group.remote]
         waiting += [leaf.pending for leaf, _ in group.leaves]
         return min(waiting, default=0)
 
     def backlog_here(self, subject: bytes) -> int:
         """`backlog` without other nodes."""
-        if self.replies is not None and self.replies.is_mine(subject):
-            response = self.replies.pending.get(subject)
-            return 0 if response is None else response.importer.backlog_here(response.reply)
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return 0 if asker is None else asker[0].backlog_here(asker[1])
         route = self._open(subject)
         waiting = [client.backlog for client in route.clients]
         waiting += [leaf.pending for leaf in route.leaves]
@@ -379,12 +345,6 @@ class Router:
         """True when a request to `subject` goes to another account."""
         return any(client.leads_away for client in self._open(subject).clients)
 
-    def await_reply(self, reply: bytes, note: Callable[[], None]) -> Callable[[], None]:
-        """`note` is called when somebody stops to take `reply`, perhaps the last; returns what ends this."""
-        if self.awaited is None:
-            self.awaited = InterestWatches(MAX_LOOKED_AT)
-        return self.awaited.add(reply, note)
-
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
         """The mapping that says where clients' messages to `subject` go instead."""
         if not self._shared:
@@ -395,23 +355,16 @@ class Router:
         """`told`: other nodes are to send what it takes. `to_leaves`: only leaf links are."""
         self.index.insert(passage)
         if told:
-            self._count(passage.subject, passage.queue, 1)
+            self.local.count(passage.subject, passage.queue, 1)
         elif to_leaves:
-            self._offer_leaves(passage.subject, 1)
+            self.local.offer(passage.subject, 1)
 
     def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
         self.index.remove(passage)
         if told:
-            self._count(passage.subject, passage.queue, -1)
+            self.local.count(passage.subject, passage.queue, -1)
         elif to_leaves:
-            self._offer_leaves(passage.subject, -1)
-
-    def _offer_leaves(self, subject: bytes, change: int) -> None:
-        self._offered[subject] = self._offered.get(subject, 0) + change
-        if not self._offered[subject]:
-            del self._offered[subject]
-        for link in self.leaf_links:
-            link.interest_changed(None, subject, None, change)
+            self.local.offer(passage.subject, -1)
 
     def enter(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> int:
         """Routes a message that a service import brings from another account, as a client's of this one; it is not
@@ -432,118 +385,7 @@ class Router:
         if self._shared:
             route = cast("SharedRoute", route).bare
         route = route.open or route
-        return bulk.deliver(route, self.account, target, messages, origin, self.rng, self.far)
-
-    # ---- the mesh
-
-    def set_remote_interest(self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int) -> None:
-        """See `protocol.interest.Switchboard`; the account is this router's. An invalid subject is ignored."""
-        change = self._want(peer, subject, queue, count, RemoteInterest)
-        if change:
-            for link in self.leaf_links:
-                link.interest_changed(peer, subject, queue, change)
-
-    def _want(
-        self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int, kind: type[RemoteInterest]
-    ) -> int:
-        """Returns by how much the number of members has changed."""
-        wants = self._remote.setdefault(peer, {})
-        known = wants.get((subject, queue))
-        if known is not None:
-            before = known.count
-            if count > 0:
-                if before != count:
-                    known.count = count
-                    self.index.forget(subject)
-            else:
-                del wants[subject, queue]
-                self.index.remove(known)
-                known.told(closed=False)
-                self._watches.changed(subject)
-                if self.awaited is not None:
-                    self.awaited.changed(subject)
-            return max(count, 0) - before
-        told = count > 0 and len(wants) < MAX_WANTED
-        if not told or not subjects.is_valid(subject):
-            return 0
-        interest = kind(peer, subject, queue, count)
-        wants[subject, queue] = interest
-        self.index.insert(interest)
-        self._watches.changed(subject)
-        return count
-
-    def drop_peer(self, peer: RemotePeer) -> None:
-        exhaust(self.dropping_peer(peer))
-
-    def dropping_peer(self, peer: RemotePeer) -> Iterator[None]:
-        """`drop_peer`, a subject at a time."""
-        self._origins.pop(peer, None)
-        self.far.drop_peer(peer)
-        wants = self._remote.get(peer, {})
-        while wants:
-            (subject, queue), interest = wants.popitem()
-            self.index.remove(interest)
-            interest.told(closed=False)
-            self._watches.changed(subject)
-            if self.awaited is not None:
-                self.awaited.changed(subject)
-            for link in self.leaf_links:
-                link.interest_changed(peer, subject, queue, -interest.count)
-            yield
-        self._remote.pop(peer, None)
-
-    def valve_told(self, peer: RemotePeer, subject: bytes, closed: bool) -> None:
-        """See `protocol.interest.Switchboard`; the account is this router's."""
-        interest = self._remote.get(peer, {}).get((subject, None))
-        if interest is not None:
-            interest.told(closed)
-
-    # ---- leaf links
-
-    def set_leaf_interest(self, link: LeafPeer, subject: bytes, queue: bytes | None, count: int) -> int:
-        """Replaces what the other end of a link wants; count 0 removes it. An invalid subject is ignored. Returns 1
-        when that is a new entry, -1 when one is gone."""
-        wants = self._remote.get(link)
-        before = len(wants) if wants else 0
-        known = wants.get((subject, queue)) if wants else None
-        change = self._want(link, subject, queue, count if queue is not None else min(count, 1), LeafInterest)
-        if change and not link.spoke:
-            self._count(subject, queue, change, link)
-        elif change:
-            for other in self.leaf_links:
-                other.interest_changed(link, subject, queue, change)
-        now = self._remote[link].get((subject, queue)) if link in self._remote else None
-        if self.shadows is not None and known is not now:
-            if known is not None:
-                self.shadows.remove(known)
-            if now is not None:
-                self.shadows.add(now)
-        return len(self._remote[link]) - before
-
-    def add_leaf(self, link: LeafPeer) -> list[tuple[RemotePeer | None, bytes, bytes | None, int]]:
-        """Takes a link in; returns what is wanted now, as `LeafPeer.interest_changed` hears of what comes later."""
-        here = dict(self._interest)
-        found: list[tuple[RemotePeer | None, bytes, bytes | None, int]] = []
-        for peer, wants in self._remote.items():
-            for key, interest in wants.items():
-                found.append((peer, *key, interest.count))
-                if isinstance(interest, LeafInterest) and not cast(LeafPeer, peer).spoke:
-                    here[key] -= interest.count
-        found += [(None, *key, count) for key, count in here.items() if count]
-        found += [(None, subject, None, count) for subject, count in self._offered.items()]
-        self.leaf_links.append(link)
-        return found
-
-    def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
-        """Forgets a link that is gone, a subject at a time. To other links it is one of those here until the
-        end, as what they have been told of it goes by that."""
-        self.far.drop_peer(link)
-        if link in self.leaf_links:
-            for subject, queue in list(self._remote.get(link, ())):
-                self.set_leaf_interest(link, subject, queue, 0)
-                yield
-            self.leaf_links.remove(link)
-        self._remote.pop(link, None)
+        return bulk.deliver(route, self.account, target, messages, origin, self.rng, self.peers.backlog)
 
     # ---- messages of the mesh
 
@@ -551,9 +393,7 @@ class Router:
         self, peer: RemotePeer, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         """See `protocol.interest.Switchboard`; the account is this router's."""
-        origin = self._origins.get(peer)
-        if origin is None:
-            origin = self._origins[peer] = ServerOrigin("peer", self.account, peer.peer_id)
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
         route = self.literals.get(subject) or self.lookup(subject)
         route = route.open or route
         came_from, queues = take_origin(queues)
@@ -586,14 +426,10 @@ class Router:
         self, peer: RemotePeer, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:
         """See `protocol.interest.Switchboard`; the account is this router's."""
-        origin = self._origins.get(peer) or self._origin_of(peer)
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
         route = self.literals.get(target) or self.lookup(target)
         route = route.open or route
         bulk.deliver_from_peer(route, self.account, peer, target, queues, messages, origin, self.rng)
-
-    def _origin_of(self, peer: RemotePeer) -> ServerOrigin:
-        origin = self._origins[peer] = ServerOrigin("peer", self.account, peer.peer_id)
-        return origin
 
     def _take_here(
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin

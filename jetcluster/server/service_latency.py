@@ -7,15 +7,12 @@ the requester is connected to measures; a responder on another node is not known
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetcluster.config.sharing import ExportOptions
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
-
-if TYPE_CHECKING:
-    from jetcluster.server.imports import Around
-    from jetcluster.server.router import Router
+from jetcluster.server.import_context import ImportContext, Publish, responder
 
 KIND = "io.nats.server.metric.v1.service_latency"
 _FAILURES = {
@@ -26,34 +23,34 @@ _FAILURES = {
 
 
 class Measurement:
-    """The measurement of one request that is sampled; tells once."""
+    """The measurement of one request that is sampled; tells once, by `publish` in the exporting account."""
 
     def __init__(
         self,
-        around: Around,
-        exporter: Router,
+        context: ImportContext,
+        publish: Publish,
         export: ExportOptions,
         requester: dict[str, Any],
         header: dict[str, list[str]],
     ) -> None:
-        self._around = around
-        self._exporter = exporter
+        self._context = context
+        self._publish = publish
         self._export = export
         self._requester = requester
         self._header = header
-        self._start_ns = around.clock.time_ns()
+        self._start_ns = context.clock.time_ns()
         self._told = False
 
     def answered(self, origin: Origin) -> None:
         if self._told:
             return
-        now = self._around.clock.time_ns()
+        now = self._context.clock.time_ns()
         taken = now - self._start_ns
-        responder = self._around.responder(origin)
-        there, here = int(responder.get("rtt", 0)), int(self._requester.get("rtt", 0))
+        who = responder(origin)
+        there, here = int(who.get("rtt", 0)), int(self._requester.get("rtt", 0))
         fields: dict[str, Any] = {"status": 200, "requestor": self._requester}
-        if responder:
-            fields["responder"] = responder
+        if who:
+            fields["responder"] = who
         service = max(taken - there, 0)
         self._tell(fields, service=service, total=here + taken)
 
@@ -75,31 +72,31 @@ class Measurement:
         fields |= {"service": service, "system": 0, "total": total}
         latency = self._export.latency
         assert latency is not None
-        self._around.tell(self._exporter, latency.subject.encode(), KIND, fields)
+        self._context.tell(self._publish, latency.subject.encode(), KIND, fields)
 
 
 def begin_measurement(
-    around: Around, exporter: Router, export: ExportOptions, headers: bytes, requester: dict[str, Any]
+    context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
 ) -> Measurement | None:
     """None when this request is not sampled, or when its service gives more than one response."""
-    wanted, header = _sampled(around, export, headers)
-    return Measurement(around, exporter, export, requester, header) if wanted else None
+    wanted, header = _sampled(context, export, headers)
+    return Measurement(context, publish, export, requester, header) if wanted else None
 
 
 def tell_bad_request(
-    around: Around, exporter: Router, export: ExportOptions, headers: bytes, requester: dict[str, Any]
+    context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
 ) -> None:
     """A request that nobody can answer: it has no reply subject."""
-    measurement = begin_measurement(around, exporter, export, headers, requester)
+    measurement = begin_measurement(context, publish, export, headers, requester)
     if measurement is not None:
         measurement.bad_request()
 
 
-def _sampled(around: Around, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
+def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
     """(True to measure, the tracing headers that asked for it)."""
     assert export.latency is not None
     percent = export.latency.sampling
-    if percent >= 100 or (percent and around.rng.random() * 100 < percent):
+    if percent >= 100 or (percent and context.rng.random() * 100 < percent):
         return True, {}
     return _asked_by(headers) if headers else (False, {})
 

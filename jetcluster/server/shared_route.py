@@ -5,12 +5,13 @@ An account without mappings and whose streams nobody imports has plain `Route`s 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from jetcluster.clock import Rng
 from jetcluster.config.mapping_rules import Mapping
 from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol.bus import Origin, Outgoing
-from jetcluster.server.leaf_peer import deliver_from_leaf
 from jetcluster.server.route import Route
-from jetcluster.server.router import Router
 from jetcluster.server.stream_imports import Shadow
 from jetcluster.server.subscription import AnySubscription, Passage
 
@@ -18,6 +19,9 @@ MAX_CACHED = 4096
 """Mapped subjects that are remembered per mapping."""
 LONGEST_CACHED = 1024
 """Bytes of a subject and what it becomes: longer ones are made each time."""
+
+Deliver = Callable[[Route, bytes, bytes, bytes, bytes, Origin], int]
+"""(route, subject, reply, headers, payload, origin) -> how many took it."""
 
 
 class SharedRoute(Route):
@@ -48,14 +52,25 @@ class SharedRoute(Route):
 class MappedSubject(Passage):
     """A subject mapping of an account, in its index; the first one that takes a subject counts."""
 
-    __slots__ = ("_cached", "_only", "_router", "_ways", "last", "order")
+    __slots__ = ("_cached", "_deliver", "_only", "_rng", "_route_of", "_ways", "last", "order")
 
-    def __init__(self, router: Router, mapping: Mapping, cluster: str, order: int) -> None:
+    def __init__(
+        self,
+        mapping: Mapping,
+        cluster: str,
+        order: int,
+        rng: Rng,
+        route_of: Callable[[bytes], Route],
+        deliver: Deliver,
+    ) -> None:
+        """`route_of` a subject of the account; `deliver` takes on what has its new subject."""
         super().__init__(mapping.source)
         self.order = order
         self.last = b""
         """Where the last message went, b"" if it was lost: a requester whom nobody answers is told that subject."""
-        self._router = router
+        self._rng = rng
+        self._route_of = route_of
+        self._deliver = deliver
         self._ways = mapping.of(cluster)
         only, weight = self._ways[0]
         self._only = only if len(self._ways) == 1 and weight == 100 and not only.random else None
@@ -65,7 +80,7 @@ class MappedSubject(Passage):
         """Where a message goes; None when its share of the weights is lost."""
         if self._only is not None:
             return self._remembered(subject)
-        rng = self._router.rng
+        rng = self._rng
         number = int(rng.random() * 100)
         for transform, reached in self._ways:
             if number < reached:
@@ -95,8 +110,7 @@ class MappedSubject(Passage):
         self.last = target or b""
         if target is None:
             return 0
-        router = self._router
-        route = router.literals.get(target) or router.lookup(target)
+        route = self._route_of(target)
         if isinstance(route, SharedRoute):
             route = route.bare if bare else route.unmapped
         may_publish = getattr(origin, "may_publish_mapped", None)
@@ -104,12 +118,7 @@ class MappedSubject(Passage):
             return 1  # it has been told
         if route.reserved:
             return 0
-        for link in router.leaf_links:
-            if link is origin:  # which is not to have it back
-                queues = [group.name for group in route.queues]
-                deliver_from_leaf(router, link, target, target, reply, queues, headers, payload, route)
-                return route.takers
-        return router.deliver(route, target, reply, headers, payload, origin)
+        return self._deliver(route, target, reply, headers, payload, origin)
 
     def take_many(self, messages: list[Outgoing], origin: Origin, target: bytes) -> int:  # type: ignore[override]
         raise AssertionError("the server's own messages are not mapped")

@@ -8,8 +8,8 @@ exported again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, cast
 
 from jetcluster.config.import_rules import StreamImport
 from jetcluster.model.transforms import TOO_LONG, SubjectTransform
@@ -24,9 +24,6 @@ from jetcluster.server.subscription import (
     LeafInterest,
     Passage,
 )
-
-if TYPE_CHECKING:
-    from jetcluster.server.router import Router
 
 MAX_CACHED = 4096
 """Local subjects that are remembered per import."""
@@ -127,12 +124,25 @@ class LeafShadow(Shadow):
         return self.link.pending
 
 
+class PassageChange(Protocol):
+    def __call__(self, passage: Passage, *, told: bool) -> None:
+        """`told`: other nodes are to send what it takes, or need not any more."""
+        ...
+
+
+class Exporter(NamedTuple):
+    """An account whose streams are imported: what puts a shadow there, and takes it out again."""
+
+    add: PassageChange
+    remove: PassageChange
+
+
 class _Import:
-    """One stream import with its exporting router."""
+    """One stream import with the account that it is of."""
 
     __slots__ = ("_back", "_same", "exporter", "local", "names", "remote")
 
-    def __init__(self, imported: StreamImport, exporter: Router) -> None:
+    def __init__(self, imported: StreamImport, exporter: Exporter) -> None:
         self.names = Names(imported)
         self.exporter = exporter
         self.local = imported.local
@@ -177,17 +187,23 @@ def _overlap(wanted: list[bytes], local: list[bytes]) -> bytes:
 class Shadows:
     """All shadows of one importing account's subscriptions."""
 
-    def __init__(self, router: Router, imports: Sequence[tuple[StreamImport, Router]]) -> None:
-        self._router = router
+    def __init__(
+        self,
+        account: str,
+        subscriptions: Iterable[AnySubscription],
+        imports: Sequence[tuple[StreamImport, Exporter]],
+    ) -> None:
+        """`subscriptions` of `account` that there are already."""
+        self._account = account
         self._imports = [_Import(imported, exporter) for imported, exporter in imports]
-        self._of: dict[AnySubscription, list[tuple[Router, Shadow]]] = {}
-        for subscription in list(router.index):
+        self._of: dict[AnySubscription, list[tuple[Exporter, Shadow]]] = {}
+        for subscription in list(subscriptions):
             self.add(subscription)
 
     def add(self, subscription: AnySubscription) -> None:
         if not _may_cast(subscription):
             return
-        found: list[tuple[Router, Shadow]] = []
+        found: list[tuple[Exporter, Shadow]] = []
         for imported in self._imports:
             remote = imported.remote_of(subscription.subject)
             if remote is not None:
@@ -195,16 +211,16 @@ class Shadows:
         if found:
             self._of[subscription] = found
         for exporter, shadow in found:
-            exporter.add_passage(shadow, told=not _is_of_spoke(subscription))
+            exporter.add(shadow, told=not _is_of_spoke(subscription))
 
     def _shadow(self, remote: bytes, subscription: AnySubscription, names: Names) -> Shadow:
         if isinstance(subscription, LeafInterest):
-            return LeafShadow(remote, subscription, names, self._router.account)
+            return LeafShadow(remote, subscription, names, self._account)
         return Shadow(remote, subscription, names)
 
     def remove(self, subscription: AnySubscription) -> None:
         for exporter, shadow in self._of.pop(subscription, ()):
-            exporter.remove_passage(shadow, told=not _is_of_spoke(subscription))
+            exporter.remove(shadow, told=not _is_of_spoke(subscription))
 
     def clear(self) -> None:
         for subscription in list(self._of):

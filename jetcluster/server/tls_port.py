@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client import Client
-
-if TYPE_CHECKING:
-    from jetcluster.server.server import Server
+from jetcluster.server.parts import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 
@@ -31,10 +29,15 @@ _WINDOW = 1.0
 
 
 class TlsPort(TlsListener):
-    def __init__(self, server: Server) -> None:
-        assert server.tls is not None and server.options.tls is not None
-        super().__init__(server.tls, server.options.tls.timeout, server.new_client, self._never)
-        self._server = server
+    def __init__(self, parts: ServerParts, new_client: Callable[[], Client]) -> None:
+        """`parts.state` has the context and the options, which a reload replaces."""
+        state = parts.state
+        assert state.tls is not None and state.options.tls is not None
+        super().__init__(state.tls, state.options.tls.timeout, new_client, self._never)
+        self._state = state
+        self._clients = parts.clients
+        self._crowd = parts.crowd
+        self._new_client = new_client
         self._window_ends = 0.0
         self._begun = 0
         self._throttled = 0
@@ -44,24 +47,23 @@ class TlsPort(TlsListener):
         raise AssertionError("failures are told by _begin")
 
     async def _begin(self, connection: socket.socket, address: Address) -> None:
-        server = self._server
-        client = server.new_client()
+        client = self._new_client()
         client.ip, client.port = address
-        server.handshakes += 1
+        self._clients.handshakes += 1
         try:
             await self._greet(connection, client)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
             connection.close()
             self._failed(client, error)
         finally:
-            server.handshakes -= 1
+            self._clients.handshakes -= 1
 
     async def _greet(self, connection: socket.socket, client: Client) -> None:
-        server, options = self._server, self._server.options
-        if server.is_full or not server.crowd.has_room_at(connection.fileno()):
+        state, options = self._state, self._state.options
+        if self._clients.is_full or not self._crowd.has_room_at(connection.fileno()):
             await self._dismiss(connection, writer.info(client.first_info()), _FULL)
             return
-        context, tls = server.tls, options.tls or _NO_TLS
+        context, tls = state.tls, options.tls or _NO_TLS
         first = context is not None and tls.handshake_first
         if first and tls.fallback_delay:
             first = await first_byte(connection, tls.fallback_delay) is not None
@@ -86,7 +88,7 @@ class TlsPort(TlsListener):
         connection.close()
 
     def _is_throttled(self, limit: int) -> bool:
-        now = self._server.clock.monotonic()
+        now = self._state.clock.monotonic()
         if now > self._window_ends:
             if self._throttled:
                 log.warning("Rejected %d connections due to TLS rate limiting", self._throttled)
@@ -102,5 +104,5 @@ class TlsPort(TlsListener):
 
         if not client.made:  # otherwise it is told where it stands
             log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, handshake_failure(error))
-            client.close_reason = "TLS Handshake Failure"
-            self._server.never_came(client)
+            client.never_made("TLS Handshake Failure")
+            self._clients.never_came(client)

@@ -1,7 +1,7 @@
 """The protocol trace (`-V`): what clients send and get, in nats-server's lines, without the secrets of CONNECT.
 
-Nothing here runs unless tracing is on: `Server.tracer` is None then. Routes and leaf links are not traced: the former
-speak a protocol of their own.
+Nothing here runs unless tracing is on: else `ServerState.tracer` is None. Routes and leaf links are not traced: the
+former speak a protocol of their own.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from jetcluster.logs import TRACE
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
@@ -17,8 +17,6 @@ from jetcluster.server.listener import host_port
 
 if TYPE_CHECKING:
     from jetcluster.config.options import Options
-    from jetcluster.server.connection import Connection
-    from jetcluster.server.login import ClientLogin
 
 log = logging.getLogger("jetcluster.server")
 
@@ -28,12 +26,13 @@ _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "
 
 
 class Tracer:
+    """`head` stands before each line: see `head_of`."""
+
     def __init__(self, options: Options) -> None:
         self._headers_only = options.trace_headers
         self._most = options.max_traced_msg_len
 
-    def received(self, client: ClientLogin, commands: Sequence[Command]) -> None:
-        head = head_of(client)
+    def received(self, head: str, commands: Sequence[Command]) -> None:
         for kind, a, b, c, d in commands:
             if kind == PUB:
                 sizes = b"%d %d" % (len(c), len(c) + len(d)) if c else b"%d" % len(d)
@@ -48,11 +47,10 @@ class Tracer:
             else:
                 log.log(TRACE, "%s - <<- [%s]", head, _BARE[kind])
 
-    def sent(self, connection: Connection, data: bytes) -> None:
-        """`data`: whole frames. INFO is not shown, as in nats-server."""
-        if not connection.trace_kind:
+    def sent(self, head: str, data: bytes) -> None:
+        """`data`: whole frames. INFO is not shown, as in nats-server. Nothing is of a connection without a head."""
+        if not head:
             return
-        head = head_of(connection)
         at = 0
         while at < len(data):
             end = data.find(b"\r\n", at)
@@ -101,15 +99,16 @@ def without_secrets(connect: bytes) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
-def head_of(connection: Connection) -> str:
-    """The head of lines about a client: address, number, what it calls itself, its user. Only clients have a
-    `trace_kind`."""
-    client = cast("ClientLogin", connection)
-    head = f"{host_port(client.ip, client.port)} - {client.trace_kind}:{client.cid}"
-    if client.lang or client.version or client.name:
-        head += f' - "v{_text(client.version)}:{_text(client.lang)}:{_text(client.name)}"'
-    if client.user:
-        head += f' - "{_text(client.account)}/user:{_text(client.user)}"'
+def head_of(ip: str, port: int, number: str, client: tuple[str, str, str], user: tuple[str, str] | None) -> str:
+    """The head of lines about a client. `number`: `cid:7`; `client`: what it calls itself (version, language, name);
+    `user`: the account and the user that it is, if it has said one."""
+    head = f"{host_port(ip, port)} - {number}"
+    version, lang, name = map(_text, client)
+    if lang or version or name:
+        head += f' - "v{version}:{lang}:{name}"'
+    if user is not None:
+        account, name = map(_text, user)
+        head += f' - "{account}/user:{name}"'
     return head
 
 

@@ -24,6 +24,10 @@ class InterestWatches:
     def __bool__(self) -> bool:
         return bool(self._notes)
 
+    def __len__(self) -> int:
+        """Entries that are kept: none once every watch has ended."""
+        return len(self._notes) + len(self._heads)
+
     def add(self, subject: bytes, note: Note) -> Callable[[], None]:
         """Returns what ends the watch; ending it twice does nothing."""
         key = object()

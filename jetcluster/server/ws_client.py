@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from jetcluster.records import dataclass
 from jetcluster.server.client import Client
+from jetcluster.server.listener import advertised
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
+    from jetcluster.config.options import WebSocketOptions
     from jetcluster.config.tls_options import TlsOptions
     from jetcluster.protocol.ws_handshake import UpgradeRequest
-    from jetcluster.server.ws_port import WsPort
+    from jetcluster.server.parts import ServerParts
+    from jetcluster.server.state import ServerState
+
+
+@dataclass(slots=True)
+class WsState:
+    """The port for WebSocket clients, as they and others are told of it. A reload replaces `options` and
+    `authenticator`."""
+
+    server: ServerState
+    options: WebSocketOptions
+    authenticator: Authenticator
+    host: str
+    port: int = 0
+    """Bound port; 0: it is not open."""
+    secure: bool = False
+    """With TLS."""
+    peer_urls: list[str] = field(default_factory=list)
+    """`host:port` for WebSocket clients of the other nodes."""
+
+    @property
+    def own_url(self) -> str:
+        """`host:port` for WebSocket clients; "" when it is not to be advertised."""
+        if self.server.options.no_advertise or not self.port:
+            return ""
+        return advertised(self.options.advertise, self.host, self.port)
+
+    @property
+    def connect_urls(self) -> list[str]:
+        """As `info.connect_urls`; of a server on its own, none."""
+        if not self.server.options.cluster_name or self.server.options.no_advertise:
+            return []
+        own = [] if self.server.lame_duck or not self.own_url else [self.own_url]
+        return own + [url for url in self.peer_urls if url not in own]
 
 
 class WsClient(Client):
@@ -20,8 +57,8 @@ class WsClient(Client):
     client_type = "websocket"
     connection_type = "WEBSOCKET"
 
-    def __init__(self, port: WsPort, cid: int, request: UpgradeRequest) -> None:
-        super().__init__(port.server, cid)
+    def __init__(self, parts: ServerParts, port: WsState, cid: int, request: UpgradeRequest) -> None:
+        super().__init__(parts, cid)
         self._port = port
         options = port.options
         cookies = (
@@ -60,7 +97,7 @@ class WsClient(Client):
         info |= {"host": self._port.host, "port": self._port.port}
         if self.authenticator.required:
             info["auth_required"] = True
-        if self._port.tls is not None:
+        if self._port.secure:
             info["tls_required"] = True
             if self._port.options.tls is not None and self._port.options.tls.verify:
                 info["tls_verify"] = True

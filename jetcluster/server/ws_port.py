@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
-from jetcluster.protocol.writer import info as info_line
 from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
-from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
-from jetcluster.server.ws_client import WsClient
+from jetcluster.server.listener import BACKLOG, ListenError, bound_address, host_port
+from jetcluster.server.parts import ServerParts
+from jetcluster.server.state import ServerState
+from jetcluster.server.ws_client import WsClient, WsState
 from jetcluster.server.ws_transport import WebSocket
 
 if TYPE_CHECKING:
     import ssl
-
-    from jetcluster.server.server import Server
 
 log = logging.getLogger("jetcluster.server")
 
@@ -32,21 +31,32 @@ HANDSHAKE_TIMEOUT = 10.0
 class WsPort:
     """Configured by the `websocket` block of the server's options; `tls` is made of the `tls` there."""
 
-    def __init__(self, server: Server, tls: ssl.SSLContext | None = None) -> None:
-        self.server = server
-        options = self.options = server.options.websocket
+    def __init__(self, parts: ServerParts, tls: ssl.SSLContext | None = None) -> None:
+        self._parts = parts
         self.tls = tls
-        self.authenticator = self._authenticator()
-        self.host = options.host
-        self.port = 0
+        options = parts.state.options.websocket
+        authenticator = _authenticator(parts.state)
+        self.state = WsState(parts.state, options, authenticator, options.host, secure=tls is not None)
         self._rules = Rules()
-        self._peer_urls: list[str] = []
         self._handshaking: set[WebSocket] = set()
         self._listener: asyncio.Server | TlsListener | None = None
         self._set_rules()
 
+    @property
+    def host(self) -> str:
+        return self.state.host
+
+    @property
+    def port(self) -> int:
+        return self.state.port
+
+    @property
+    def own_url(self) -> str:
+        """See `WsState.own_url`."""
+        return self.state.own_url
+
     def _set_rules(self) -> None:
-        options = self.options
+        options = self.state.options
         self._rules = Rules(
             tls=self.tls is not None,
             same_origin=options.same_origin,
@@ -57,17 +67,17 @@ class WsPort:
 
     async def start(self) -> None:
         """Raises ListenError."""
-        options = self.options
+        options = self.state.options
         port = max(options.port, 0)
         try:
             if self.tls is not None:
                 assert options.tls is not None
                 listener = TlsListener(self.tls, options.tls.timeout, self._accept, _handshake_failed)
-                self.host, self.port = await listener.start(options.host, port)
+                self.state.host, self.state.port = await listener.start(options.host, port)
                 self._listener = listener
             else:
                 plain = await open_port(self._accept, options.host, port, BACKLOG)
-                self.host, self.port = bound_address(plain)
+                self.state.host, self.state.port = bound_address(plain)
                 self._listener = plain
         except OSError as error:
             address = host_port(options.host, port)
@@ -94,34 +104,21 @@ class WsPort:
     def reconfigure(self) -> None:
         """After a reload, before the server asks its clients anew who they are: host, port and TLS on or off are the
         same."""
-        self.options = self.server.options.websocket
-        self.authenticator = self._authenticator()
+        self.state.options = self._parts.state.options.websocket
+        self.state.authenticator = _authenticator(self._parts.state)
         self._set_rules()
-
-    def _authenticator(self) -> Authenticator:
-        """The server's own, unless the block has another way to let clients in."""
-        options, of_server, own = self.server.options, self.server.authenticator, self.options
-        if not own.overrides_login or options.operator.is_on:
-            return of_server
-        changed: dict[str, Any] = {}
-        if own.authorization.user or own.authorization.token:
-            changed["authorization"] = own.authorization
-        if own.no_auth_user:
-            changed["no_auth_user"] = own.no_auth_user
-        return Authenticator(replace(options, **changed), of_server)
 
     # ---- connections
 
     def _accept(self) -> asyncio.Protocol:
-        patience = self.options.handshake_timeout or HANDSHAKE_TIMEOUT
-        server = self.server
+        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_TIMEOUT
         return WebSocket(
-            self._rules, server.timers, server.budget, patience, self._open_client, self._handshaking,
-            server.crowd.has_room_at,
+            self._rules, parts.state.timers, parts.budget, patience, self._open_client, self._handshaking,
+            parts.crowd.has_room_at,
         )  # fmt: skip
 
     def _open_client(self, request: UpgradeRequest) -> WsClient:
-        return WsClient(self, self.server.new_cid(), request)
+        return WsClient(self._parts, self.state, self._parts.new_cid(), request)
 
     # ---- where clients may go
 
@@ -129,30 +126,28 @@ class WsPort:
     def scheme(self) -> str:
         return "ws" if self.tls is None else "wss"
 
-    @property
-    def own_url(self) -> str:
-        """`host:port` for WebSocket clients; "" when it is not to be advertised."""
-        if self.server.options.no_advertise or not self.port:
-            return ""
-        return advertised(self.options.advertise, self.host, self.port)
-
-    @property
-    def connect_urls(self) -> list[str]:
-        """As `Server.connect_urls`; of a server on its own, none."""
-        if not self.server.options.cluster_name or self.server.options.no_advertise:
-            return []
-        own = [] if self.server.lame_duck or not self.own_url else [self.own_url]
-        return own + [url for url in self._peer_urls if url not in own]
-
     def set_peer_urls(self, urls: Sequence[str]) -> None:
         """Takes the WebSocket addresses of the other nodes; clients that listen are told when they changed."""
-        peers = [url for url in dict.fromkeys(urls) if url and url != self.own_url]
-        if peers == self._peer_urls:
+        peers = [url for url in dict.fromkeys(urls) if url and url != self.state.own_url]
+        if peers == self.state.peer_urls:
             return
-        self._peer_urls = peers
-        for client in list(self.server.clients.values()):
-            if client.settled and isinstance(client, WsClient):
-                client.send(info_line(self.server.info_for(client, first=False)))
+        self.state.peer_urls = peers
+        for client in self._parts.clients:
+            if isinstance(client, WsClient):
+                client.tell_info()
+
+
+def _authenticator(server: ServerState) -> Authenticator:
+    """The server's own, unless the block has another way to let clients in."""
+    options, of_server, own = server.options, server.authenticator, server.options.websocket
+    if not own.overrides_login or options.operator.is_on:
+        return of_server
+    changed: dict[str, Any] = {}
+    if own.authorization.user or own.authorization.token:
+        changed["authorization"] = own.authorization
+    if own.no_auth_user:
+        changed["no_auth_user"] = own.no_auth_user
+    return Authenticator(replace(options, **changed), of_server)
 
 
 def _handshake_failed(address: tuple[str, int], error: Exception) -> None:

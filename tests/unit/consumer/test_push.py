@@ -62,11 +62,11 @@ def test_interest_of_another_node_counts() -> None:
     rig = Rig()
     rig.publish(b"a")
     peer = FakePeer("far")
-    rig.bench.router.set_remote_interest(peer, b"inbox", None, 1)
+    rig.bench.router.peers.set_interest(peer, b"inbox", None, 1)
     rig.advance()
     ((account, target, queues, messages),) = peer.sent_many
     assert (account, target, queues, [message[0] for message in messages]) == ("$G", b"inbox", [], [b"a"])
-    rig.bench.router.drop_peer(peer)
+    rig.bench.router.peers.drop_peer(peer)
     rig.publish(b"b")
     rig.advance()
     assert len(peer.sent_many) == 1
@@ -355,7 +355,7 @@ def test_the_subscription_for_flow_control_ends_with_the_owner() -> None:
     assert rig.bench.router.has_interest(b"$JS.FC.S.C.abcd")
     rig.owner.stop("moved")
     assert not rig.bench.router.has_interest(b"$JS.FC.S.C.abcd")
-    assert not rig.bench.router._watches
+    assert not rig.bench.router.local.watched
 
 
 def test_with_ack_policy_flow_control_the_answers_are_the_acks() -> None:

@@ -19,7 +19,6 @@ from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.raft.api import Role
-from jetcluster.server.imports import share
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
@@ -64,7 +63,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
         ImportOptions("service", "A", "one.x", "ask", share=True),
     ]
     node.options.accounts = {"A": exporter, "B": importer}
-    share(server, node.options.accounts, [], "$SYS")
+    server.share(node.options.accounts, [], "$SYS")
     source = NodeSource(node)
     detail = source.page("accountz", {"acc": "A"})["account_detail"]
     assert detail["exports"] == [
@@ -107,7 +106,9 @@ async def test_accstatz_counts_open_and_closed_connections(server: Server, node:
     first = await Wire.open(server, "a", b"PUB x 3\r\nabc", b"SUB y 1")
     (stat,) = source.page("accstatz", {})["account_statz"]
     assert (stat["acc"], stat["conns"], stat["received"]["bytes"], stat["num_subscriptions"]) == ("$G", 1, 3, 1)
-    server.clients[1].abort("Slow Consumer (Pending Bytes)")
+    slow = server.clients.get(1)
+    assert slow is not None
+    slow.abort("Slow Consumer (Pending Bytes)")
     await first.close()
     assert source.page("accstatz", {})["account_statz"] == []
     (stat,) = source.page("accstatz", {"unused": "1", "acc": "$G"})["account_statz"]

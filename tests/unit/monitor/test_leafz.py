@@ -33,7 +33,7 @@ async def test_links_are_listed_with_what_they_want(server: Server) -> None:
     node.leafnodes = SimpleNamespace(links=[Link(12, "A"), link], port=7422)
     remote = LeafRemoteOptions(urls=["nats://user:secret@hub:7422"])
     node.options.leafnodes = LeafOptions(port=-1, remotes=[remote])
-    server.accounts["$G"].set_leaf_interest(link, b"foo", None, 1)
+    server.accounts["$G"].peers.set_leaf_interest(link, b"foo", None, 1)
     found = source.page("leafz", {"subs": "1", "acc": "$G"})
     assert (found["leafnodes"], len(source.page("leafz", {})["leafs"])) == (1, 2)
     leaf = found["leafs"][0]

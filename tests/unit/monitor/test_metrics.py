@@ -97,8 +97,8 @@ async def test_all_names_and_labels_of_the_exporter(node: Any, server: Server) -
 async def test_values(node: Any, server: Server) -> None:
     wire = await Wire.open(server, "a", b"SUB foo 1", b"PUB foo 2\r\nhi")
     link = node.jetstream.mesh.links["BBBBBBBB"]
-    server.accounts["$G"].set_remote_interest(link, b"foo", b"q", 2)
-    server.accounts["APP"].set_remote_interest(link, b"bar", None, 1)
+    server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)
+    server.accounts["APP"].peers.set_interest(link, b"bar", None, 1)
     found = await scrape(node)
 
     samples = [sample for family in found.values() for sample in family.samples]

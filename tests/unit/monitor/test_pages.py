@@ -196,7 +196,7 @@ async def test_routez(server: Server) -> None:
     link: Any = twins.LinkTwin("BBBBBBBB", "n2", stats)
     node = twins.node(server, clock, twins.engine(clock))
     node.jetstream.mesh.links = {"BBBBBBBB": link}
-    server.accounts["$G"].set_remote_interest(link, b"foo", b"q", 2)
+    server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)
     found = NodeSource(node).page("routez", {"subs": "1"})
     assert found["num_routes"] == 1
     route = found["routes"][0]

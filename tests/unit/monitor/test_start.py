@@ -86,7 +86,7 @@ async def test_base_path(server: Server) -> None:
 
 
 async def test_a_page_that_fails_says_so(monitor: Monitor, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "totals", lambda: 1 / 0)
+    monkeypatch.setattr(server.clients, "totals", lambda: 1 / 0)
     assert (await get(monitor, "/varz"))[:2] == (500, "internal error, see the log")
     assert (await get(monitor, "/connz"))[0] == 200
 

@@ -26,7 +26,7 @@ async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     found = SystemEvents(node, ServerBlock(node))
     found.start()
     yield found
-    if server.watcher is found:
+    if server.clients.watcher is found:
         found.stop()
 
 
@@ -98,7 +98,7 @@ async def test_the_beat_tells_of_accounts_with_connections_and_looks_at_no_other
 
 
 async def test_refused_clients(server: Server, events: SystemEvents) -> None:
-    server.authenticator = Nobody()
+    server.state.authenticator = Nobody()
     system = Asker(server)
     system.listen(f"$SYS.SERVER.{server.server_id}.CLIENT.AUTH.ERR".encode())
     system.listen(b"$SYS.ACCOUNT.$G.DISCONNECT")
@@ -111,7 +111,7 @@ async def test_refused_clients(server: Server, events: SystemEvents) -> None:
         assert "secret" not in str(event)
     await reader.read()
     writer.close()
-    assert server.closed[-1].user == "mallory"
+    assert server.clients.closed[-1].user == "mallory"
 
 
 async def test_who_never_logged_in_is_not_told_to_be_gone(server: Server, events: SystemEvents) -> None:
@@ -146,7 +146,7 @@ async def test_goodbye(server: Server, events: SystemEvents) -> None:
     assert (subject.rpartition(".")[2], event["id"]) == ("LAMEDUCK", server.server_id)
     events.stop()
     assert (await system.next())[0] == f"$SYS.SERVER.{server.server_id}.SHUTDOWN"
-    assert server.watcher is None
+    assert server.clients.watcher is None
 
 
 async def test_nothing_is_built_when_nobody_listens(

@@ -128,7 +128,7 @@ async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_defect_is_told(system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "totals", lambda: 1 / 0)
+    monkeypatch.setattr(server.clients, "totals", lambda: 1 / 0)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert reply["error"] == {"code": 500, "description": "internal error, see the log"}
     assert "data" in await system.ask("$SYS.REQ.SERVER.PING.HEALTHZ")
@@ -235,7 +235,7 @@ async def test_commands(system: Asker, server: Server) -> None:
     own = f"$SYS.REQ.SERVER.{server.server_id}."
     assert (await system.ask(own + "RELOAD"))["error"] == {"code": 500, "description": "line 3 is wrong"}
     wire = await Wire.open(server, "a")
-    (cid,) = server.clients
+    (cid,) = [client.cid for client in server.clients]
     assert set(await system.ask(own + "LDM", cid=cid)) == {"server"}
     while b'"ldm":true' not in await asyncio.wait_for(wire.reader.readline(), 5):
         pass
@@ -243,7 +243,7 @@ async def test_commands(system: Asker, server: Server) -> None:
     assert (await system.ask(own + "LDM", cid=999))["error"]["description"] == "no such client id"
     assert (await system.ask(own + "KICK"))["error"]["code"] == 500
     assert set(await system.ask(own + "KICK", cid=cid)) == {"server"}
-    assert server.closed[-1].reason == "Kicked"
+    assert server.clients.closed[-1].reason == "Kicked"
     assert server.account("$SYS").publish(b"$SYS.REQ.SERVER.PING.KICK", b"", b"inbox") == 0
     await wire.close()
 

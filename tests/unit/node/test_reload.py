@@ -187,7 +187,7 @@ async def test_where_the_log_goes_and_what_it_says(tmp_path: Path) -> None:
             server.node.log.debug("seen")
             server.reload("log_file: b.log, trace: true, logtime: false")
             server.node.log.debug("not seen")
-            assert server.node.server.tracer is not None
+            assert server.node.server.state.tracer is not None
             client = await server.client()
             client.send(b"PUB traced 0\r\n\r\nPING\r\n")
             await client.line_that_starts(b"PONG")
@@ -287,7 +287,7 @@ async def test_websocket_fields(tmp_path: Path) -> None:
         assert server.reload(text) == ["websocket"]
         port = server.node.server.ws_port
         assert port is not None
-        assert (port.options.compression, port.options.ping_interval) == (True, 7.0)
+        assert (port.state.options.compression, port.state.options.ping_interval) == (True, 7.0)
 
 
 @pytest.mark.parametrize(

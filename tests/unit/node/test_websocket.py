@@ -169,4 +169,4 @@ async def test_lame_duck_over_websocket(tmp_path: Path) -> None:
             closing = await connection.receive(timeout=5)
             assert closing.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED), closing
             await leaving
-        assert {closed.reason for closed in node.server.closed} == {"Server Shutdown"}
+        assert {closed.reason for closed in node.server.clients.closed} == {"Server Shutdown"}

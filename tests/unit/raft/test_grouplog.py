@@ -57,12 +57,12 @@ def test_the_first_index_of_a_term() -> None:
 def test_bytes_are_counted() -> None:
     log = Bench().log()
     fill(log, 10, size=94)
-    assert (log.byte_count, log.bytes_after(7)) == (1_000, 300)
+    assert (log.bytes, log.bytes_after(7)) == (1_000, 300)
     log.compact(3)
     log.truncate(9)
-    assert log.byte_count == 500
+    assert log.bytes == 500
     log.install(50, 2, ABC)
-    assert log.byte_count == 0
+    assert log.bytes == 0
 
 
 def test_a_sync_under_way_does_not_vouch_for_what_replaced_its_entries() -> None:

@@ -12,7 +12,6 @@ from jetcluster.clock import SystemClock
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
 from jetcluster.node.part_options import tls_context
-from jetcluster.server.imports import share
 from jetcluster.server.server import Server
 from tests.twins.time import SeededRng
 
@@ -26,7 +25,7 @@ def _load(file: Path) -> Options:
 
 
 def _share(server: Server, options: Options) -> None:
-    share(server, options.accounts or {}, options.mappings, options.system_account_name)
+    server.share(options.accounts or {}, options.mappings, options.system_account_name)
 
 
 @asynccontextmanager

@@ -11,7 +11,6 @@ from jetcluster.config.options import Options
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.imports import share
 
 from .support import QUIET, Bench, Peer
 
@@ -78,7 +77,7 @@ class Nodes:
 
     def share(self, *accounts: AccountOptions, of_global: list[MappingOptions] | None = None) -> None:
         for bench in self.benches:
-            share(bench.server, {account.name: account for account in accounts}, of_global or [], "$SYS")
+            bench.server.share({account.name: account for account in accounts}, of_global or [], "$SYS")
 
     def client(self, account: str, *lines: bytes, at: int = 0) -> Peer:
         connect = QUIET.replace(b"{", b'{"user":"%b",' % account.encode())
@@ -89,8 +88,8 @@ class Nodes:
             bench.time.advance(seconds)
 
     def pending(self, account: str, at: int = 0) -> int:
-        replies = self.benches[at].server.account(account).replies
-        return 0 if replies is None else len(replies.pending)
+        sharing = self.benches[at].server.sharing
+        return 0 if sharing is None else len(sharing.responses.awaited_in(account))
 
 
 def account(name: str, *shared: ExportOptions | ImportOptions, **mappings: str) -> AccountOptions:

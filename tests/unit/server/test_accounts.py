@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.server import accounts, router
+from jetcluster.server import accounts, remote_peers
 from jetcluster.server.accounts import Accounts
+from jetcluster.server.router import Router
+from jetcluster.server.subscription import RemoteInterest
 from tests.twins.time import SeededRng
 
 
 class Peer:
     peer_id = "AAAAAAAA"
+
+
+def wants(router: Router, peer: Peer) -> dict[tuple[bytes, bytes | None], int]:
+    """Members by subject and queue that a peer wants."""
+    found = [entry for entry in router.index if isinstance(entry, RemoteInterest) and entry.peer is peer]
+    return {(entry.subject, entry.queue): entry.count for entry in found}
 
 
 def test_names_that_a_peer_makes_up_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,20 +39,19 @@ def test_names_that_a_peer_makes_up_are_bounded(monkeypatch: pytest.MonkeyPatch)
     assert list(own) == [genuine], "what is not in use here has no router"
     assert len(own._heard) == 9
     own.set_remote_interest(peer, "$G", b"s", None, 1)  # type: ignore[arg-type]
-    assert len(genuine._remote[peer]) == 1, "what is known goes on"  # type: ignore[index]
+    assert genuine.peers.wanted_by(peer) == 1, "what is known goes on"  # type: ignore[arg-type]
     assert own["configured"] in list(own), "this node's own accounts have no bound"
 
 
 def test_the_interest_of_one_peer_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, "MAX_WANTED", 5)
+    monkeypatch.setattr(remote_peers, "MAX_WANTED", 5)
     own, peer = Accounts(SeededRng(1)), Peer()
     for number in range(20):
         own.set_remote_interest(peer, "$G", b"s.%d" % number, None, 1)  # type: ignore[arg-type]
-    wants = own["$G"]._remote[peer]  # type: ignore[index]
-    assert len(wants) == 5
+    assert len(wants(own["$G"], peer)) == 5
     own.set_remote_interest(peer, "$G", b"s.0", None, 0)  # type: ignore[arg-type]
     own.set_remote_interest(peer, "$G", b"s.30", None, 1)  # type: ignore[arg-type]
-    assert (b"s.30", None) in wants
+    assert (b"s.30", None) in wants(own["$G"], peer)
 
 
 def test_interest_in_an_account_counts_from_the_moment_it_is_in_use_here() -> None:
@@ -54,10 +61,10 @@ def test_interest_in_an_account_counts_from_the_moment_it_is_in_use_here() -> No
     own.set_remote_interest(peer, "later", b"ended", None, 0)  # type: ignore[arg-type]
     own.drop_peer(other)  # type: ignore[arg-type]
     made = own["later"]
-    assert {key: want.count for key, want in made._remote[peer].items()} == {(b"kept", None): 2}  # type: ignore[index]
-    assert other not in made._remote
+    assert wants(made, peer) == {(b"kept", None): 2}
+    assert not wants(made, other)
     own.set_remote_interest(peer, "later", b"kept", None, 0)  # type: ignore[arg-type]
-    assert not made._remote[peer]  # type: ignore[index]
+    assert not wants(made, peer)
 
 
 def test_what_is_heard_of_an_account_leaves_nothing_behind() -> None:
@@ -76,7 +83,7 @@ def test_an_account_that_peers_want_much_of_is_made_bit_by_bit() -> None:
         own.set_remote_interest(peer, "much", b"s.%d" % number, None, 1)  # type: ignore[arg-type]
     router = own.known("much")
     assert router is not None
-    assert len(router._remote[peer]) == accounts.MAX_HEARD + 5  # type: ignore[index]
+    assert router.peers.wanted_by(peer) == accounts.MAX_HEARD + 5  # type: ignore[arg-type]
 
 
 def test_subjects_of_very_many_tokens_are_nothing_that_a_peer_wants() -> None:
@@ -86,5 +93,5 @@ def test_subjects_of_very_many_tokens_are_nothing_that_a_peer_wants() -> None:
     for account in ("$G", "other"):
         for subject in (longest, longest + b".*", b"a." * 32_000 + b"a"):
             own.set_remote_interest(peer, account, subject, None, 1)  # type: ignore[arg-type]
-    assert list(used._remote[peer]) == [(longest, None)]  # type: ignore[index]
-    assert list(own["other"]._remote[peer]) == [(longest, None)]  # type: ignore[index]
+    assert list(wants(used, peer)) == [(longest, None)]
+    assert list(wants(own["other"], peer)) == [(longest, None)]

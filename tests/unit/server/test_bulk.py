@@ -76,7 +76,7 @@ def test_several_takers_get_everything_in_order(bench: Bench) -> None:
 
     bench.router.subscribe(b"a", callback)
     far = FakePeer("far")
-    bench.router.set_remote_interest(far, b"a", None, 1)
+    bench.router.peers.set_interest(far, b"a", None, 1)
     assert bench.router.deliver_many(b"a", MESSAGES) == 4
     assert [client.read() for client in clients] == [SHOWN, SHOWN]
     assert got == MESSAGES
@@ -127,8 +127,8 @@ def test_a_member_that_does_not_read_is_passed_over(bench: Bench) -> None:
 def test_queue_members_elsewhere_get_runs_of_messages(bench: Bench) -> None:
     here = bench.client(b"SUB a q 7")
     far, plain = FakePeer("far"), FakePeer("plain")
-    bench.router.set_remote_interest(far, b"a", b"q", 1)
-    bench.router.set_remote_interest(plain, b"a", None, 1)
+    bench.router.peers.set_interest(far, b"a", b"q", 1)
+    bench.router.peers.set_interest(plain, b"a", None, 1)
     messages = many(200)
     assert bench.router.deliver_many(b"a", messages) == 2
     mine = here.read().count(b" 7 r.")
@@ -150,7 +150,7 @@ def test_deliveries_of_a_peer_stay_here(bench: Bench) -> None:
     bench.router.subscribe(b"a", lambda s, r, h, p, origin: got.append((b"local only", "")), local_only=True)
     sender, third = FakePeer("s"), FakePeer("t")
     for peer in (sender, third):
-        bench.router.set_remote_interest(peer, b"a", None, 1)
+        bench.router.peers.set_interest(peer, b"a", None, 1)
     bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], many(100))
     frames = client.read()
     assert frames.count(b" 7 r.") == 100
@@ -163,7 +163,7 @@ def test_what_a_queue_has_no_member_left_for_is_handed_on_once(bench: Bench) -> 
     plain = bench.client(b"SUB a 7")
     sender, third = FakePeer("s"), FakePeer("t")
     for peer in (sender, third):
-        bench.router.set_remote_interest(peer, b"a", b"q", 1)
+        bench.router.peers.set_interest(peer, b"a", b"q", 1)
     messages = many(3)
     bench.server.accounts.deliver_many_from_peer(sender, "$G", b"a", [b"q"], messages)
     assert third.sent_many == [("$G", b"a", [FORWARDED + b"q"], messages)]
@@ -196,5 +196,5 @@ def test_queue_interest_counts_members_of_that_queue_only(bench: Bench) -> None:
     assert bench.router.queue_interest(b"a", b"q")
     client.send(b"UNSUB 3")
     assert not bench.router.queue_interest(b"a", b"q")
-    bench.router.set_remote_interest(FakePeer("far"), b"a", b"q", 2)
+    bench.router.peers.set_interest(FakePeer("far"), b"a", b"q", 2)
     assert bench.router.queue_interest(b"a", b"q")

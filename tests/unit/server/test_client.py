@@ -190,10 +190,10 @@ def test_no_responders_is_not_sent_when_a_peer_listens() -> None:
     bench = Bench()
     remote = FakePeer("p")
     peer = bench.client(b"SUB _INBOX.1 1")
-    bench.router.set_remote_interest(remote, b"far", None, 1)
+    bench.router.peers.set_interest(remote, b"far", None, 1)
     assert peer.ask(b"PUB far _INBOX.1 0", b"") == b""
     assert len(remote.sent) == 1
-    bench.router.drop_peer(remote)
+    bench.router.peers.drop_peer(remote)
     assert b"503" in peer.ask(b"PUB far _INBOX.1 0", b"")
 
 
@@ -221,13 +221,13 @@ def test_counters() -> None:
     assert (b.connection.out_msgs, b.connection.out_bytes) == (2, 9)
     b.connection.connection_lost(None)
     a.connection.connection_lost(ConnectionResetError())
-    totals = bench.server.totals()
+    totals = bench.server.clients.totals()
     assert (totals.in_msgs, totals.in_bytes, totals.out_msgs, totals.out_bytes) == (2, 9, 2, 9)
-    assert [(c.cid, c.reason, c.subscriptions) for c in bench.server.closed] == [
+    assert [(c.cid, c.reason, c.subscriptions) for c in bench.server.clients.closed] == [
         (2, "Client Closed", 1), (1, "Read Error", 0)
     ]  # fmt: skip
-    assert bench.server.clients == {}
-    assert bench.server.total_connections == 2
+    assert not bench.server.clients
+    assert bench.server.clients.total == 2
 
 
 def test_commands_behind_a_closing_one_are_not_run() -> None:

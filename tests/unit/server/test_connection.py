@@ -17,7 +17,7 @@ def test_slow_consumer_is_closed_and_counted_while_others_live() -> None:
         bench.time.advance(0.01)
     assert slow.closed == "Slow Consumer (Pending Bytes)"
     assert slow.transport.aborted
-    assert bench.server.slow_consumers == 1
+    assert bench.server.state.slow_consumers == 1
     assert fast.connection.out_msgs == 40
     assert not fast.closed
     assert not publisher.closed
@@ -54,7 +54,7 @@ def test_write_deadline() -> None:
     assert not slow.closed
     bench.time.advance(0.2)
     assert slow.closed == "Slow Consumer (Write Deadline)"
-    assert bench.server.slow_consumers == 1
+    assert bench.server.state.slow_consumers == 1
 
 
 def test_write_timeout_retry_keeps_a_client_that_takes_nothing() -> None:
@@ -63,10 +63,10 @@ def test_write_timeout_retry_keeps_a_client_that_takes_nothing() -> None:
     slow.transport.jammed = True
     bench.router.publish(b"foo", b"x" * 100_000)
     bench.time.advance(5)
-    assert (slow.closed, bench.server.slow_consumers) == ("", 2)
+    assert (slow.closed, bench.server.state.slow_consumers) == ("", 2)
     slow.transport.drain()
     bench.time.advance(5)
-    assert (slow.closed, bench.server.slow_consumers) == ("", 2)
+    assert (slow.closed, bench.server.state.slow_consumers) == ("", 2)
     slow.transport.jammed = True
     for _ in range(20):
         bench.router.publish(b"foo", b"x" * 100_000)
@@ -97,7 +97,7 @@ def test_publisher_is_stalled_at_three_quarters() -> None:
     slow.transport.jammed = True
     publisher.send(b"PUB foo 80000\r\n" + b"x" * 80_000)
     assert not publisher.transport.reading
-    assert publisher.connection.stalls == bench.server.stalled_clients == 1
+    assert publisher.connection.stalls == bench.server.state.stalled_clients == 1
     bench.time.advance(0.02)
     assert publisher.transport.reading
     assert not slow.closed
@@ -135,7 +135,7 @@ def test_stale_connection() -> None:
     bench.time.advance(10.0)
     assert peer.read() == b"-ERR 'Stale Connection'\r\n"
     assert peer.closed == "Stale Connection"
-    assert bench.server.stale_connections == 1
+    assert bench.server.state.stale_connections == 1
 
 
 def test_who_is_sending_is_not_pinged_before_it_pauses() -> None:
@@ -189,7 +189,7 @@ def test_close_writes_what_is_queued_then_lingers() -> None:
     assert peer.transport.aborted
     peer.connection.connection_lost(None)
     assert peer.closed == "Protocol Violation", "the first reason stays"
-    assert not bench.server.transports
+    assert not bench.server.sockets
 
 
 def test_lost_connection_leaves_nothing_behind() -> None:
@@ -225,8 +225,8 @@ def test_closing_waits_for_output_that_is_still_on_its_way() -> None:
 def test_a_connection_that_comes_while_the_server_stops_is_ended_at_once() -> None:
     """It was accepted in the turn in which the port was closed; the stop waited two seconds for it."""
     bench = Bench()
-    bench.server.stopping = True
+    bench.server.state.stopping = True
     late = Peer(bench)
     assert late.transport.aborted
     assert late.info == b""
-    assert bench.server.clients == {}
+    assert not bench.server.clients

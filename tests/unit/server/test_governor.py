@@ -278,14 +278,14 @@ class TestValves:
         third = bench.client()
         assert not third.closed
         assert bench.client().closed == "Maximum Connections Exceeded"
-        assert not bench.server.is_full
+        assert not bench.server.clients.is_full
         bench.server.reconfigure(bench.server.options, bench.server.authenticator)
         assert not third.closed
         assert not other.closed
         taker.valve.open()
         bench.time.advance(0)
         assert taker.names() == b"a" * 10
-        assert not bench.server.departed
+        assert not bench.server.clients.departed
         assert bench.client().closed == "Maximum Connections Exceeded"
 
     def test_connections_that_are_gone_are_bounded_themselves(self) -> None:
@@ -297,7 +297,7 @@ class TestValves:
             flood(peer, b"a", 10)
             if not peer.closed:
                 peer.connection.connection_lost(None)
-        assert len(bench.server.departed) == 4
+        assert len(bench.server.clients.departed) == 4
 
     def test_who_was_closed_waits_no_more(self) -> None:
         bench = Bench()
@@ -315,7 +315,7 @@ class TestValves:
         flood(gone, b"a", 10)
         gone.connection.connection_lost(None)
         gone.connection.close("Kicked")
-        assert (len(taker.valve), bench.server.governor.waiting, bench.server.departed) == (1, 1, set())
+        assert (len(taker.valve), bench.server.governor.waiting, bench.server.clients.departed) == (1, 1, set())
         taker.valve.open()
         bench.time.advance(0)
         assert stays.transport.reading

@@ -42,6 +42,6 @@ def test_lame_duck(run: Callable[[Body], None]) -> None:
             old_writer.close()
             await leaving
             assert ends[-1] - ends[0] > 0.05, "they go one after the other"
-            assert {c.reason for c in server.closed} == {"Server Shutdown"}
+            assert {c.reason for c in server.clients.closed} == {"Server Shutdown"}
 
     run(body)

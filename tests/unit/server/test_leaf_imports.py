@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions
-from jetcluster.server.leaf_peer import deliver_from_leaf
-from jetcluster.server.removals import exhaust
+from jetcluster.server.leaf_delivery import deliver_from_leaf
 
 from .sharing import Nodes, account, reply_of
 from .support import FakeLeaf
@@ -26,7 +25,7 @@ def leaf(request: pytest.FixtureRequest) -> FakeLeaf:
 
 
 def join(nodes: Nodes, leaf: FakeLeaf) -> None:
-    for source, subject, queue, count in nodes.benches[0].server.account("B").add_leaf(leaf):
+    for source, subject, queue, count in nodes.benches[0].server.account("B").peers.add_leaf(leaf):
         leaf.interest_changed(source, subject, queue, count)
 
 
@@ -42,7 +41,7 @@ def test_a_request_from_the_link(leaf: FakeLeaf) -> None:
     nodes = Nodes(1, A, B)
     join(nodes, leaf)
     router = nodes.benches[0].server.account("B")
-    router.set_leaf_interest(leaf, b"in.*", None, 1)
+    router.peers.set_leaf_interest(leaf, b"in.*", None, 1)
     server = nodes.client("A", b"SUB req.> 1")
     deliver_from_leaf(router, leaf, b"ask", b"ask", b"in.1", [], b"", b"hi")
     request = server.read()
@@ -55,15 +54,15 @@ def test_the_other_end_subscribes_to_an_import(leaf: FakeLeaf) -> None:
     nodes = Nodes(2, A, B)
     join(nodes, leaf)
     router = nodes.benches[0].server.account("B")
-    router.set_leaf_interest(leaf, b"imp.pub.x", None, 1)
-    router.set_leaf_interest(leaf, b"imp.pub.q", b"workers", 2)
+    router.peers.set_leaf_interest(leaf, b"imp.pub.x", None, 1)
+    router.peers.set_leaf_interest(leaf, b"imp.pub.q", b"workers", 2)
     writer = nodes.client("A")
     writer.send(b"PUB pub.x 2", b"hi", b"PUB pub.q 4", b"work")
     assert leaf.sent == [("B", b"imp.pub.x", b"", [], b"", b"hi"), ("B", b"imp.pub.q", b"", [b"workers"], b"", b"work")]
     nodes.client("A", at=1).send(b"PUB pub.x 5", b"there")
     expected = 2 if leaf.spoke else 3  # at the spoke's end the other node has a link of its own
     assert len(leaf.sent) == expected
-    exhaust(router.dropping_leaf(leaf))
+    router.peers.drop_leaf(leaf)
     writer.send(b"PUB pub.x 2", b"no")
     assert len(leaf.sent) == expected
 
@@ -72,7 +71,7 @@ def test_messages_of_the_link_are_mapped_and_do_not_come_back(leaf: FakeLeaf) ->
     nodes = Nodes(1, A, B)
     join(nodes, leaf)
     router = nodes.benches[0].server.account("B")
-    router.set_leaf_interest(leaf, b">", None, 1)
+    router.peers.set_leaf_interest(leaf, b">", None, 1)
     member = nodes.client("B", b"SUB bar q 1")
     deliver_from_leaf(router, leaf, b"foo", b"foo", b"", [], b"", b"hi")
     assert member.read() == b"MSG bar 1 2\r\nhi\r\n"

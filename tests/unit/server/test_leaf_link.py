@@ -23,7 +23,8 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import leaf_link, leaf_told
-from jetcluster.server.leaf_link import LOOP_DELAY, MAX_NAME, VIOLATION_PAUSE, LeafLink, split_ack
+from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
+from jetcluster.server.leaf_link import VIOLATION_PAUSE, LeafLink, split_ack
 from jetcluster.server.leaf_peer import ORIGIN
 from jetcluster.server.leaf_rules import LeafRules
 from jetcluster.server.leafnodes import LeafNodes
@@ -42,10 +43,10 @@ class Site:
     def __init__(self, *, leafnodes: LeafOptions | None = None, bench: Bench | None = None, **options: Any) -> None:
         self.bench = bench or Bench(leafnodes=leafnodes or LeafOptions(port=1), **options)
         self.router = self.bench.router
-        self.leafnodes = LeafNodes(self.bench.server)
+        self.leafnodes = LeafNodes(self.bench.server.parts)
 
     def open(self, remote: LeafRemoteOptions | None = None) -> End:
-        return End(self, LeafLink(self.leafnodes, remote, remote.urls[0] if remote else ""))
+        return End(self, LeafLink(self.leafnodes.link_parts, remote, remote.urls[0] if remote else ""))
 
     def leaf(self, **hello: Any) -> End:
         """An accepted link that is through the handshake."""
@@ -83,7 +84,7 @@ class End:
 
 
 def mark_of(site: Site) -> bytes:
-    return site.leafnodes.loop_mark("$G")
+    return site.leafnodes.state.loop_mark("$G")
 
 
 async def test_the_accepting_end_speaks_first_and_lists_what_it_wants() -> None:
@@ -180,7 +181,7 @@ async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
     site = Site(bench=RealTime())
     there, peer = [b"a.%d" % number for number in range(3 * leaf_told.IN_STEP)], FakePeer("P")
     for subject in there:
-        site.router.set_remote_interest(peer, subject, None, 1)
+        site.router.peers.set_interest(peer, subject, None, 1)
     gone = site.leaf(server_id="N1", name="1", cluster="same")
     gone.send(*[b"LS+ g.%d\r\n" % number for number in range(200)])
     monkeypatch.setattr(budget, "SLICE", 0.0)
@@ -335,17 +336,17 @@ async def test_a_hub_tells_its_leaves_of_each_other_a_spoke_only_of_itself() -> 
     up = site.hub()
     for end in (one, two, same, up):
         end.read()
-    site.router.set_remote_interest(node, b"far", None, 1)
+    site.router.peers.set_interest(node, b"far", None, 1)
     assert [end.read() for end in (one, two, same, up)] == [b"LS+ far\r\n"] * 3 + [b""]
     one.send(b"LS+ of.one\r\n")
     assert [end.read() for end in (one, two, same, up)] == [b"", b"LS+ of.one\r\n", b"", b"LS+ of.one\r\n"]
     up.send(b"LS+ of.hub\r\n")
     assert [end.read() for end in (one, two, same, up)] == [b"LS+ of.hub\r\n"] * 3 + [b""]
-    wanted = [subject for subject, _, _ in site.router.interests()]
+    wanted = [subject for subject, _, _ in site.router.local.entries()]
     assert (b"of.one" in wanted, b"of.hub" in wanted) == (True, False)  # the mesh hears of leaves only
     one.link.abort("Client Closed")
     assert [end.read() for end in (two, up)] == [b"LS- of.one\r\n"] * 2
-    site.router.drop_peer(node)
+    site.router.peers.drop_peer(node)
     assert two.read() == b"LS- far\r\n"
 
 
@@ -353,7 +354,7 @@ async def test_what_comes_from_a_leaf_crosses_the_mesh_once_and_with_its_origin(
     site = Site(cluster_name="C")
     node = FakePeer("n2")
     one, same, other = site.leaf(), site.leaf(server_id="N3", cluster="L"), site.leaf(server_id="N4", cluster="M")
-    site.router.set_remote_interest(node, b"a", None, 1)
+    site.router.peers.set_interest(node, b"a", None, 1)
     for end in (same, other):
         end.send(b"LS+ a\r\n")
     for end in (one, same, other):
@@ -371,8 +372,8 @@ async def test_what_comes_from_the_hub_stays_on_this_node() -> None:
     site = Site(cluster_name="C")
     node = FakePeer("n2")
     up = site.hub()
-    site.router.set_remote_interest(node, b"a", None, 1)
-    site.router.set_remote_interest(node, b"a", b"q", 1)
+    site.router.peers.set_interest(node, b"a", None, 1)
+    site.router.peers.set_interest(node, b"a", b"q", 1)
     up.send(b"LMSG a 1\r\nx\r\n")
     assert node.sent == []
     # A group that has no member here any more is still served, by a node that has one.
@@ -652,7 +653,7 @@ async def test_who_does_not_read_is_closed() -> None:
 async def test_a_link_that_ends_does_not_disturb_what_is_being_told() -> None:
     site = Site(max_pending=1000)
     told: list[tuple[bytes, int]] = []
-    site.router._interest_changed = lambda account, subject, queue, count: told.append((subject, count))
+    site.bench.server.accounts.listener = lambda account, subject, queue, count: told.append((subject, count))
     slow, other = site.leaf(), site.leaf(server_id="N2", cluster="M")
     slow.send(b"LS+ %b q 1\r\n" % (b"w" * 500))
     slow.transport.jammed = True

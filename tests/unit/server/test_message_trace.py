@@ -60,7 +60,7 @@ def test_only_traced() -> None:
     watcher = named(bench, b"w", b"SUB traces 1")
     heard: list[bytes] = []
     bench.router.subscribe(b"foo.*", lambda subject, *_: heard.append(subject))
-    bench.router.set_remote_interest(FakePeer("BBBBBBBB"), b"foo.a", None, 1)
+    bench.router.peers.set_interest(FakePeer("BBBBBBBB"), b"foo.a", None, 1)
     taker = named(bench, b"t", b"SUB foo.* 1", b"SUB foo.> q 2", b"SUB foo.> q 3")
     sender = named(bench, b"s")
     publish(sender, b"foo.a", b"Nats-Trace-Dest: traces", b"Nats-Trace-Only: true")

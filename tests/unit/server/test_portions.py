@@ -81,7 +81,7 @@ class RealTime(ManualTime):
 def on_real_time(bench: Bench) -> RealTime:
     clock = RealTime()
     server = bench.server
-    server.clock = server.timers = clock
+    server.state.clock = server.state.timers = clock
     for part in (server.governor, server.budget):
         part._clock = part._timers = clock  # type: ignore[attr-defined]
     return clock
@@ -147,7 +147,7 @@ def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
     takers.read()
     peer = bench.client()
     clock = on_real_time(bench)
-    bench.server.options = dataclasses.replace(bench.server.options, max_pending=1 << 30)
+    bench.server.state.options = dataclasses.replace(bench.server.options, max_pending=1 << 30)
     begun = time.process_time()
     peer.connection.data_received(b"PUB n 0\r\n\r\n" * 100)
     assert longest(begun, clock) < 2 * LONGEST
@@ -225,7 +225,7 @@ def test_messages_of_a_client_that_leaves_are_published_though_commands_are_amon
     peer.connection.connection_lost(None)
     bench.time.advance(0)
     assert taken == [b"%04d" % n for n in range(4000)]
-    assert bench.server.connected == 0
+    assert bench.server.clients.connected == 0
 
 
 def test_what_follows_a_connect_that_is_refused_is_not_looked_at() -> None:

@@ -64,7 +64,7 @@ def test_a_lost_peer_and_too_many_subjects_are_forgotten(monkeypatch: pytest.Mon
 def test_the_backlog_of_a_subject_holds_the_far_takers() -> None:
     bench = Bench()
     peer = FakePeer("far")
-    bench.router.set_remote_interest(peer, b"inbox", None, 1)
+    bench.router.peers.set_interest(peer, b"inbox", None, 1)
     messages: list[Outgoing] = [(b"s", b"", b"", b"x" * 999)] * 1000
     bench.router.deliver_many(b"inbox", messages)
     assert bench.router.backlog(b"inbox") == 1_000_000
@@ -72,7 +72,7 @@ def test_the_backlog_of_a_subject_holds_the_far_takers() -> None:
     bench.server.accounts.backlog_told(peer, "$G", b"inbox", mark, 5)
     assert bench.router.backlog(b"inbox") == 0
     bench.router.deliver_many(b"inbox", messages)
-    bench.router.drop_peer(peer)
+    bench.router.peers.drop_peer(peer)
     assert bench.router.backlog(b"inbox") == -1, "nobody is left"
 
 
@@ -93,11 +93,11 @@ def test_the_answer_is_what_the_slowest_client_here_waits_for() -> None:
 def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over() -> None:
     bench = Bench()
     peer = FakePeer("far")
-    bench.router.set_remote_interest(peer, b"a", b"q", 5)
+    bench.router.peers.set_interest(peer, b"a", b"q", 5)
     here = bench.client(b"SUB a q 7")
     messages: list[Outgoing] = [(b"s", b"", b"", b"x" * 10_000)] * 10
     for _ in range(60):
         bench.router.deliver_many(b"a", messages)
         here.read()
-    assert bulk.BEHIND < bench.router.far.of(peer, b"a") < bulk.BEHIND + 200_000
+    assert bulk.BEHIND < bench.router.peers.backlog.of(peer, b"a") < bulk.BEHIND + 200_000
     assert bench.router.backlog(b"a") == 0

@@ -49,7 +49,7 @@ def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pyt
     bench.turns.run_out()
     turns = bench.turns.taken[first:]  # on a fast machine all is taken out while the others ask
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 3 and len(bench.router._interest) == 3
+    assert bench.router.index.count == 3 and len(list(bench.router.local.entries())) == 3
     assert other.ask(b"PUB a.8 1", b"x") == b"MSG a.8 1 1\r\nx\r\n"
 
 
@@ -57,16 +57,16 @@ def test_a_peer_that_is_gone_keeps_the_loop_as_little() -> None:
     bench = RealTime()
     client, peer, back = bench.client(b"SUB r 1"), FakePeer("P"), FakePeer("P")
     for n in range(MANY):
-        bench.router.set_remote_interest(peer, b"a.%d" % n, b"q" if n % 2 else None, 1)
+        bench.router.peers.set_interest(peer, b"a.%d" % n, b"q" if n % 2 else None, 1)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(peer.sent) == 1
     bench.server.accounts.drop_peer(peer)
     assert bench.router.index.count > MANY // 2
     assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
-    bench.router.set_remote_interest(back, b"a.6", None, 1)  # its next link is somebody else
+    bench.router.peers.set_interest(back, b"a.6", None, 1)  # its next link is somebody else
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(peer.sent), len(back.sent)) == (1, 1)
     turns = bench.turns.run_out()
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 2 and not bench.router.wanted_by(peer)
+    assert bench.router.index.count == 2 and not bench.router.peers.wanted_by(peer)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
 
 
@@ -76,24 +76,24 @@ def test_a_leaf_link_that_is_gone_keeps_the_loop_as_little(spoke: bool) -> None:
     client, link, back, other = bench.client(b"SUB r 1"), FakeLeaf(spoke), FakeLeaf(spoke), FakeLeaf(False, "other")
     other.remote_cluster = b"M"
     for one in (link, other):
-        assert bench.router.add_leaf(one)
+        assert bench.router.peers.add_leaf(one)
     before = dict(other.told)
     for n in range(MANY):
-        bench.router.set_leaf_interest(link, b"a.%d" % n, b"q" if n % 2 else None, 1)
+        bench.router.peers.set_leaf_interest(link, b"a.%d" % n, b"q" if n % 2 else None, 1)
     assert len(other.told) == MANY
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(link.sent) == 1
     bench.server.removals.of_leaf(bench.router, link)
     assert bench.router.index.count > MANY // 2, "nearly all are still to be taken out"
     assert client.ask(b"PUB a.6 r 1", b"x").startswith(b"HMSG r 1 ") and client.ask(b"PUB a.7 r 1", b"x") != b""
-    for source, subject, queue, count in bench.router.add_leaf(back):  # its next link is somebody else
+    for source, subject, queue, count in bench.router.peers.add_leaf(back):  # its next link is somebody else
         back.interest_changed(source, subject, queue, count)
-    bench.router.set_leaf_interest(back, b"a.6", None, 1)
+    bench.router.peers.set_leaf_interest(back, b"a.6", None, 1)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and (len(link.sent), len(back.sent)) == (1, 1)
     turns = bench.turns.run_out()
     assert len(turns) > 5 and max(turns) < LONGEST
-    assert bench.router.index.count == 2 and not bench.router.wanted_by(link)
+    assert bench.router.index.count == 2 and not bench.router.peers.wanted_by(link)
     assert other.told == {**before, b"a.6": 1} and back.told == {b"r": 1, b"a.6": 1}, "all have been told of the end"
-    assert link not in bench.router.leaf_links and len(bench.router._interest) == (1 if spoke else 2)
+    assert link not in bench.router.leaf_links and len(list(bench.router.local.entries())) == (1 if spoke else 2)
     assert client.ask(b"PUB a.6 r 1", b"x") == b"" and len(back.sent) == 2
 
 
@@ -101,9 +101,9 @@ def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
     exporter = account("A", ExportOptions("stream", "pub.>"))
     nodes = Nodes(1, exporter, account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>")))
     link, router = FakeLeaf(True), nodes.benches[0].server.account("B")
-    router.add_leaf(link)
+    router.peers.add_leaf(link)
     for n in range(2 * removals.FEW):
-        router.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
+        router.peers.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
     member, writer = nodes.client("B", b"SUB imp.pub.7 q 1"), nodes.client("A")
     link.joined = False
     nodes.benches[0].server.removals.of_leaf(router, link)

@@ -90,7 +90,7 @@ def test_publish_many_obeys_maximum(bench: Bench) -> None:
 
 def test_publish_many_reaches_peers(bench: Bench) -> None:
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"_INBOX.far.*", None, 1)
+    bench.router.peers.set_interest(remote, b"_INBOX.far.*", None, 1)
     bench.router.publish_many([(b"_INBOX.far.1", b"ack")])
     assert remote.sent == [("$G", b"_INBOX.far.1", b"", [], b"", b"ack")]
 
@@ -117,7 +117,7 @@ def test_queue_member_that_cannot_take_it_is_skipped(bench: Bench) -> None:
 def test_queue_weighs_local_members_against_remote_ones(bench: Bench) -> None:
     local = bench.client(b"SUB q grp 1")
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"q", b"grp", 3)
+    bench.router.peers.set_interest(remote, b"q", b"grp", 3)
     for _ in range(4000):
         bench.router.publish(b"q")
     assert 900 < local.connection.out_msgs < 1100
@@ -129,7 +129,7 @@ def test_system_queue_prefers_this_node(bench: Bench) -> None:
     got, callback = collector()
     responder = bench.router.subscribe(b"$JS.API.DIRECT.GET.S", callback, queue=b"_sys_")
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"$JS.API.DIRECT.GET.S", b"_sys_", 2)
+    bench.router.peers.set_interest(remote, b"$JS.API.DIRECT.GET.S", b"_sys_", 2)
     client = bench.client()
     for _ in range(50):
         client.send(b"PUB $JS.API.DIRECT.GET.S _INBOX.1 0", b"")
@@ -141,7 +141,7 @@ def test_system_queue_prefers_this_node(bench: Bench) -> None:
 
 def test_the_only_member_of_the_system_queue_here_is_called_directly(bench: Bench) -> None:
     subject, router = b"$JS.API.DIRECT.GET.S", bench.router
-    router.set_remote_interest(FakePeer("p"), subject, b"_sys_", 2)
+    router.peers.set_interest(FakePeer("p"), subject, b"_sys_", 2)
     assert router.lookup(subject).single is None
     callback = collector()[1]
     responder = router.subscribe(subject, callback, queue=b"_sys_")
@@ -161,10 +161,10 @@ def test_the_only_member_of_the_system_queue_here_is_called_directly(bench: Benc
 
 def test_a_peer_gets_one_copy_with_all_its_queues(bench: Bench) -> None:
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"a.*", None, 1)
-    bench.router.set_remote_interest(remote, b"a.>", None, 1)
-    bench.router.set_remote_interest(remote, b"a.b", b"g", 1)
-    bench.router.set_remote_interest(remote, b"a.b", b"h", 1)
+    bench.router.peers.set_interest(remote, b"a.*", None, 1)
+    bench.router.peers.set_interest(remote, b"a.>", None, 1)
+    bench.router.peers.set_interest(remote, b"a.b", b"g", 1)
+    bench.router.peers.set_interest(remote, b"a.b", b"h", 1)
     assert bench.router.publish(b"a.b", b"x", b"r", b"HH") == 3
     assert len(remote.sent) == 1
     account, subject, reply, queues, headers, payload = remote.sent[0]
@@ -194,15 +194,15 @@ def test_interest_is_reported(bench: Bench) -> None:
 
 def test_remote_interest_changes(bench: Bench) -> None:
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"a..b", None, 1)
-    bench.router.set_remote_interest(remote, b"a", None, 1)
-    bench.router.set_remote_interest(remote, b"a", None, 1)
+    bench.router.peers.set_interest(remote, b"a..b", None, 1)
+    bench.router.peers.set_interest(remote, b"a", None, 1)
+    bench.router.peers.set_interest(remote, b"a", None, 1)
     assert bench.router.publish(b"a") == 1
-    bench.router.set_remote_interest(remote, b"a", None, 0)
-    bench.router.set_remote_interest(remote, b"a", None, 0)
+    bench.router.peers.set_interest(remote, b"a", None, 0)
+    bench.router.peers.set_interest(remote, b"a", None, 0)
     assert bench.router.publish(b"a") == 0
-    bench.router.set_remote_interest(remote, b"a", b"q", 2)
-    bench.router.set_remote_interest(remote, b"b", None, 1)
+    bench.router.peers.set_interest(remote, b"a", b"q", 2)
+    bench.router.peers.set_interest(remote, b"b", None, 1)
     assert list(bench.server.accounts.interests()) == [], "what others want is not ours to tell"
     bench.server.accounts.drop_peer(remote)
     assert bench.router.publish(b"a") == bench.router.publish(b"b") == 0
@@ -216,8 +216,8 @@ def test_delivery_from_a_peer_stays_here(bench: Bench) -> None:
     bench.router.subscribe(b"a", only_mine, local_only=True)
     client = bench.client(b"SUB a 1", b"SUB a q 2", b"SUB a q 3")
     sender, third = FakePeer("s"), FakePeer("t")
-    bench.router.set_remote_interest(sender, b"a", None, 1)
-    bench.router.set_remote_interest(third, b"a", None, 1)
+    bench.router.peers.set_interest(sender, b"a", None, 1)
+    bench.router.peers.set_interest(third, b"a", None, 1)
     bench.server.accounts.deliver_from_peer(sender, "$G", b"a", b"r", [], b"HH", b"x")
     assert got == [(b"a", b"r", b"HH", b"x", "peer")]
     assert mine == [], "local_only sees only what is published here"
@@ -230,8 +230,8 @@ def test_delivery_from_a_peer_stays_here(bench: Bench) -> None:
 def test_a_queue_without_local_members_is_handed_on_once(bench: Bench) -> None:
     plain = bench.client(b"SUB a 1")
     sender, third = FakePeer("s"), FakePeer("t")
-    bench.router.set_remote_interest(sender, b"a", b"q", 1)
-    bench.router.set_remote_interest(third, b"a", b"q", 1)
+    bench.router.peers.set_interest(sender, b"a", b"q", 1)
+    bench.router.peers.set_interest(third, b"a", b"q", 1)
     bench.server.accounts.deliver_from_peer(sender, "$G", b"a", b"", [b"q"], b"", b"x")
     assert sender.sent == []
     assert third.sent == [("$G", b"a", b"", [FORWARDED + b"q"], b"", b"x")]
@@ -282,11 +282,11 @@ def test_backlog_is_that_of_the_slowest_taker(bench: Bench) -> None:
 
 def test_backlog_counts_links_to_peers_too(bench: Bench) -> None:
     near, far = FakePeer("near"), FakePeer("far")
-    bench.router.set_remote_interest(near, b"inbox.1", None, 1)
-    bench.router.set_remote_interest(far, b"inbox.*", None, 1)
+    bench.router.peers.set_interest(near, b"inbox.1", None, 1)
+    bench.router.peers.set_interest(far, b"inbox.*", None, 1)
     near.pending, far.pending = 10, 70
     assert bench.router.backlog(b"inbox.1") == 70
-    bench.router.set_remote_interest(far, b"inbox.*", None, 0)
+    bench.router.peers.set_interest(far, b"inbox.*", None, 0)
     assert bench.router.backlog(b"inbox.1") == 10
 
 
@@ -310,7 +310,7 @@ def test_publish_frames_obeys_maximum_and_tells_that_the_reader_is_gone(bench: B
 
 def test_publish_frames_reaches_peers(bench: Bench) -> None:
     remote = FakePeer("p")
-    bench.router.set_remote_interest(remote, b"_INBOX.far.*", None, 1)
+    bench.router.peers.set_interest(remote, b"_INBOX.far.*", None, 1)
     assert bench.router.publish_frames(b"_INBOX.far.1", [(b"h", b"one"), (b"", b"two")]) == 1
     messages = [(b"_INBOX.far.1", b"", b"h", b"one"), (b"_INBOX.far.1", b"", b"", b"two")]
     assert remote.sent_many == [("$G", b"_INBOX.far.1", [], messages)]
@@ -322,7 +322,7 @@ def test_an_exclusive_subscription_takes_what_clients_publish_and_nothing_else(b
     claimed, claim = collector()
     peer = FakePeer("n2")
     bench.router.subscribe(b"a.>", plain)
-    bench.router.set_remote_interest(peer, b"a.b", None, 1)
+    bench.router.peers.set_interest(peer, b"a.b", None, 1)
     listener = bench.client(b"SUB a.b 1", b"SUB a.b q 2")
     listener.read()
     publisher = bench.client()
@@ -347,4 +347,4 @@ def test_an_exclusive_subscription_is_no_interest_of_others(bench: Bench) -> Non
     bench.router.subscribe(b"a.*", collector()[1], local_only=True, exclusive=True)
     assert not bench.router.has_interest(b"a.b")
     assert bench.router.publish(b"a.b") == 0
-    assert list(bench.router.interests()) == []
+    assert list(bench.router.local.entries()) == []

@@ -53,12 +53,12 @@ def test_a_reader_that_stops_reading_is_closed_and_others_live(run: Callable[[Bo
             for _ in range(400):
                 writer.write(b"PUB flood %d\r\n%b\r\n" % (len(payload), payload))
                 await writer.drain()
-                if server.slow_consumers:
+                if server.state.slow_consumers:
                     break
             writer.write(b"PING\r\n")
             assert await asyncio.wait_for(reader.readline(), 10) == b"PONG\r\n"
-            assert server.slow_consumers == 1
-            assert [c.reason for c in server.closed] == ["Slow Consumer (Pending Bytes)"]
+            assert server.state.slow_consumers == 1
+            assert [c.reason for c in server.clients.closed] == ["Slow Consumer (Pending Bytes)"]
             slow.close()
             writer.close()
 
@@ -93,7 +93,7 @@ def test_stop_writes_what_is_queued(run: Callable[[Body], None]) -> None:
             await stopping
             assert len(data) == len(b"MSG a 1 500000\r\n") + 500_002
             assert asyncio.get_running_loop().time() - began < 1.0
-            assert [c.reason for c in server.closed] == ["Server Shutdown"]
+            assert [c.reason for c in server.clients.closed] == ["Server Shutdown"]
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection("127.0.0.1", server.port)
             writer.close()
@@ -134,7 +134,7 @@ def test_what_comes_before_the_tls_handshake_is_not_obeyed(run: Callable[[Body],
                 assert b"PONG" not in said
                 assert b"+OK" not in said
                 writer.close()
-            assert {c.reason for c in server.closed} == {"TLS Handshake Failure"}
+            assert {c.reason for c in server.clients.closed} == {"TLS Handshake Failure"}
 
     run(body)
 
@@ -163,6 +163,6 @@ def test_tls(run: Callable[[Body], None], tmp_path: Path, first: bool) -> None:
             writer.write(b"CONNECT {}\r\n")
             assert await reader.read() == b""
             writer.close()
-            assert "TLS Handshake Failure" in [c.reason for c in server.closed]
+            assert "TLS Handshake Failure" in [c.reason for c in server.clients.closed]
 
     run(body)

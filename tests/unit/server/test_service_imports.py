@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions, LatencyOptions
 from jetcluster.protocol.bus import Origin
-from jetcluster.server import service_imports
+from jetcluster.server import responses
 
 from .sharing import Nodes, account, reply_of
 
@@ -122,7 +122,7 @@ def test_who_stops_listening_is_not_waited_for() -> None:
 
 
 def test_the_table_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_imports, "MAX_PENDING", 2)
+    monkeypatch.setattr(responses, "MAX_PENDING", 2)
     nodes = Nodes(1, A, B)
     server = nodes.client("A", b"SUB req.> 1")
     asker = nodes.client("B", b"SUB in.* 9")

@@ -33,10 +33,10 @@ async def test_who_comes_in_and_as_whom(certificates: Certificates, tmp_path: Pa
         (tmp_path / "server.conf").write_text(text)
         async with configured(tmp_path / "server.conf") as (server, _):
             for case in cases:
-                before = len(server.closed)
+                before = len(server.clients.closed)
                 found[case.name] = await outcome(server.port, case, certificates)
                 if case.outcome == NO_TLS:
-                    reasons = [closed.reason for closed in list(server.closed)[before:]]
+                    reasons = [closed.reason for closed in list(server.clients.closed)[before:]]
                     assert reasons == ["TLS Handshake Failure"], case.name
                 await close_all()
                 while server.clients:
@@ -160,9 +160,9 @@ async def test_who_is_silent_costs_little_and_not_for_long(certificates: Certifi
         for reader, writer in silent:
             assert await reader.read() == b""
             writer.close()
-        assert server.handshakes == 0
+        assert server.clients.handshakes == 0
         assert (await come(server.port, certificates))[0] == IN
-        assert [one.reason for one in server.closed] == ["TLS Handshake Failure"] * 3
+        assert [one.reason for one in server.clients.closed] == ["TLS Handshake Failure"] * 3
 
 
 async def test_handshakes_per_second_are_limited(certificates: Certificates, tmp_path: Path) -> None:

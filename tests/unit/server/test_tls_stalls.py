@@ -80,8 +80,8 @@ async def test_handshakes_that_stop_half_way(certificates: Certificates, tmp_pat
                 pass
             writer.close()
         assert time.monotonic() - began < TIMEOUT + PATIENCE
-        assert server.handshakes == 0
-        assert [one.reason for one in server.closed].count("TLS Handshake Failure") == len(starts)
+        assert server.clients.handshakes == 0
+        assert [one.reason for one in server.clients.closed].count("TLS Handshake Failure") == len(starts)
 
 
 async def test_a_handshake_without_end_is_not_kept(certificates: Certificates, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_a_handshake_without_end_is_not_kept(certificates: Certificates, t
                     pass
         except ConnectionError:
             pass
-        assert [one.reason for one in server.closed] == ["TLS Handshake Failure"]
+        assert [one.reason for one in server.clients.closed] == ["TLS Handshake Failure"]
         writer.close()
         assert await outcome(server.port, Case("", first=True), certificates) == "in"
 

@@ -107,7 +107,7 @@ def test_a_reload_turns_it_on_and_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(TRACE, logger="jetcluster.server")
     bench = Bench()
     peer = bench.client(b"PING")
-    assert bench.server.tracer is None
+    assert bench.server.state.tracer is None
     assert all(record.levelno > TRACE for record in caplog.records)
     for trace, lines in ((True, 2), (False, 0)):
         bench.server.reconfigure(replace(bench.server.options, trace=trace), bench.server.authenticator)

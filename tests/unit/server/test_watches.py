@@ -39,13 +39,13 @@ def test_interest_of_other_nodes_is_seen(bench: Bench) -> None:
     told: list[int] = []
     bench.router.watch_interest(b"a.b", lambda: told.append(1))
     far = FakePeer("far")
-    bench.router.set_remote_interest(far, b"a.*", None, 1)
-    bench.router.set_remote_interest(far, b"a.*", None, 0)
+    bench.router.peers.set_interest(far, b"a.*", None, 1)
+    bench.router.peers.set_interest(far, b"a.*", None, 0)
     assert len(told) == 2
-    bench.router.set_remote_interest(far, b"a.b", b"q", 1)
-    bench.router.drop_peer(far)
+    bench.router.peers.set_interest(far, b"a.b", b"q", 1)
+    bench.router.peers.drop_peer(far)
     assert len(told) == 4
-    bench.router.set_remote_interest(far, b"x", None, 1)
+    bench.router.peers.set_interest(far, b"x", None, 1)
     assert len(told) == 4
 
 
@@ -66,8 +66,7 @@ def test_a_watch_ends_and_may_end_itself(bench: Bench) -> None:
     end_once()
     client.send(b"SUB a.b 1")
     assert len(told) == 3
-    assert not bench.router._watches
-    assert not bench.router._watches._heads
+    assert not bench.router.local.watched
 
 
 def test_the_note_finds_the_interest_there(bench: Bench) -> None:

@@ -37,7 +37,7 @@ async def listening(options: WebSocketOptions | None = None, **of_server: Any) -
         options = options or WebSocketOptions(compression=True)
         options.host, options.port, options.no_tls = "127.0.0.1", -1, True
         server.options.websocket = options
-        port = server.ws_port = WsPort(server)
+        port = server.ws_port = WsPort(server.parts)
         await port.start()
         yield server, port
 
@@ -121,7 +121,7 @@ def test_a_connection_that_is_ended_says_why(run: Run, data: bytes, status: byte
                 frame = await peer.frame()
             assert frame == (0x88, status)
             assert await peer.reader.read() == b""
-            assert server.closed[0].client_type == "websocket"
+            assert server.clients.closed[0].client_type == "websocket"
 
     run(body)
 
@@ -139,7 +139,7 @@ def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -
         async with listening() as (server, port):
             for data in (b"\r\n\r\n", b"\x00" * 20_000, b"CONNECT {}\r\nPING\r\n\r\n", REQUEST % b"" + b"\x82"):
                 assert (await answer(port, data)).startswith(b"HTTP/1.1 400 ")
-            assert not server.transports
+            assert not server.sockets
 
     run(body)
 
@@ -186,10 +186,10 @@ def test_who_does_not_read_is_a_slow_consumer(run: Run) -> None:
             for _ in range(400):
                 router.publish(b"a", bytes(60_000))
                 await asyncio.sleep(0)
-                if server.closed:
+                if server.clients.closed:
                     break
-            assert server.closed[0].reason == "Slow Consumer (Pending Bytes)"
-            assert server.slow_consumers == 1
+            assert server.clients.closed[0].reason == "Slow Consumer (Pending Bytes)"
+            assert server.state.slow_consumers == 1
 
     run(body)
 
@@ -199,7 +199,7 @@ def test_a_bomb_is_worked_off_in_turns_so_that_others_are_served_meanwhile(run: 
         async with listening() as (server, port), dialled(port, DEFLATE) as peer:
             commands = 60_000
             peer.writer.write(masked(BINARY, deflated(CONNECT + b"PUB a 0\r\n\r\n" * commands + b"PING\r\n", 9), rsv=4))
-            client = next(iter(server.clients.values()))
+            client = next(iter(server.clients))
             seen = set()
             while client.in_msgs < commands:
                 seen.add(client.in_msgs)
@@ -254,7 +254,7 @@ def test_what_was_sent_before_the_socket_closed_counts(run: Run) -> None:
             peer.writer.write(masked(BINARY, CONNECT))
             peer.writer.write(b"".join(masked(BINARY, b"PUB n 4\r\n%04d\r\n" % n) for n in range(3000)))
             peer.writer.close()
-            while server.clients or server.transports:
+            while server.clients or server.sockets:
                 await asyncio.sleep(0.001)
             assert taken == [b"%04d" % n for n in range(3000)]
 

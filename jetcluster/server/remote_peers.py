@@ -1,0 +1,162 @@
+"""`RemotePeers`: the other nodes, and the other ends of leaf links, as the router of one account sees them: what each
+wants, who it is as the origin of messages, and what waits there (`remote_backlog`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from jetcluster.budget import exhaust
+from jetcluster.protocol import subjects
+from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.sublist import Sublist
+from jetcluster.server.leaf_peer import LeafPeer
+from jetcluster.server.local_interest import LocalInterest, Subject
+from jetcluster.server.origin import ServerOrigin
+from jetcluster.server.remote_backlog import RemoteBacklog
+from jetcluster.server.route import Route
+from jetcluster.server.subscription import AnySubscription, LeafInterest, RemoteInterest
+
+MAX_WANTED = 1 << 22
+"""Subjects of one peer."""
+
+Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
+"""Interest of an account: who has it (None: this node), the subject, the queue, and how many members."""
+LeafInterestChanged = Callable[[RemoteInterest | None, RemoteInterest | None], None]
+"""(the entry before, the entry now) of what a leaf link wants, where they are not the same one."""
+
+
+class RemotePeers:
+    """Those of one account. Their interest stands in its index as `RemoteInterest`."""
+
+    def __init__(
+        self,
+        account: str,
+        index: Sublist[AnySubscription, Route],
+        local: LocalInterest,
+        leaf_interest_changed: LeafInterestChanged,
+    ) -> None:
+        self._account = account
+        self._index = index
+        self._local = local
+        self._leaf_interest_changed = leaf_interest_changed
+        self._wants: dict[RemotePeer, dict[Subject, RemoteInterest]] = {}
+        self.backlog = RemoteBacklog(account)
+        self.origins: dict[RemotePeer, ServerOrigin] = {}
+
+    def origin_of(self, peer: RemotePeer) -> ServerOrigin:
+        """The origin of a peer's messages: always the same one."""
+        origin = self.origins.get(peer)
+        if origin is None:
+            origin = self.origins[peer] = ServerOrigin("peer", self._account, peer.peer_id)
+        return origin
+
+    def wanted_by(self, peer: RemotePeer) -> int:
+        """Counts the subscriptions that a peer has told."""
+        return len(self._wants.get(peer, ()))
+
+    # ---- other nodes
+
+    def set_interest(self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int) -> None:
+        """See `protocol.interest.Switchboard.set_remote_interest`. An invalid subject is ignored."""
+        change = self._want(peer, subject, queue, count, RemoteInterest)
+        if change:
+            self._local.count_elsewhere(peer, subject, queue, change)
+
+    def _want(
+        self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int, kind: type[RemoteInterest]
+    ) -> int:
+        """Returns by how much the number of members has changed."""
+        wants = self._wants.setdefault(peer, {})
+        known = wants.get((subject, queue))
+        if known is not None:
+            before = known.count
+            if count > 0:
+                if before != count:
+                    known.count = count
+                    self._index.forget(subject)
+            else:
+                del wants[subject, queue]
+                self._index.remove(known)
+                known.told(closed=False)
+                self._local.note(subject, ended=True)
+            return max(count, 0) - before
+        told = count > 0 and len(wants) < MAX_WANTED
+        if not told or not subjects.is_valid(subject):
+            return 0
+        interest = kind(peer, subject, queue, count)
+        wants[subject, queue] = interest
+        self._index.insert(interest)
+        self._local.note(subject, ended=False)
+        return count
+
+    def drop_peer(self, peer: RemotePeer) -> None:
+        """Forgets a node whose link is gone."""
+        exhaust(self.dropping_peer(peer))
+
+    def dropping_peer(self, peer: RemotePeer) -> Iterator[None]:
+        """`drop_peer`, a subject at a time."""
+        self.origins.pop(peer, None)
+        self.backlog.drop_peer(peer)
+        wants = self._wants.get(peer, {})
+        while wants:
+            (subject, queue), interest = wants.popitem()
+            self._index.remove(interest)
+            interest.told(closed=False)
+            self._local.note(subject, ended=True)
+            self._local.count_elsewhere(peer, subject, queue, -interest.count)
+            yield
+        self._wants.pop(peer, None)
+
+    def valve_told(self, peer: RemotePeer, subject: bytes, closed: bool) -> None:
+        """See `protocol.interest.Switchboard`."""
+        interest = self._wants.get(peer, {}).get((subject, None))
+        if interest is not None:
+            interest.told(closed)
+
+    # ---- leaf links
+
+    def set_leaf_interest(self, link: LeafPeer, subject: bytes, queue: bytes | None, count: int) -> int:
+        """Replaces what the other end of a link wants; count 0 removes it. An invalid subject is ignored. Returns 1
+        when that is a new entry, -1 when one is gone."""
+        wants = self._wants.get(link)
+        before = len(wants) if wants else 0
+        known = wants.get((subject, queue)) if wants else None
+        change = self._want(link, subject, queue, count if queue is not None else min(count, 1), LeafInterest)
+        if change and not link.spoke:
+            self._local.count(subject, queue, change, link)
+        elif change:
+            self._local.count_elsewhere(link, subject, queue, change)
+        now = self._wants[link].get((subject, queue)) if link in self._wants else None
+        if known is not now:
+            self._leaf_interest_changed(known, now)
+        return len(self._wants[link]) - before
+
+    def add_leaf(self, link: LeafPeer) -> list[Wanted]:
+        """Takes a link in; returns what is wanted now, as `LeafPeer.interest_changed` hears of what comes later."""
+        here = self._local.counts()
+        found: list[Wanted] = []
+        for peer, wants in self._wants.items():
+            for key, interest in wants.items():
+                found.append((peer, *key, interest.count))
+                if isinstance(interest, LeafInterest) and not cast(LeafPeer, peer).spoke:
+                    here[key] -= interest.count
+        found += [(None, *key, count) for key, count in here.items() if count]
+        found += [(None, subject, None, count) for subject, count in self._local.offered().items()]
+        self._local.leaf_links.append(link)
+        return found
+
+    def drop_leaf(self, link: LeafPeer) -> None:
+        """Forgets a link that is gone."""
+        exhaust(self.dropping_leaf(link))
+
+    def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
+        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
+        been told of it goes by that."""
+        self.backlog.drop_peer(link)
+        if link in self._local.leaf_links:
+            for subject, queue in list(self._wants.get(link, ())):
+                self.set_leaf_interest(link, subject, queue, 0)
+                yield
+            self._local.leaf_links.remove(link)
+        self._wants.pop(link, None)

@@ -1,0 +1,77 @@
+"""The clients of a server: how many there may be, and what is left of those that are gone."""
+
+from __future__ import annotations
+
+from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
+
+from .support import Bench
+
+
+def test_there_are_no_more_than_max_connections() -> None:
+    bench = Bench(max_connections=2)
+    clients = bench.server.clients
+    first, second, third = bench.client(), bench.client(), bench.client()
+    assert third.closed == "Maximum Connections Exceeded" and list(clients) == [first.connection, second.connection]
+    assert (len(clients), clients.connected, clients.total, clients.is_full) == (2, 2, 2, False)
+    clients.handshakes += 1
+    assert clients.is_full
+    clients.handshakes -= 1
+    assert clients.shed(1) == 1 and second.closed and not first.closed, "the newest go"
+    assert clients.shed(-1) == 1 and first.closed, "less than none is none"
+
+
+def test_an_account_has_its_own_limit() -> None:
+    limits = AccountLimitOptions(max_connections=2)
+    bench = Bench(accounts={"$G": AccountOptions("$G", limits=limits)})
+    clients, peers = bench.server.clients, [bench.client() for _ in range(2)]
+    assert not clients.has_room("$G") and clients.has_room("other")
+    limits.max_connections = 1
+    clients.shed_of("$G")
+    assert [peer.closed for peer in peers] == ["", "Maximum Account Connections Exceeded"]
+    assert clients.of_account("$G") == [peers[0].connection]
+
+
+def test_one_that_has_departed_counts_for_no_limit_but_is_there() -> None:
+    bench = Bench(max_connections=1)
+    gone = bench.client().connection
+    bench.server.clients.departs(gone)
+    assert (len(bench.server.clients), bench.server.clients.connected) == (1, 0)
+    assert not bench.client().closed
+    bench.server.clients.forget(gone)
+    bench.server.clients.forget(gone)
+    assert len(bench.server.clients.closed) == 1, "once"
+
+
+def test_what_is_left_of_one_that_is_gone() -> None:
+    bench = Bench()
+    told: list[str] = []
+
+    class Watcher:
+        def connected(self, client: object) -> None:
+            told.append("connected")
+
+        def disconnected(self, client: object) -> None:
+            told.append("disconnected")
+
+    bench.server.clients.watcher = Watcher()
+    peer = bench.client(b"SUB a 1")
+    peer.send(b"PUB a 3", b"abc")
+    slow = bench.client()
+    slow.connection.abort("Slow Consumer (Pending Bytes)")
+    peer.connection.close("Client Closed")
+    totals = bench.server.clients.totals()
+    assert (totals.in_msgs, totals.out_bytes) == (1, 3)
+    assert bench.server.clients.closed_totals["$G"].slow_consumers == 1
+    assert [(one.cid, one.reason, one.subscriptions) for one in bench.server.clients.closed] == [
+        (2, "Slow Consumer (Pending Bytes)", 0), (1, "Client Closed", 1)
+    ]  # fmt: skip
+    assert told == ["connected", "connected", "disconnected", "disconnected"]
+    assert bench.server.clients.get(1) is None
+
+
+def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
+    bench = Bench()
+    client = bench.server.new_client()
+    client.never_made("TLS Handshake Failure")
+    bench.server.clients.never_came(client)
+    assert bench.server.clients.total == len(bench.server.clients.closed) == 1 and not bench.server.clients

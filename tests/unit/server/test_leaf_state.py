@@ -1,0 +1,56 @@
+"""What the ends of leaf links tell each other, and what their server keeps for all of them."""
+
+from __future__ import annotations
+
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.server.leaf_state import MAX_FOUND, LeafState
+
+from .support import Bench
+
+
+def state(leafnodes: LeafOptions | None = None, **options: object) -> LeafState:
+    return LeafState(Bench(leafnodes=leafnodes or LeafOptions(), server_name="n1", **options).server.state)
+
+
+def test_the_mark_of_an_account_is_always_the_same_and_no_other_s() -> None:
+    leaf = state()
+    mark = leaf.loop_mark("A")
+    assert mark.startswith(b"$LDS.") and len(mark) == 27
+    assert leaf.loop_mark("A") == mark != leaf.loop_mark("B")
+
+
+def test_the_first_info_has_a_nonce_and_the_next_one_the_account() -> None:
+    leaf = state(cluster_name="C")
+    leaf.neighbours = ["10.0.0.2:7422"]
+    first, later = leaf.info_for(7, "", b"nonce"), leaf.info_for(7, "A", b"nonce")
+    assert (first["nonce"], first["client_id"], "remote_account" in first) == ("nonce", 7, False)
+    assert (later["connect_info"], later["remote_account"], "nonce" in later) == (True, "A", False)
+    assert first["leafnode_urls"] == ["10.0.0.2:7422"] and first["cluster"] == "C"
+
+
+def test_a_connecting_end_says_who_it_is() -> None:
+    remote = LeafRemoteOptions(urls=["nats-leaf://u:p@h"], account="A", hub=True, deny_imports=["x.>"])
+    connect = state().connect_for(remote, remote.urls[0], b"")
+    assert (connect["user"], connect["pass"], connect["is_hub"], connect["deny_pub"]) == ("u", "p", True, ["x.>"])
+    assert connect["cluster"] == connect["name"] == "n1", "a single server is a cluster of its own name"
+    token = state().connect_for(remote, "nats-leaf://t@h", b"")
+    assert (token["user"], token["auth_token"], "pass" in token) == ("t", "t", False)
+
+
+def test_addresses_that_a_hub_tells_take_its_credentials_and_are_bounded() -> None:
+    leaf, remote = state(), LeafRemoteOptions(urls=["nats-leaf://u:p@h"])
+    leaf.discovered(remote, [f"h{at}:1" for at in range(MAX_FOUND + 10)])
+    found = leaf.found[id(remote)]
+    assert found[0] == "nats-leaf://u:p@h0:1" and len(found) == MAX_FOUND
+    other = LeafRemoteOptions(urls=["tls://h"], ignore_discovered_servers=True)
+    leaf.discovered(other, ["h1:1"])
+    assert id(other) not in leaf.found
+
+
+def test_its_own_address_is_told_once_the_port_is_open() -> None:
+    leaf = state(LeafOptions(host="10.0.0.1"))
+    assert leaf.own_url == "" and leaf.tls_if_any is None
+    leaf.port = 7422
+    assert leaf.own_url == "10.0.0.1:7422"
+    leaf.options.advertise = "leaf.example"
+    assert leaf.own_url == "leaf.example:7422"
