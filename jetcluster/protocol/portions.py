@@ -41,6 +41,11 @@ class PortionParser(Generic[C]):
         empty then."""
         self._at = 0
 
+    @property
+    def buffered(self) -> int:
+        """Bytes of the command that is not complete yet."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[C]:
         """Takes what was read, returns the commands it completed. Never raises: see `error`."""
         self.push(data)
