@@ -30,10 +30,8 @@ MOST: Final = 65_536
 VALVE: Final = "valve"
 _HEAD = struct.Struct("!BH")  # what it is, length of the account
 OPEN: Final = 0
-CLOSED: Final = 1
-"""And not repeated: of a node of before."""
 REPEATED: Final = 2
-"""Closed, as long as it is repeated; nodes of before read it as CLOSED."""
+"""Closed, as long as it is repeated. Nodes of before say 1 and do not repeat it, and read this as 1."""
 
 
 class ToldValve:

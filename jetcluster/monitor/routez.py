@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
-from jetcluster.monitor.source import ROWS, Json, Query, at_once, subs_detail
+from jetcluster.monitor.source import ROWS, Json, Query, subs_detail
 from jetcluster.monitor.subsz import in_portions
 from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, uptime, wall_time
 from jetcluster.server.subscription import RemoteInterest
@@ -13,11 +13,6 @@ from jetcluster.server.subscription import RemoteInterest
 if TYPE_CHECKING:
     from jetcluster.mesh.peer_link import PeerLink
     from jetcluster.protocol.interest import RemotePeer
-
-
-def routez(node: NodeView, query: Query) -> Json:
-    """Raises QueryError."""
-    return at_once(routez_steps(node, query))
 
 
 def routez_steps(node: NodeView, query: Query) -> Steps[Json]:

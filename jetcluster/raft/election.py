@@ -70,7 +70,7 @@ class Election:
             return
         self._asked = state.term + 1
         self._granted = {state.me}
-        frame = codec.encode_pre_vote(self._asked, state.log.last_index, state.log.last_term)
+        frame = codec.encode(codec.PreVote(self._asked, state.log.last_index, state.log.last_term))
         for peer in state.log.config.voters:
             if peer != state.me:
                 state.send(peer, frame)
@@ -99,7 +99,7 @@ class Election:
             and not state.has_live_leader()
             and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         )
-        state.send(peer, codec.encode_pre_vote_reply(state.term, message.term, granted))
+        state.send(peer, codec.encode(codec.PreVoteReply(state.term, message.term, granted)))
 
     def on_pre_vote_reply(self, peer: str, message: codec.PreVoteReply) -> None:
         state = self._state

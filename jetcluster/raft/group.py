@@ -318,7 +318,7 @@ class Group(GroupState, Outbox):
             self.owner.dropped(max(self.applied_index + 1, self._first_own))
 
     def _resign(self, term: int) -> None:
-        frame = codec.encode_resign(term)
+        frame = codec.encode(codec.Resign(term))
         for peer in self.log.config.others(self.me):
             self.send(peer, frame)
 
@@ -377,13 +377,13 @@ class Group(GroupState, Outbox):
             self.held.frames.append((term, index, log.term_gseq, peer, frame))
 
     def send_vote(self, peer: str, term: int) -> None:
-        frame = codec.encode_vote_reply(term, True)
+        frame = codec.encode(codec.VoteReply(term, True))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
         if self.election.at is not None:
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
-        frame = codec.encode_vote(term, last_index, last_term)
+        frame = codec.encode(codec.Vote(term, last_index, last_term))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:

@@ -80,7 +80,7 @@ class HandOver:
         if flow is None or not flow.connected or state.now() >= self.until:
             self.stop()
         elif not self._told and flow.match == state.log.last_index:
-            state.send(self.target, codec.encode_timeout_now(state.term))
+            state.send(self.target, codec.encode(codec.TimeoutNow(state.term)))
             self._told = True
 
     def stop(self) -> None:

@@ -141,7 +141,7 @@ class Receiver:
                 self._state.engine.step_down(message.term)
             return
         if message.term < self._state.term:
-            self._state.send(peer, codec.encode_vote_reply(self._state.term, False))
+            self._state.send(peer, codec.encode(codec.VoteReply(self._state.term, False)))
             return
         if not self._state.node.health.may_vote:
             return  # a vote is a promise that the journal keeps; this one does not return from its last write
@@ -152,7 +152,7 @@ class Receiver:
         if message.term < state.term:
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
-            state.send(peer, codec.encode_reject(state.term, message.prev_index, hint, 0, state.log.damaged))
+            state.send(peer, codec.encode(codec.Reject(state.term, message.prev_index, hint, 0, state.log.damaged)))
             return ""
         if message.term == state.term and state.engine.leading:
             self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
@@ -176,12 +176,8 @@ class Receiver:
                 self.told = max(self.told, message.prev_index)
                 # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
-                self._state.send(
-                    peer,
-                    codec.encode_reject(
-                        message.term, message.prev_index, planned.hint, context, self._state.log.damaged
-                    ),
-                )
+                reject = codec.Reject(message.term, message.prev_index, planned.hint, context, self._state.log.damaged)
+                self._state.send(peer, codec.encode(reject))
             else:
                 if planned.at > message.prev_index >= self._state.log.base_index:
                     self._matches(message.term, message.prev_index)

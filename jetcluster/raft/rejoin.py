@@ -69,7 +69,7 @@ class Rejoin:
 
     def _ask(self, leader: str) -> None:
         state = self._state
-        state.send(leader, codec.encode_rejoin(state.term, self._context))
+        state.send(leader, codec.encode(codec.Rejoin(state.term, self._context)))
         self.at = state.now() + _RETRY
         state.wake_at(self.at)
 
@@ -112,7 +112,7 @@ class Rejoin:
 
         def confirmed(leads: bool) -> None:
             if leads and state.term == term:
-                state.send(peer, codec.encode_rejoin_reply(term, message.context, state.log.last_index))
+                state.send(peer, codec.encode(codec.RejoinReply(term, message.context, state.log.last_index)))
 
         if state.engine.leading and message.term == term:
             self._reads.add(confirmed, exclude=peer)

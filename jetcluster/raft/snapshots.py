@@ -59,7 +59,7 @@ class Snapshots:
             if not self._hand_over.begin() and state.now() - self._told > state.config.stateless_delay:
                 self._tell(state.me, log.base_index, log.base_term)
         elif state.leader is not None:
-            state.send(state.leader, codec.encode_snap_request(state.term))
+            state.send(state.leader, codec.encode(codec.SnapRequest(state.term)))
         self.at = state.now() + state.config.offer_retry
         state.wake_at(self.at)
 
@@ -131,4 +131,4 @@ class Snapshots:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
         proves that this state is part of its log."""
         state = self._state
-        state.send(leader, codec.encode_reject(state.term, 0, index + 1, 0, state.log.damaged))
+        state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, state.log.damaged)))

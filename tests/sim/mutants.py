@@ -34,7 +34,7 @@ def _votes_not_held() -> Iterator[None]:
     from jetcluster.raft import codec
 
     def send_vote(self: group.Group, peer: str, term: int) -> None:
-        self.send(peer, codec.encode_vote_reply(term, True))
+        self.send(peer, codec.encode(codec.VoteReply(term, True)))
 
     with mock.patch.object(group.Group, "send_vote", send_vote):
         yield

@@ -22,7 +22,7 @@ from jetcluster.config import (
 )
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.reader import Refusal
+from jetcluster.config.reader import INERT, Refusal
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -41,7 +41,7 @@ REFUSED_BY_FUNCTION = {
 SECTIONS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]] = {
     "Server": (server_block._FIELDS, server_block._BLOCKS, server_block._INERT),
     "`cluster`": (cluster_block._FIELDS, cluster_block._BLOCKS, cluster_block._INERT),
-    "`jetstream`": (jetstream_block._FIELDS, jetstream_block._BLOCKS, jetstream_block._INERT),
+    "`jetstream`": (jetstream_block._FIELDS, jetstream_block._BLOCKS, frozenset()),
     "`compat`": (compat_block._FIELDS, {}, frozenset()),
     "`jetstream { limits }`": (jetstream_block._LIMIT_FIELDS, {}, frozenset()),
     "`jetstream { limits { batch } }`": (jetstream_block._BATCH_FIELDS, {}, frozenset()),
@@ -50,9 +50,13 @@ SECTIONS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]]
     "`leafnodes { remotes }`": (
         leafnodes_block._REMOTE_FIELDS,
         leafnodes_block._REMOTE_BLOCKS,
-        leafnodes_block._REMOTE_INERT,
+        frozenset(),
     ),
     "`websocket`": (websocket_block._FIELDS, websocket_block._BLOCKS, frozenset()),
+}
+SECTIONS = {
+    section: (fields, blocks, inert | {name for name, (attribute, _) in fields.items() if attribute == INERT})
+    for section, (fields, blocks, inert) in SECTIONS.items()
 }
 
 

@@ -35,19 +35,19 @@ async def test_accountz(server: Server, node: Any) -> None:
     for name in ("$G", "$SYS", "APP"):
         server.account(name)
     source = NodeSource(node)
-    assert source.accountz({})["accounts"] == ["$G", "$SYS", "APP"]
-    detail = source.accountz({"acc": "$SYS"})["account_detail"]
+    assert source.page("accountz", {})["accounts"] == ["$G", "$SYS", "APP"]
+    detail = source.page("accountz", {"acc": "$SYS"})["account_detail"]
     assert (detail["is_system"], detail["jetstream_enabled"]) == (True, False)
     assert [entry["to"] for entry in detail["imports"]] == ["$SYS.REQ.USER.INFO"]
     assert "$SYS.DEBUG.SUBSCRIBERS" in {entry["subject"] for entry in detail["exports"]}
-    detail = source.accountz({"acc": "APP"})["account_detail"]
+    detail = source.page("accountz", {"acc": "APP"})["account_detail"]
     assert {entry["to"] for entry in detail["imports"]} == {
         "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ",
         "$SYS.REQ.USER.INFO",
     }  # fmt: skip
     with pytest.raises(QueryError, match="Account nobody does not exist"):
-        source.accountz({"acc": "nobody"})
-    assert "nobody" not in source.accountz({})["accounts"]
+        source.page("accountz", {"acc": "nobody"})
+    assert "nobody" not in source.page("accountz", {})["accounts"]
 
 
 async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
@@ -65,7 +65,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
     node.options.accounts = {"A": exporter, "B": importer}
     server.share(node.options.accounts, [], "$SYS")
     source = NodeSource(node)
-    detail = source.accountz({"acc": "A"})["account_detail"]
+    detail = source.page("accountz", {"acc": "A"})["account_detail"]
     assert detail["exports"] == [
         {"subject": "pub.>", "type": "stream"},
         {
@@ -84,7 +84,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
             {"subject": "w.$1", "weight": 100, "cluster": "C"},
         ]
     }
-    of_importer = source.accountz({"acc": "B"})["account_detail"]["imports"]
+    of_importer = source.page("accountz", {"acc": "B"})["account_detail"]["imports"]
     flags = {"invalid": False, "tracking": False}
     assert of_importer[:2] == [
         {"subject": "pub.>", "account": "A", "local_subject": "imp.pub.>", "type": "stream", "share": False, **flags},
@@ -104,14 +104,14 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
 async def test_accstatz_counts_open_and_closed_connections(server: Server, node: Any) -> None:
     source = NodeSource(node)
     first = await Wire.open(server, "a", b"PUB x 3\r\nabc", b"SUB y 1")
-    (stat,) = source.accstatz({})["account_statz"]
+    (stat,) = source.page("accstatz", {})["account_statz"]
     assert (stat["acc"], stat["conns"], stat["received"]["bytes"], stat["num_subscriptions"]) == ("$G", 1, 3, 1)
     slow = server.clients.get(1)
     assert slow is not None
     slow.abort("Slow Consumer (Pending Bytes)")
     await first.close()
-    assert source.accstatz({})["account_statz"] == []
-    (stat,) = source.accstatz({"unused": "1", "acc": "$G"})["account_statz"]
+    assert source.page("accstatz", {})["account_statz"] == []
+    (stat,) = source.page("accstatz", {"unused": "1", "acc": "$G"})["account_statz"]
     assert (stat["conns"], stat["received"]["bytes"], stat["slow_consumers"]) == (0, 3, 1)
 
 
@@ -122,7 +122,7 @@ async def test_accstatz_tells_routes_from_clients(server: Server, node: Any) -> 
     traffic.sent_many("$G", [(b"a", b"", b"", b"12345"), (b"a", b"", b"NATS", b"1")])
     traffic.received("$G", 4, 40)
     traffic.received("OTHER", 9, 90)
-    (stat,) = NodeSource(node).accstatz({})["account_statz"]
+    (stat,) = NodeSource(node).page("accstatz", {})["account_statz"]
     none = {"msgs": 0, "bytes": 0}
     of_routes = {"msgs": 3, "bytes": 20}
     assert stat["sent"] == {**of_routes, "gateways": none, "routes": of_routes, "leafs": none}
@@ -134,22 +134,22 @@ async def test_accstatz_tells_routes_from_clients(server: Server, node: Any) -> 
 async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are(node: Any) -> None:
     waits = node.jetstream.disk_waits
     waits.came, waits.begun, waits.waits, waits.wait_ns, waits.max_wait_ns = 7, 5, 3, 900, 500
-    varz = NodeSource(node).varz({})
+    varz = NodeSource(node).page("varz", {})
     assert varz["disk_io_wait_stats"] == {"waiters": 2, "waits": 3, "wait_time": 900, "max_wait_time": 500}
     assert varz["feature_flags"]["js_ack_fc_v2"] is False
     meta = varz["jetstream"]["meta"]
     assert (meta["pending_requests"], meta["pending_infos"]) == (3, 2)
     assert varz["jetstream"]["limits"]["default_max_consumers"] == -1, "as nats-server says that there is no limit"
     node.options.jetstream.default_max_consumers = 50
-    assert NodeSource(node).jsz({})["limits"]["default_max_consumers"] == 50
+    assert NodeSource(node).page("jsz", {})["limits"]["default_max_consumers"] == 50
 
 
 async def test_raftz(node: Any) -> None:
     source = NodeSource(node)
-    meta = source.raftz({})["$SYS"]["_meta_"]
+    meta = source.page("raftz", {})["$SYS"]["_meta_"]
     assert (meta["id"], meta["state"], meta["size"], meta["quorum_needed"]) == ("AAAAAAAA", "LEADER", 3, 2)
     assert meta["peers"]["BBBBBBBB"]["last_seen"] == "5s"
-    ((name, group),) = source.raftz({"acc": "$G"})["$G"].items()
+    ((name, group),) = source.page("raftz", {"acc": "$G"})["$G"].items()
     assert name.startswith("S-R3F-")
     assert (group["committed"], group["wal"]["messages"]) == (10, 10)
     assert {key: value for key, value in group.items() if key.startswith("ipq_")} == {
@@ -157,20 +157,20 @@ async def test_raftz(node: Any) -> None:
     }  # fmt: skip
     raft = node.jetstream.jetstream.replicas[7].group
     raft.last_index, raft.commit_index, raft.applied_index = 18, 15, 13
-    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
     assert [group[f"ipq_{kind}_len"] for kind in ("proposal", "entry", "apply")] == [3, 8, 2]
     raft.role = Role.FOLLOWER
-    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
     assert group["ipq_proposal_len"] == 0
-    assert source.raftz({"acc": "$G", "group": name}) == source.raftz({"acc": "$G"})
-    assert source.raftz({"acc": "$G", "group": "other"}) == source.raftz({"acc": "nobody"}) == {}
+    assert source.page("raftz", {"acc": "$G", "group": name}) == source.page("raftz", {"acc": "$G"})
+    assert source.page("raftz", {"acc": "$G", "group": "other"}) == source.page("raftz", {"acc": "nobody"}) == {}
 
 
 async def test_gatewayz(node: Any) -> None:
-    found = NodeSource(node).gatewayz({})
+    found = NodeSource(node).page("gatewayz", {})
     assert (found["outbound_gateways"], found["inbound_gateways"]) == ({}, {})
     with pytest.raises(QueryError):
-        NodeSource(node).gatewayz({"accs": "x"})
+        NodeSource(node).page("gatewayz", {"accs": "x"})
 
 
 def test_expvarz_keeps_the_command_line_to_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def source(server: Server) -> NodeSource:
 async def test_varz_has_the_types_that_exporters_decode(server: Server, source: NodeSource) -> None:
     wire = await Wire.open(server, "a", b"SUB foo 1", b"PUB foo 2\r\nhi")
     source.count_request("/varz")
-    found = source.varz({})
+    found = source.page("varz", {})
     for key in ("server_id", "server_name", "version", "go", "host", "uptime", "system_account", "http_base_path"):
         assert isinstance(found[key], str), key
     for key in (
@@ -74,7 +74,7 @@ async def test_varz_has_the_types_that_exporters_decode(server: Server, source: 
 async def test_connz(server: Server, source: NodeSource) -> None:
     first = await Wire.open(server, "a", b"SUB foo q 1", b"SUB bar.* 2", b"UNSUB 2 5", b"PUB foo 2\r\nhi")
     second = await Wire.open(server, "b")
-    found = source.connz({})
+    found = source.page("connz", {})
     assert (found["num_connections"], found["total"], found["offset"], found["limit"]) == (2, 2, 0, 1024)
     one = found["connections"][0]
     assert one["name"] == "a"
@@ -89,7 +89,7 @@ async def test_connz(server: Server, source: NodeSource) -> None:
     assert "authorized_user" not in one
     assert "subscriptions_list" not in one
     assert TIME.fullmatch(one["start"])
-    detail = source.connz({"subs": "detail", "auth": "1", "cid": str(one["cid"])})
+    detail = source.page("connz", {"subs": "detail", "auth": "1", "cid": str(one["cid"])})
     assert detail["limit"] == 1
     one = detail["connections"][0]
     assert one["account"] == "$G"
@@ -98,7 +98,7 @@ async def test_connz(server: Server, source: NodeSource) -> None:
         "subject": "foo", "qgroup": "q", "sid": "1", "msgs": 1, "cid": one["cid"],
     }  # fmt: skip
     assert by_subject["bar.*"]["max"] == 5
-    listed = source.connz({"subs": "1"})["connections"][0]["subscriptions_list"]
+    listed = source.page("connz", {"subs": "1"})["connections"][0]["subscriptions_list"]
     assert sorted(listed) == ["bar.*", "foo"]
     await first.close()
     await second.close()
@@ -113,7 +113,7 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
         await asyncio.sleep(0.005)
 
     def names(**query: str) -> list[str]:
-        return [connection["name"] for connection in source.connz(query)["connections"]]
+        return [connection["name"] for connection in source.page("connz", query)["connections"]]
 
     assert names(sort="msgs_from") == ["busy", "quiet"]
     assert names(sort="subs") == ["busy", "quiet"]
@@ -140,10 +140,10 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
     assert names(sort="uptime") == ["busy", "quiet"], "the youngest first"
     assert names(mqtt_client="x") == []
     for filtered in ({"cid": "999"}, {"user": "nobody"}, {"filter_subject": "z", "acc": "$G"}, {"mqtt_client": "x"}):
-        page = source.connz(filtered)
+        page = source.page("connz", filtered)
         assert (page["num_connections"], page["total"]) == (0, 2), "the total is of all in this state"
-    assert source.connz({"acc": "nobody"})["total"] == 0
-    closed = source.connz({"state": "closed"})["connections"][0]
+    assert source.page("connz", {"acc": "nobody"})["total"] == 0
+    closed = source.page("connz", {"state": "closed"})["connections"][0]
     assert closed["reason"] == "Client Closed"
     assert TIME.fullmatch(closed["stop"])
     await quiet.close()
@@ -167,23 +167,23 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
 )  # fmt: skip
 async def test_senseless_parameters(source: NodeSource, page: str, query: dict[str, str], text: str) -> None:
     with pytest.raises(QueryError) as caught:
-        getattr(source, page)(query)
+        source.page(page, query)
     assert str(caught.value) == text
 
 
 async def test_subsz(server: Server, source: NodeSource) -> None:
     wire = await Wire.open(server, "a", b"SUB foo 1", b"SUB foo.* q 2", b"SUB > 3", b"PUB foo 0\r\n", b"PUB foo 0\r\n")
-    found = source.subsz({"subs": "1"})
+    found = source.page("subsz", {"subs": "1"})
     assert (found["num_subscriptions"], found["total"], found["num_inserts"], found["num_removes"]) == (3, 3, 3, 0)
     assert [entry["subject"] for entry in found["subscriptions_list"]].count("foo.*") == 1
     assert found["num_matches"] == 2
     assert found["cache_hit_rate"] == 0.5
     assert (found["max_fanout"], found["avg_fanout"]) == (2, 2.0)
-    tested = source.subsz({"subs": "1", "test": "foo.x"})
+    tested = source.page("subsz", {"subs": "1", "test": "foo.x"})
     assert sorted(entry["subject"] for entry in tested["subscriptions_list"]) == [">", "foo.*"]
-    paged = source.subsz({"subs": "1", "limit": "1", "offset": "2"})
+    paged = source.page("subsz", {"subs": "1", "limit": "1", "offset": "2"})
     assert (len(paged["subscriptions_list"]), paged["total"]) == (1, 3)
-    assert source.subsz({"acc": "nobody", "subs": "1"})["total"] == source.subsz({})["total"] == 0
+    assert source.page("subsz", {"acc": "nobody", "subs": "1"})["total"] == source.page("subsz", {})["total"] == 0
     await wire.close()
 
 
@@ -197,19 +197,19 @@ async def test_routez(server: Server) -> None:
     node = twins.node(server, clock, twins.engine(clock))
     node.jetstream.mesh.links = {"BBBBBBBB": link}
     server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)
-    found = NodeSource(node).routez({"subs": "1"})
+    found = NodeSource(node).page("routez", {"subs": "1"})
     assert found["num_routes"] == 1
     route = found["routes"][0]
     assert (route["rid"], route["remote_id"], route["remote_name"]) == (3, "BBBBBBBB", "n2")
     assert (route["did_solicit"], route["is_configured"], route["pending_size"]) == (True, True, 5)
     assert (route["uptime"], route["rtt"], route["subscriptions"]) == ("1m1s", "790µs", 1)
     assert route["subscriptions_list"] == ["foo"]
-    detailed = NodeSource(node).routez({"subs": "detail"})["routes"][0]
+    detailed = NodeSource(node).page("routez", {"subs": "detail"})["routes"][0]
     assert list(detailed)[-3:] == ["subscriptions", "subscriptions_list_detail", "compression"]
     assert detailed["subscriptions_list_detail"] == [
         {"subject": "foo", "qgroup": "q", "sid": "R $G foo q", "msgs": 0, "cid": 3},
     ]
-    varz = NodeSource(node).varz({})
+    varz = NodeSource(node).page("varz", {})
     assert (varz["routes"], varz["in_msgs"], varz["in_client_msgs"]) == (1, 1, 0)
     assert varz["cluster"]["urls"] == ["127.0.0.1:6222"]
     assert "secret" not in str(varz)
