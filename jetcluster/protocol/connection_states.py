@@ -27,7 +27,7 @@ and may say CONNECT as often as they like; leaf links, which say it once, the pa
 Not here: whether the socket can be read or written just now, whether input waits for its turn (`server.governor`), and
 a client whose socket is gone while what it had sent still has its turns: that one goes through the same states. Routes
 between nodes prove themselves to each other before anything else (`mesh.auth`), and have no CONNECT.
-Precedent: h11's `_state.py`.
+Precedent: h11's table of states.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Router:
         self.leaf_links = self.local.leaf_links
         self._internal = ServerOrigin("internal", account)
         self.shadows: Shadows | None = None
-        """Of an account that imports streams."""
+        """Only in an account that imports streams."""
         self.requesters: Requesters | None = None
         """Only in an account whose services others have asked."""
         self._shared = False
