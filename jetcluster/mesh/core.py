@@ -48,6 +48,7 @@ from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
 from jetcluster.mesh.rpc import Handler, Rpc
 from jetcluster.mesh.traffic import RouteTraffic, size_of
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 from jetcluster.protocol.valve import Valve
 from jetcluster.records import dataclass
@@ -113,8 +114,7 @@ class PeerLink:
         self.peer_id = ""
         self.info: NodeInfo | None = None
         """The peer's, once the link is up."""
-        self.up = False
-        self.closed = False
+        self.state = NEW  # changed by `advance` alone
         self.congested = False
         """True while the connection takes no more; a producer that can wait should."""
         self.silent = False
@@ -122,6 +122,19 @@ class PeerLink:
         self.stats = LinkStats()
         self.valve = Valve()
         """See `protocol.interest.RemotePeer`."""
+
+    def advance(self, event: ConnectionEvent) -> None:
+        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        self.state = after(self.state, event)
+
+    @property
+    def up(self) -> bool:
+        """It takes part in the mesh."""
+        return self.state is JOINED
+
+    @property
+    def closed(self) -> bool:
+        return self.state is CLOSED
 
     def send(self, frame: bytes) -> None:
         """Queues a frame in the ordered lane; dropped when the link is closed."""
@@ -402,7 +415,7 @@ class MeshCore:
         """The link is authenticated and chosen: interest goes out first, then everybody is told."""
         assert info.peer_id not in self.links
         link.info = info
-        link.up = True
+        link.advance(ConnectionEvent.JOIN)
         self.links[info.peer_id] = link
         self._peers = {**self._peers, info.peer_id: info}
         self.counters.links_up += 1
@@ -414,12 +427,10 @@ class MeshCore:
 
     def _set_down(self, link: PeerLink) -> None:
         """Idempotent. After this returns no frame of the link is delivered."""
-        if not link.up:
-            return
-        link.up = False
         info = link.info
-        assert info is not None
-        assert self.links.get(info.peer_id) is link
+        if info is None or self.links.get(info.peer_id) is not link:
+            return
+        assert link.closed
         del self.links[info.peer_id]
         self._peers = {peer: other for peer, other in self._peers.items() if peer != info.peer_id}
         self.counters.links_down += 1
@@ -437,7 +448,7 @@ class MeshCore:
         of = ""  # what comes together is mostly of one account: it is counted as a run
         try:
             for kind, start, end in spans:
-                if not link.up:
+                if link.state is not JOINED:
                     break
                 if kind == MSG:
                     messages += 1
