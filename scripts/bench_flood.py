@@ -3,9 +3,9 @@
     python -m scripts.bench_flood [--connections 200] [--seconds 30] [--size 512] [--replies] [--send-buffer 0]
 
 Three nodes, one stream with three replicas. The flood is spread over all nodes; on each node one publisher sends a
-message, waits for its ack (up to 60 s), sends the next one 50 ms later; and STREAM.INFO is asked for every half
-second. Prints one line of JSON: the longest wait for an ack during the flood and after it, how long after the end of
-the flood acks were back under 0.1 s for good, the same of STREAM.INFO, changes of leaders, the nodes' largest resident
+message, waits for its ack (up to 60 s), sends the next one 50 ms later; and STREAM.INFO is asked for every half second.
+Prints one line of JSON: the longest wait for an ack during the flood and after it, how long after the end of the flood
+acks were back under 0.1 s and stayed there, the same of STREAM.INFO, changes of leaders, the nodes' largest resident
 sets, and how many acked messages are missing in the end. `--send-buffer` bounds what the kernel holds for each
 connection of the flood (SO_SNDBUF; the system's own on loopback is some 2.5 MB each, which are all read after the end
 of the flood).

@@ -62,7 +62,7 @@ SUBJECTS = (
 INTERNAL = "internal"
 """`Origin.kind` of the server itself."""
 ACKS = b"$JS.ACK."
-"""Where deliveries of consumers are answered."""
+"""Acks of consumers' deliveries are published below this."""
 SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 

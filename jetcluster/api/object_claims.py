@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SUBJECTS = (b"$OBJ.*.info.>", b"$OBJ.*.upload.>", b"$OBJ.*.delete.>")
 SERVICE = b"$JS.API."
-"""Where the leader of a bucket's stream listens for them (`replica.object_service`)."""
+"""The subject below which the leader of a bucket's stream listens for them (`replica.object_service`)."""
 
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 

@@ -21,7 +21,7 @@ _NO_CONSUMER: Final = 10014
 
 
 def waits_for_acks(wanted: ConsumerConfig, stream: Mapping[str, Any]) -> bool:
-    """Is it such a consumer, on such a stream?"""
+    """True for such a consumer, on such a stream."""
     return wanted.sourcing and wanted.direct and bool(wanted.name) and stream.get("retention", "limits") != "limits"
 
 

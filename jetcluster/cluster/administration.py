@@ -165,8 +165,9 @@ class Administration:
                 await self._keep_where_it_is(assignment)
 
     async def _keep_where_it_is(self, assignment: Assignment) -> None:
-        """All servers that the stream was to go to are gone for good, and who has it still leads it: it was scaled down
-        to a leader that was lost right then, or moved. Where nobody leads, what only they had stays theirs."""
+        """All servers that the stream was to go to will not come back, and the one that has it still leads it: it was
+        scaled down to a leader that was lost right then, or moved. Where nobody leads, what only they had stays
+        theirs."""
         leader = self._context.leaders.get(assignment.gid)
         if leader is None:
             return

@@ -7,6 +7,9 @@ cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the run
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
 new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal.py).
 
+A set without some of the nodes that the routes name is not started on while no majority of its wall clocks agrees:
+nobody could lead (`health.cluster_clock`), so nobody could add those who come later and know the time.
+
 No node starts alone, with routes or without: a node that lost its store can not know that a cluster is running
 somewhere that merely does not reach it at the moment. nats-server does likewise: it refuses a JetStream cluster
 without routes, and waits for others without end when its routes lead only to itself (2.15.2, tried). Here a node
@@ -24,6 +27,7 @@ from dataclasses import asdict, field
 from typing import NamedTuple
 
 from jetcluster.config.nkeys import is_key
+from jetcluster.health.cluster_clock import LIMIT
 from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
@@ -64,6 +68,8 @@ class Announcement:
     """The cluster that the node belongs to, when it knows."""
     keys: tuple[tuple[str, str], ...] = ()
     """Peer ids and the public keys by which the cluster knows them."""
+    wall_ns: int = 0
+    """The node's wall clock when this was sent; 0 from one of before."""
 
     def encode(self) -> bytes:
         fields = asdict(self)
@@ -93,7 +99,10 @@ class Announcement:
         if not isinstance(cluster_id, str) or len(cluster_id) > MAX_ID:
             raise ValueError("announcement holds a bad cluster id")
         keys = tuple(_named_key(item) for item in _list(data.get("keys", [])))
-        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id, keys)
+        wall_ns = data.get("wall_ns", 0)
+        if not isinstance(wall_ns, int):
+            raise ValueError("announcement holds a bad time")
+        return cls(tuple(known), bool(data.get("settled")), tuple(meta), cluster_id, keys, wall_ns)
 
 
 def _list(value: object) -> list[object]:
@@ -133,11 +142,26 @@ class Bootstrap:
     """Monotonic seconds when the node began to look for others."""
     announcements: dict[str, Announcement] = field(default_factory=dict)
     """Peer id -> its newest announcement, connected peers only."""
+    apart: set[str] = field(default_factory=set)
+    """Peers whose wall clock is another one than this node's, by their newest announcement."""
     member_of: str = ""
     """The cluster that this node had joined when it went down, before its journal held the meta group."""
     _told: float = 0.0
     _agreed_since: float | None = None
     _agreed_on: tuple[str, ...] = ()
+
+    def heard(self, peer: str, announced: Announcement, wall_ns: int) -> None:
+        """`wall_ns`: this node's wall clock when that came."""
+        self.announcements[peer] = announced
+        if announced.wall_ns and abs(announced.wall_ns - wall_ns) > LIMIT:
+            self.apart.add(peer)
+        else:
+            self.apart.discard(peer)
+
+    def forget(self, peer: str) -> None:
+        """Its link is gone."""
+        self.announcements.pop(peer, None)
+        self.apart.discard(peer)
 
     def decide(self, mine: Announcement, now: float) -> Decision:
         """The step to take now, and with which peers. Call it whenever something changed and on a short timer."""
@@ -173,6 +197,8 @@ class Bootstrap:
             return "JetStream waits for other nodes: no configured route leads to one, and none has connected"
         if self.member_of:
             return f"JetStream waits for a member of cluster {self.member_of}"
+        if len(mine.known) * 2 > self.expected and self._clocks_differ(mine):
+            return "JetStream waits for more nodes: the wall clocks of those found differ"
         return f"JetStream waits for a majority of {self.expected} nodes: {len(mine.known)} found, itself included"
 
     def _may_start(self, mine: Announcement, now: float) -> bool:
@@ -185,7 +211,13 @@ class Bootstrap:
         )
         if everyone_settled:
             return True
-        return now - self.started >= PARTIAL_SECONDS and len(mine.known) * 2 > self.expected
+        if now - self.started < PARTIAL_SECONDS or len(mine.known) * 2 <= self.expected:
+            return False
+        return not self._clocks_differ(mine)
+
+    def _clocks_differ(self, mine: Announcement) -> bool:
+        """No majority of those found agrees with this node's."""
+        return 2 * len([peer for peer in mine.known if peer not in self.apart]) <= len(mine.known)
 
     def _all_agree(self, mine: Announcement) -> bool:
         return all(

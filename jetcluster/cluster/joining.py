@@ -89,7 +89,7 @@ class Joining:
     def peer_down(self, info: NodeInfo) -> None:
         self._members.lost(info)
         if self._boot is not None:
-            self._boot.announcements.pop(info.peer_id, None)
+            self._boot.forget(info.peer_id)
         self.announce()
 
     def _announcement(self) -> Announcement:
@@ -97,7 +97,12 @@ class Joining:
         peers = self._context.mesh.peers
         known = tuple(sorted({self._context.me, *(peer for peer, info in peers.items() if info.jetstream)}))
         meta = self._meta.group.peers if self._meta.group is not None else ()
-        return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, self._roster.keys())
+        keys, wall_ns = self._roster.keys(), self._wall_ns
+        return Announcement(known[:MAX_PEERS], self.settled(), meta, self._cluster_id.value, keys, wall_ns)
+
+    @property
+    def _wall_ns(self) -> int:
+        return self._context.raft.health.time.wall_ns
 
     def _on_announcement(self, peer: str, payload: bytes) -> None:
         try:
@@ -105,7 +110,7 @@ class Joining:
         except ValueError as error:
             raise FrameError(f"announcement: {error}") from error
         if self._boot is not None:
-            self._boot.announcements[peer] = announced
+            self._boot.heard(peer, announced, self._wall_ns)
             return
         self._roster.told(peer, announced)
         if announced.meta_peers and self._context.me not in announced.meta_peers:

@@ -21,7 +21,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
-from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
+from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
 from jetcluster.replica.snapshot_owner import Cut
@@ -197,7 +197,7 @@ class MetaReplica:
         try:
             stored = self.context.kv.get(MEMBERS_KEY)
             return decode_members(stored) if stored is not None else None
-        except (ConfigError, KvDamagedError) as error:
+        except (MembersError, KvDamagedError) as error:
             text = "the members of the meta group are damaged in the store"
             self.context.log.error(text, error=str(error))  # noqa: TRY400
             return None

@@ -25,7 +25,7 @@ from jetcluster.model.advisory import meta_rescue
 from jetcluster.model.times import rfc3339
 from jetcluster.raft import rescue as raft
 from jetcluster.raft.api import META_GROUP
-from jetcluster.raft.rescue import RescueError, Standing
+from jetcluster.raft.rescue import ReplicaReport, RescueError
 from jetcluster.replica.advisories import tell
 from jetcluster.replica.context import NodeContext
 
@@ -47,7 +47,7 @@ class SurvivorView(NamedTuple):
 
     name: str
     server_id: str
-    standing: Standing | None
+    standing: ReplicaReport | None
     """State of its replica of the meta group; None when it has none."""
     links: frozenset[str]
     leaderless: float
@@ -166,7 +166,7 @@ class MetaRescue:
                 data = await self._call(peer, {"step": "look"}, LOOK_SECONDS)
                 found = data["standing"]
                 return SurvivorView(
-                    str(data["name"]), str(data["server_id"]), Standing.from_dict(found) if found else None,
+                    str(data["name"]), str(data["server_id"]), ReplicaReport.from_dict(found) if found else None,
                     frozenset(data["links"]), float(data["leaderless"]),
                 )  # fmt: skip
             except (MeshError, RescueError, ValueError, KeyError, TypeError):
@@ -312,8 +312,8 @@ def plan_of(views: Mapping[str, SurvivorView], silent: set[str], quorum: int) ->
 
 
 def _check_stuck(
-    views: Mapping[str, SurvivorView], voting: Mapping[str, Standing], silent: set[str], survivors: tuple[str, ...],
-    best: Standing,
+    views: Mapping[str, SurvivorView], voting: Mapping[str, ReplicaReport], silent: set[str],
+    survivors: tuple[str, ...], best: ReplicaReport,
 ) -> None:  # fmt: skip
     """Raises RescueError unless the voters that anybody here is connected with are no majority, and stand still."""
     if unheard := [peer for peer in best.voters if peer in silent]:

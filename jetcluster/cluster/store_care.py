@@ -144,7 +144,7 @@ class StoreCare:
 
     def _is_only_here(self, assignment: Assignment) -> bool:
         """No peer has the stream. One that is to be here alone may still be with those it moves away from: as long as
-        they vote in its group, by a log of which nothing is missing, one of them has whatever was committed."""
+        they vote in its group, by a log of which nothing is missing, one of them has all that was committed."""
         if len(assignment.peers) > 1:
             return False
         log = self._context.raft.journal.groups.get(assignment.gid)

@@ -19,7 +19,7 @@ from jetcluster.errors import MEMBER_CHANGE_REFUSED, NOT_AVAILABLE, STREAM_NOT_F
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
-from jetcluster.raft.rescue import Standing, standing
+from jetcluster.raft.rescue import ReplicaReport, standing
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
 
@@ -158,7 +158,7 @@ class StreamRescues:
             found = dict(zip(others, await asyncio.gather(*(self._standing(p, old.gid) for p in others)), strict=True))
             if silent := [self._name(peer) for peer, said in found.items() if said is None]:
                 raise _refused(f"{', '.join(silent)} is connected and does not say how its replica stands")
-            known = [said for said in found.values() if isinstance(said, Standing)]
+            known = [said for said in found.values() if isinstance(said, ReplicaReport)]
             led = [said for said in known if said.leader not in (None, kept)]
             if led:
                 raise _refused(f"{old.name} is led by {self._name(str(led[0].leader))}: nothing is to be rescued")
@@ -173,11 +173,11 @@ class StreamRescues:
                 names = ", ".join(map(self._name, sound))
                 raise _refused(f"a majority of its replicas is whole and connected ({names})")
 
-    async def _standing(self, peer: str, gid: int) -> Standing | bool | None:
+    async def _standing(self, peer: str, gid: int) -> ReplicaReport | bool | None:
         """True: it has no such replica. None: it does not say."""
         try:
             data = json.loads(await self._context.mesh.call(peer, METHOD, b"%d" % gid, ASK_SECONDS))
-            return True if data is None else Standing.from_dict(data)
+            return True if data is None else ReplicaReport.from_dict(data)
         except (MeshError, ValueError, KeyError, TypeError):
             return None
 

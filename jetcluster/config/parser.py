@@ -30,7 +30,7 @@ MAX_FROM_ENVIRONMENT = 20_000
 each use."""
 
 MAX_VALUES = 1_000_000
-"""That variables stand for, all together: a list of ten times the list before it, and so on."""
+"""Values that variables stand for, all together: a list of ten times the list before it, and so on."""
 
 _BCRYPT = ("2a$", "2b$", "2x$", "2y$")
 """A bare bcrypt hash begins like a variable; the real server knows the first of these."""

@@ -184,7 +184,7 @@ def duration_of(label: str) -> Convert:
 
 
 def as_duration_text(reader: Reader, name: str, node: ConfigNode) -> float:
-    """Where the real server takes no number."""
+    """A duration that nats-server takes as text only, not as a number. Seconds."""
     return _seconds(name, as_string(reader, name, node))
 
 

@@ -102,7 +102,7 @@ def _is_address(host: str) -> bool:
 
 
 def handshake_failure(error: Exception) -> str:
-    """Why a handshake came to nothing, for the log."""
+    """The reason why a handshake failed, for the log."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the other end's certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -31,7 +31,7 @@ class FlowControl:
         self._unconfirmed = 0
         self._asked = 0
         self.reply = b""
-        """Where the client is to answer the question that is open; b"" when there is none."""
+        """The reply subject of the question that is open; b"" when there is none."""
 
     def restart(self) -> None:
         """Somebody else listens now, who owes no answer."""

@@ -69,7 +69,8 @@ class PullQueue:
         self.touched.add(request.reply)
 
     def remind(self, request: PullRequest) -> None:
-        """Has `due` give the request when it expires or wants its next heartbeat, whichever comes first."""
+        """Sets the time at which `due` gives the request: when it expires or wants its next heartbeat, whichever comes
+        first."""
         at = min(request.expires_at or request.beat_at, request.beat_at or request.expires_at)
         if at:
             request.alarm_at = at

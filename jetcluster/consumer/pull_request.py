@@ -34,7 +34,7 @@ class PullRequest:
     heartbeat: int = 0
     beat_at: int = 0
     alarm_at: int = 0
-    """When its queue looks at it next: the earlier one of the two."""
+    """The time at which its queue looks at it next: the earlier one of the two."""
     no_wait: bool = False
     group: bytes = b""
     pin: bytes = b""

@@ -17,7 +17,8 @@ class RateLimit:
     def __init__(self, bits_per_second: int) -> None:
         self._bits = bits_per_second
         self.wait_until = 0
-        """When everything sent so far would have gone out at the permitted rate, Unix ns: nothing is sent before."""
+        """The time until which the permitted rate takes for everything sent so far, Unix nanoseconds: nothing is sent
+        before."""
 
     def fitting(self, sizes: list[int], now: int) -> int:
         """Number of messages of these sizes that may go at `now`; they count as sent."""

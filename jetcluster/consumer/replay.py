@@ -16,7 +16,7 @@ class Replay:
         self._time = 0
         """Stored time of the last message that was sent."""
         self._at = 0
-        """When it was due, 0 before the first."""
+        """The time that it was due at, 0 before the first."""
 
     def due(self, times: list[int], now: int) -> int:
         """Number of messages with these ascending times that may go at `now`."""

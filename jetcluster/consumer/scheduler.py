@@ -32,7 +32,7 @@ class OwnerWakes:
     def __init__(self, wakes: ConsumerScheduler) -> None:
         self._wakes = wakes
         self.due = 0
-        """When its tick comes, Unix nanoseconds; 0: never."""
+        """The time of its tick, nanoseconds since the Unix epoch; 0: never."""
         self.owner: Woken | None = None
         """Set right after it was made, and None again when it was let go."""
 
@@ -105,7 +105,7 @@ class ConsumerScheduler:
             self._timer = None
 
     def schedule(self) -> None:
-        """Has those that are ready run at the end of this turn."""
+        """Runs those that are ready at the end of this turn."""
         if not self.scheduled:
             self.scheduled = True
             self._timers.call_soon(self._run)

@@ -46,7 +46,7 @@ from jetcluster.mesh.frames import (
 )
 from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
 from jetcluster.mesh.rpc import Handler, Rpc
-from jetcluster.mesh.traffic import RouteTraffic, size_of
+from jetcluster.mesh.traffic import LinkStats, RouteTraffic, size_of
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
 from jetcluster.protocol.interest import RemotePeer, Switchboard
@@ -85,27 +85,6 @@ class MeshCounters:
     links_down: int = 0
 
 
-@dataclass(slots=True)
-class LinkStats:
-    """The figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
-
-    rid: int = 0
-    did_solicit: bool = False
-    configured: bool = False
-    ip: str = ""
-    port: int = 0
-    started: float = 0.0
-    started_ns: int = 0
-    """The same by the wall clock, nanoseconds since the Unix epoch."""
-    last_activity: float = 0.0
-    rtt: float = 0.0
-    """Seconds; 0.0 until the first PONG."""
-    in_msgs: int = 0
-    out_msgs: int = 0
-    in_bytes: int = 0
-    out_bytes: int = 0
-
-
 class PeerLink:
     """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes."""
 
@@ -142,7 +121,7 @@ class PeerLink:
 
     def greet(self, frames: Iterator[bytes]) -> None:
         """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
-        and whatever is sent later comes after the last one. Once, when the link is up."""
+        and frames that are sent later come after the last one. Once, when the link is up."""
         for frame in frames:
             self.send(frame)
 
@@ -208,8 +187,11 @@ class MeshCore:
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
         self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
-        """Says what is wrong with a frame that no member would send: the link is closed then."""
-        """(peer id, gid, frame) of each Raft frame, in order."""
+        """(peer id, gid, frame) of each Raft frame, in order. Says what is wrong with one that no member would send:
+        the link is closed then."""
+        self.on_part: Callable[[str], object] = lambda peer: None
+        """Told of a peer from which a part of a frame has come, and no frame: a large one takes its time, and nothing
+        overtakes it, no heartbeat either."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None
@@ -235,7 +217,8 @@ class MeshCore:
         self.knows: Callable[[str], bool] = lambda peer: False
         """The same, False as long as this node has not met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
-        """Is it a voter of the meta group, by what this node knows? Such a peer may say that this node was left out."""
+        """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
+        out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
         """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []

@@ -223,6 +223,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         spans = reader.feed(data)
         if self.state is not JOINED:
             self._before_up(reader, spans)
+        elif not spans:
+            self.core.on_part(self.peer_id)
         elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
@@ -391,7 +393,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return self.core.is_member(self.peer_id)
 
     def _may_more(self) -> bool:
-        """Has the bound become that of a member?"""
+        """Raises the bound to that of a member, for a member; False when it stays as it is."""
         most = self.mesh.options.max_pending
         if self._max_pending >= most or not self._is_member():
             return False
@@ -553,6 +555,6 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
 
 def is_local(ip: str, sockname: tuple[str, int] | None) -> bool:
-    """Is the other end, at `ip`, on the machine of the own end, which is at `sockname`?"""
+    """True when the other end, at `ip`, is on the machine of the own end, which is at `sockname`."""
     plain = ip.removeprefix("::ffff:")
     return plain == "::1" or plain.startswith("127.") or (sockname is not None and bool(ip) and ip == sockname[0])

@@ -99,7 +99,7 @@ class NodeMesh(LinkOwner):
         self.dialer.set_routes(routes)
 
     def set_advertise(self, advertise: str) -> None:
-        """Where others reach this node, after a reload; they are told. Raises ValueError."""
+        """Changes the address at which others reach this node, after a reload, and tells them. Raises ValueError."""
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
@@ -250,7 +250,7 @@ class NodeMesh(LinkOwner):
         link.send(self._first_info(link))
 
     def _stands(self, link: TcpLink, boot_id: str) -> bool:
-        """Is it of this very process of the peer, and heard?"""
+        """True for a link with this very process of the peer that is not silent."""
         assert link.handshake.remote is not None
         silent = self.clock.monotonic() - link.stats.last_activity
         return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER

@@ -42,7 +42,7 @@ class NodeKey:
 
 
 def verify(public: str, statement: bytes, signature: bytes) -> bool:
-    """Has the owner of the key signed it?"""
+    """True when the owner of the key has signed it."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

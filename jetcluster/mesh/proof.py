@@ -62,7 +62,8 @@ def check(info: NodeInfo, body: bytes, handshake: Handshake, dialled: str, own: 
 
 
 def own_addresses(cluster_url: str, sockname: tuple[str, int] | None) -> tuple[str, ...]:
-    """Where the node that accepted a connection is reached: what it advertises, and where the connection came in."""
+    """The addresses of the node that accepted a connection: the advertised one, and the one that the connection came in
+    at."""
     found = []
     if cluster_url and split_url(cluster_url)[0] not in WILDCARDS:
         found.append(cluster_url)

@@ -26,7 +26,7 @@ LONG: Final = 4096
 
 
 def is_long(fields: dict[str, Any]) -> bool:
-    """Is this the answer to STREAM.INFO with a long list in its state?"""
+    """True for an answer to STREAM.INFO with a long list in its state."""
     state = fields.get("state")
     return isinstance(state, dict) and max(len(state.get("subjects") or ()), len(state.get("deleted") or ())) > LONG
 

@@ -120,7 +120,7 @@ def _after(text: str, at: int, sign: str, problem: str) -> int:
 
 
 def _more(text: str, at: int, end: str) -> tuple[int, bool]:
-    """Where the next member begins, or what follows the end."""
+    """(the place where the next member begins, True), or (the place behind the end, False). Raises ValueError."""
     sign = text[at : at + 1]
     if sign != "," and sign != end:
         at = _next(text, at)

@@ -156,7 +156,8 @@ class Node:
         self.stopped.set()
 
     async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
-        """When one part fails, the others are stopped too and the process ends."""
+        """Awaits `stop`. When it fails, the other parts are stopped all the same, and the process ends with exit code
+        1."""
         try:
             await stop
         except Exception as error:  # noqa: BLE001

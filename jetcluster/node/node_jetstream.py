@@ -475,6 +475,7 @@ class NodeJetStream:
             self._level,
         )
         self.mesh.on_raft = raft.on_frame
+        self.mesh.on_part = raft.heard
         self.mesh.on_read_end = raft.end_of_batch
         self._raft = raft
         return raft

@@ -57,7 +57,7 @@ class ReplicaView:
     state: StoreState | None = None
     """With what the journal has after that; None when it cannot be read."""
     problems: list[str] = field(default_factory=list)
-    """Why it is not whole; none for one that votes."""
+    """The reasons why it is not whole; none for one that votes."""
     usable: bool = True
     """The stream can go on with it."""
     left_out: str = ""
@@ -269,7 +269,7 @@ def _meta_rank(meta: MetaMachine) -> tuple[int, int]:
 
 
 def _given_up(meta: MetaMachine, peer: str) -> str:
-    """Why the first survivor that it meets refuses it: its store is marked then, and not before."""
+    """The text with which the first survivor that it meets refuses it: its store is marked then, and not before."""
     rescue = meta.left_out.get(peer)
     return rescue.told(peer) if rescue is not None else ""
 

@@ -53,7 +53,7 @@ class Bucket:
         self.catalog: Catalog
         self.replies = BucketReplies(host.bus, self._answered)
         self._refusal: ApiError | None = None
-        """Why nothing is written here."""
+        """The refusal of every write here; None: writes are taken."""
 
     # ---- life
 

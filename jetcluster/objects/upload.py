@@ -34,7 +34,7 @@ class UploadState(enum.Enum):
 class Upload:
     meta: Meta
     subject: bytes
-    """Where the info is to be."""
+    """The subject of the info."""
     record_reply: bytes
     """Reply of the metadata."""
     touched: int

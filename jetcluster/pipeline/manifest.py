@@ -50,7 +50,7 @@ class Manifest:
     config: dict[str, Any] = field(default_factory=dict)
     """The configuration of the stream."""
     read: dict[str, Any] = field(default_factory=dict)
-    """Which replicas were read."""
+    """The replicas that were read."""
     schema: int = SCHEMA
 
     @property

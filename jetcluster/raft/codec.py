@@ -14,7 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
-from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 
 VERSION = 1
 MAX_ENTRY_BYTES = 80 << 20
@@ -340,7 +340,7 @@ def _decode_append(frame: bytes) -> Append:
 def _config(data: bytes) -> Config:
     try:
         return decode_config(data)
-    except ConfigError as e:
+    except MembersError as e:
         raise CodecError(f"configuration: {e}") from e
 
 

@@ -25,7 +25,7 @@ MAX_LEAPS = 1024
 """Groups of which is remembered when their terms have leapt."""
 
 
-class Delivery:
+class FrameDelivery:
     def __init__(self, admission: Admission, config: RaftConfig, counters: RaftCounters, clock: Clock) -> None:
         self._admission = admission
         self._config = config

@@ -23,7 +23,7 @@ MAX_MEMBERS = 255
 MAX_PEER_BYTES = 255
 
 
-class ConfigError(ValueError):
+class MembersError(ValueError):
     """Bytes that are no configuration."""
 
 
@@ -42,9 +42,9 @@ class Config:
     def __post_init__(self) -> None:
         members = self.voters + self.learners
         if len(set(members)) != len(members):
-            raise ConfigError(f"a peer is named twice: {members}")
+            raise MembersError(f"a peer is named twice: {members}")
         if max(len(members), len(self.fenced)) > MAX_MEMBERS:
-            raise ConfigError(f"more than {MAX_MEMBERS} members")
+            raise MembersError(f"more than {MAX_MEMBERS} members")
 
     def others(self, me: str) -> tuple[str, ...]:
         return tuple(p for p in self.voters + self.learners if p != me)
@@ -84,9 +84,9 @@ def encode_members(members: Members) -> bytes:
 
 
 def decode_members(data: bytes) -> Members:
-    """Raises ConfigError."""
+    """Raises MembersError."""
     if len(data) < _INDEX.size:
-        raise ConfigError("truncated")
+        raise MembersError("truncated")
     return Members(_INDEX.unpack_from(data)[0], decode_config(data[_INDEX.size :]))
 
 
@@ -110,32 +110,32 @@ def _encode(peers: tuple[str, ...]) -> bytes:
 
 
 def decode_config(data: bytes) -> Config:
-    """Raises ConfigError unless `data` is exactly one configuration."""
+    """Raises MembersError unless `data` is exactly one configuration."""
     if len(data) < _COUNTS.size:
-        raise ConfigError("truncated")
+        raise MembersError("truncated")
     version, voters, learners = _COUNTS.unpack_from(data)
     at, rescue, fenced = _COUNTS.size, 0, 0
     if version == _RESCUED and len(data) >= at + _RESCUE.size:
         rescue, fenced = _RESCUE.unpack_from(data, at)
         at += _RESCUE.size
     elif version != _VERSION:
-        raise ConfigError(f"version {version}")
+        raise MembersError(f"version {version}")
     names: list[str] = []
     members = voters + learners
     for _ in range(members + fenced):
         if at >= len(data):
-            raise ConfigError("truncated")
+            raise MembersError("truncated")
         length = data[at]
         raw = data[at + 1 : at + 1 + length]
         if length == 0 or len(raw) != length:
-            raise ConfigError("truncated")
+            raise MembersError("truncated")
         try:
             names.append(raw.decode())
         except UnicodeDecodeError as e:
-            raise ConfigError("a peer id is not UTF-8") from e
+            raise MembersError("a peer id is not UTF-8") from e
         at += 1 + length
     if at != len(data):
-        raise ConfigError("bytes follow the configuration")
+        raise MembersError("bytes follow the configuration")
     return Config(tuple(names[:voters]), tuple(names[voters:members]), rescue, tuple(names[members:]))
 
 

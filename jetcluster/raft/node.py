@@ -20,7 +20,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.delivery import Delivery
+from jetcluster.raft.delivery import FrameDelivery
 from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
@@ -81,7 +81,7 @@ class RaftNode:
         self.counters = RaftCounters()
         self.groups: dict[int, Group] = {}
         self.admission = Admission(self.groups, journal, clock)
-        self._delivery = Delivery(self.admission, self.config, self.counters, clock)
+        self._delivery = FrameDelivery(self.admission, self.config, self.counters, clock)
         self.led = LedGroups(me)
         self.commit_latency = Latency()
         """From a proposal to its commit, on leaders: one entry at a time and group."""
@@ -265,21 +265,18 @@ class RaftNode:
 
     def peer_up(self, peer: str) -> None:
         """A link to `peer` is there; frames of an earlier one will not come any more."""
-        state = self._peers.setdefault(peer, _PeerState())
-        if state.up:
+        if self.is_up(peer):
             self.peer_down(peer)
-            state = self._peers.setdefault(peer, _PeerState())
+        state = self._peers.setdefault(peer, _PeerState())
         state.up = state.well = True
-        state.suspected = False
-        state.last_seen = self.clock.monotonic()
+        self.heard(peer)
         self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_up(peer)
 
     def peer_down(self, peer: str) -> None:
-        state = self._peers.setdefault(peer, _PeerState())
-        state.up = False
+        self._peers.setdefault(peer, _PeerState()).up = False
         self.health.time.forget(peer)
         self._early.drop_peer(peer)
         if not self.admission.belongs(peer):  # anybody may come under any name
@@ -289,15 +286,20 @@ class RaftNode:
             if not group.stopped:
                 group.peer_down(peer)
 
+    def heard(self, peer: str) -> bool:
+        """Something has come from `peer`, be it a part of a frame that takes long: it lives. False: it has no link."""
+        state = self._peers.get(peer)
+        if state is None or not state.up:
+            return False
+        state.last_seen, state.suspected = self.clock.monotonic(), False
+        return True
+
     def on_frame(self, peer: str, gid: int, frame: bytes) -> str:
         """One frame from `peer`, as its link has shown to be. `end_of_batch` is to be called after the last frame of a
         read. What is wrong with it, if no member would send such a frame: the link is then to be closed; else ""."""
-        state = self._peers.get(peer)
-        if state is None or not state.up or self._closed:
+        if self._closed or not self.heard(peer):
             self.counters.refused_frames += 1
             return ""
-        state.last_seen = self.clock.monotonic()
-        state.suspected = False
         if gid == _CONTROL_GID:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
@@ -307,7 +309,7 @@ class RaftNode:
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
-        elif not self._early.keep(gid, peer, frame, state.last_seen):
+        elif not self._early.keep(gid, peer, frame, self.last_seen(peer)):
             self.counters.unknown_frames += 1
         return ""
 
@@ -347,8 +349,7 @@ class RaftNode:
 
     def is_alive(self, peer: str) -> bool:
         """The link is up and not silent."""
-        state = self._peers.get(peer)
-        return state is not None and state.up and self.clock.monotonic() - state.last_seen < self.config.suspect_after
+        return self.is_up(peer) and self.clock.monotonic() - self._peers[peer].last_seen < self.config.suspect_after
 
     def is_well(self, peer: str) -> bool:
         """It is alive, and says that it may lead."""
@@ -466,8 +467,7 @@ class RaftNode:
         while self._wakes and self._wakes[0][0] <= now:
             due[heapq.heappop(self._wakes)[1]] = None
         for gid in due:
-            group = self.groups.get(gid)
-            if group is None:
+            if (group := self.groups.get(gid)) is None:
                 continue
             wanted = group.next_time()
             if wanted is not None and wanted <= now:

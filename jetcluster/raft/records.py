@@ -67,7 +67,7 @@ class Record(NamedTuple):
     """The place of the body in the segment."""
 
 
-class Batch(NamedTuple):
+class JournalBatch(NamedTuple):
     seq: int
     synced: int
     end: int
@@ -164,7 +164,7 @@ def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
     return Record(kind, entry_type, gid, gseq, index, term, body, body_at)
 
 
-def read_batch(data: bytes, at: int, seed: int) -> Batch | None:
+def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
     """The batch at `at`, or None when its header does not validate. `records` is None when its content does not."""
     if at + BATCH_HEAD > len(data):
         return None
@@ -176,17 +176,17 @@ def read_batch(data: bytes, at: int, seed: int) -> Batch | None:
     position = at + BATCH_HEAD
     end = position + length
     if end > len(data):
-        return Batch(seq, synced, len(data), top, count, None)
+        return JournalBatch(seq, synced, len(data), top, count, None)
     records: list[Record] = []
     while position < end:
         record = read_record(data, position, end, seed)
         if record is None:
-            return Batch(seq, synced, end, top, count, None)
+            return JournalBatch(seq, synced, end, top, count, None)
         records.append(record)
         position = record.offset + len(record.body)
     if len(records) != count:
-        return Batch(seq, synced, end, top, count, None)
-    return Batch(seq, synced, end, top, count, records)
+        return JournalBatch(seq, synced, end, top, count, None)
+    return JournalBatch(seq, synced, end, top, count, records)
 
 
 def salvage(data: bytes, at: int, end: int, seed: int) -> list[Record]:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.disk import ReadableDisk
-from jetcluster.raft.membership import Config, ConfigError, decode_config
+from jetcluster.raft.membership import Config, MembersError, decode_config
 from jetcluster.raft.records import Record
 
 
@@ -220,7 +220,9 @@ class _Scan:
             return
         self._damaged(Damage(number, 0, len(data), "the segment's header does not validate"), [])
 
-    def _bad(self, number: int, start: int, end: int, batch: records.Batch | None, salvaged: list[Record]) -> None:
+    def _bad(
+        self, number: int, start: int, end: int, batch: records.JournalBatch | None, salvaged: list[Record]
+    ) -> None:
         seq = batch.seq if batch is not None else (self.expected_seq or 0)
         self.highest_seq = max(self.highest_seq, seq)
         if self.pending is not None:
@@ -233,7 +235,7 @@ class _Scan:
         lost = batch.record_count - len(salvaged) if batch is not None and batch.end == end else None
         self.pending = _Bad(number, start, end, seq, salvaged, lost)
 
-    def _good(self, number: int, at: int, batch: records.Batch) -> None:
+    def _good(self, number: int, at: int, batch: records.JournalBatch) -> None:
         self.highest_seq = max(self.highest_seq, batch.seq)
         bad, self.pending = self.pending, None
         if bad is not None:
@@ -256,13 +258,13 @@ class _Scan:
         for record in batch.records:
             self._apply(record, number)
 
-    def _see_proof(self, number: int, at: int, batch: records.Batch) -> None:
+    def _see_proof(self, number: int, at: int, batch: records.JournalBatch) -> None:
         self.proven = max(self.proven, batch.synced)
         while self.unproven and self.unproven[0][0] <= self.proven:
             self.unproven.popleft()
         self.unproven.append((batch.seq, Stretch(number, at, batch.end)))
 
-    def _see_top(self, batch: records.Batch | None) -> None:
+    def _see_top(self, batch: records.JournalBatch | None) -> None:
         """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
         if batch is not None:
             self.top = max(self.top, batch.top)
@@ -307,7 +309,7 @@ class _Scan:
         group.gseq = record.gseq
         try:
             _replay(group, record, segment)
-        except (ConfigError, ValueError, IndexError) as e:
+        except (MembersError, ValueError, IndexError) as e:
             group.damaged, group.joining = True, False
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
 

@@ -1,4 +1,4 @@
-"""The rescue of a group whose majority is gone for good: another configuration, of the voters that are left or of one
+"""The rescue of a group whose majority will not come back: another configuration, of the voters that are left or of one
 of them.
 
 Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator says so, and this is
@@ -40,7 +40,7 @@ class RescueError(RaftError):
     """The group is not one that may be rescued now."""
 
 
-class Standing(NamedTuple):
+class ReplicaReport(NamedTuple):
     """A replica's account of itself and its group, for those who want to know who is left."""
 
     peer: str
@@ -71,15 +71,15 @@ class Standing(NamedTuple):
         return self._asdict()
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Standing:
+    def from_dict(cls, data: Mapping[str, Any]) -> ReplicaReport:
         """Raises KeyError, TypeError or ValueError on anything else than `to_dict` made."""
         fields = {name: data[name] for name in cls._fields}
         return cls(**fields | {"voters": tuple(data["voters"]), "learners": tuple(data["learners"])})
 
 
-def standing(group: Group) -> Standing:
+def standing(group: Group) -> ReplicaReport:
     log = group.log
-    return Standing(
+    return ReplicaReport(
         peer=group.me,
         gid=group.gid,
         term=group.term,

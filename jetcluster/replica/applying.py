@@ -3,7 +3,7 @@
 What a command does to the state is the `Applier`'s; it is the same on all replicas. What follows from it on this node
 (acks, links, consumers, reads) is not: trouble there is logged, and neither a refusal nor the end of the replica.
 
-Whoever published is answered first. Reads and consumers, which wait for no command in particular, hear of all that was
+Publishers are answered first. Reads and consumers, which wait for no command in particular, hear of all that was
 stored once per turn of the loop, when the answers are on their way.
 """
 

@@ -283,7 +283,7 @@ class ConsumerHost:
         return self.policy.owned(self._me)
 
     def stop(self, *, deleted: bool = False) -> None:
-        """The replica goes: for good (`deleted`), or with its node."""
+        """Ends all owners here: the stream is deleted (`deleted`), or the node stops."""
         self._stopped = True
         self._drop_all(DELETED if deleted else SHUTDOWN)
         self.turns.stop()

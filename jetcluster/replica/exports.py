@@ -19,7 +19,7 @@ from jetcluster.logs import Log
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.codec import MAX_NUMBER
-from jetcluster.raft.membership import Config, ConfigError, decode_config, encode_config
+from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 from jetcluster.records import dataclass
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
@@ -80,7 +80,7 @@ class Opened:
             index, term, size, messages = (_number(fields[name]) for name in ("index", "term", "size", "messages"))
             config = decode_config(bytes.fromhex(fields["config"]))
             return cls(str(fields["id"]), index, term, config, size, messages)
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except (MembersError, KeyError, TypeError, ValueError) as error:
             raise MeshError(f"no answer to go on with: {error!r}") from error
 
 

@@ -338,9 +338,10 @@ class ReadGroup:
             self._confirmations.advanced()
 
     def _when_current(self, answer: Callback) -> Callback:
-        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for whoever it
-        confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did, on its
-        way into the log, is waited for first: the requester may have been told by the upstream that it is stored."""
+        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for requests
+        that it confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did,
+        on its way into the log, is waited for first: the requester may have been told by the upstream that it is
+        stored."""
         replica, group = self._replica, self._replica.group
         confirms = self._confirms
 

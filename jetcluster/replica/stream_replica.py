@@ -17,7 +17,7 @@ from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
-from jetcluster.raft.membership import Config, ConfigError, Members, decode_members, encode_members
+from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
 from jetcluster.replica.account_quota import Holding
 from jetcluster.replica.applying import Applying
 from jetcluster.replica.checkpoints import Checkpoints
@@ -224,7 +224,7 @@ class StreamReplica:
         stored = self.store.side_get(SIDE_MEMBERS, b"")
         try:
             return decode_members(stored) if stored is not None else None
-        except ConfigError as error:
+        except MembersError as error:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:

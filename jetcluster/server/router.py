@@ -68,7 +68,7 @@ class Router:
         self.leaf_links = self.local.leaf_links
         self._internal = ServerOrigin("internal", account)
         self.shadows: Shadows | None = None
-        """Only in an account that imports streams."""
+        """The account's imports of streams; None where it has none."""
         self.requesters: Requesters | None = None
         """Only in an account whose services others have asked."""
         self._shared = False
@@ -294,7 +294,7 @@ class Router:
 
     def backlog(self, subject: bytes) -> int:
         """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
-        nodes have for their clients. Whoever publishes a lot to one reply subject waits while this is large: a client
+        nodes have for their clients. A publisher of much to one reply subject waits while this is large: a client
         would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
         there is no taker."""
         if self.requesters is not None and subject.startswith(self.requesters.prefix):

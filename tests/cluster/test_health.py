@@ -131,7 +131,7 @@ async def test_readiness_where_all_journals_hang(tmp_path: Path, leads_meta: boo
             await cluster.wait_meta()
         for node in cluster.nodes:
             await eventually(lambda node=node: is_well(node), 10, "it is well again", node)
-            assert await ready(node)
+            await eventually(lambda node=node: ready(node), 10, "it is ready: the leaderships have come to rest", node)
 
 
 async def test_a_follower_whose_journal_hangs(tmp_path: Path) -> None:

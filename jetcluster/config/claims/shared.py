@@ -103,7 +103,7 @@ class ImportClaim:
 
     @property
     def expires(self) -> int:
-        """When the activation token does, in seconds since the epoch; 0 is never, or there is none."""
+        """The end of the activation token, in seconds since the epoch; 0 is never, or there is no token."""
         try:
             return decode_activation(self.token).token.expires if self.token else 0
         except ClaimsError:

@@ -8,7 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.layout import Server, cluster, with_leaf
 from tests.sim.cluster.loop import SimLoop
 from tests.sim.cluster.run import warm_up
@@ -21,11 +24,15 @@ PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 class Bench:
     """A deployment whose servers have started, and a client's process."""
 
-    def __init__(self, servers: tuple[Server, ...]) -> None:
+    def __init__(self, servers: tuple[Server, ...], *, ahead: dict[str, float] | None = None, off: str = "") -> None:
+        """`ahead`: seconds that machines' wall clocks are. `off`: a machine that is not started."""
         warm_up()
         self.site = Deployment(1, servers)
-        for machine in self.site.machines.values():
-            machine.start()
+        for name, seconds in (ahead or {}).items():
+            self.site.machines[name].clock.wall_ahead = seconds
+        for name, machine in self.site.machines.items():
+            if name != off:
+                machine.start()
         self.loop: SimLoop = self.site.client("client")
 
     def do(self, work: Callable[[], Awaitable[Any]], most: float = 60.0) -> Any:
@@ -101,6 +108,35 @@ def test_a_lame_duck_sends_its_clients_away_and_ends() -> None:
     bench.site.run(45.0)
     assert bench.site.machines["n1"].exits == [0]
     assert bench.publish(session, b"two") == 2 and session.info["server_name"] != "n1"
+
+
+@pytest.mark.parametrize("ahead", [7200.0, -7200.0])
+def test_a_new_cluster_waits_for_a_third_clock_where_two_differ(ahead: float) -> None:
+    bench = Bench(cluster(3), ahead={"n1": ahead}, off="n3")
+    bench.site.run(20.0)
+    bench.site.machines["n3"].start()
+    bench.site.run(5.0)
+    session = bench.session("n2")
+    bench.stream(session)
+    assert bench.publish(session, b"one") == 1
+    info = bench.do(lambda: session.api("STREAM.INFO.S"))["cluster"]
+    assert info["leader"] != "n1" and len(info["replicas"]) == 2
+
+
+def test_a_message_that_takes_seconds_to_come_over_deposes_no_leader() -> None:
+    """Heartbeats are behind it; its own bytes say that the leader lives."""
+    bench = Bench(cluster(3, config="max_payload: 8MB"))
+    session = bench.session("n1", "n2", "n3")
+    bench.stream(session)
+    bench.publish(session, b"one")
+    bench.site.run(1.0)
+    ips = [server.ip for server in bench.site.servers.values()]
+    for ends in ((one, other) for one in ips for other in ips if one != other):
+        bench.site.network.link(*ends).rate = 2e6
+    terms = {(one.machine.name, one.gid): one.group.term for one in replicas(bench.site)}
+    ack = bench.do(lambda: session.js_publish("s", b"x" * (7 << 20), seconds=30.0))
+    assert ack["seq"] == 2
+    assert {(one.machine.name, one.gid): one.group.term for one in replicas(bench.site)} == terms
 
 
 def test_a_node_that_is_added_takes_replicas() -> None:

@@ -59,6 +59,43 @@ def test_majority_starts_without_the_missing_node_after_a_while() -> None:
     assert boot.decide(pair, PARTIAL_SECONDS + STABLE_SECONDS) == Decision(Verdict.CREATE, ("A", "B"))
 
 
+def test_nobody_starts_without_the_missing_node_while_no_majority_of_the_clocks_agrees() -> None:
+    late = PARTIAL_SECONDS + 100 * STABLE_SECONDS
+    pair = Announcement(("A", "B"), settled=False, wall_ns=7200 * 10**9)
+    boot = node()
+    boot.heard("B", pair, wall_ns=10**9)
+    for now in (PARTIAL_SECONDS, late):
+        assert boot.decide(pair, now).verdict is Verdict.WAIT
+    assert boot.complaint(pair, TELL_SECONDS) == "JetStream waits for more nodes: the wall clocks of those found differ"
+    boot.heard("C", settled(), wall_ns=0)
+    boot.heard("B", settled(), wall_ns=0)
+    boot.heard("B", Announcement(ABC, settled=True, wall_ns=7200 * 10**9), wall_ns=10**9)
+    boot.decide(settled(), late)
+    assert boot.decide(settled(), late + STABLE_SECONDS) == Decision(Verdict.CREATE, ABC), "all are there"
+
+
+def test_one_clock_that_differs_does_not_hold_up_a_majority_that_agrees() -> None:
+    known = ("A", "B", "C")
+    mine = Announcement(known, settled=False, wall_ns=10**9)
+    boot = node(expected=4)
+    boot.heard("B", mine, wall_ns=2 * 10**9)
+    boot.heard("C", Announcement(known, settled=False, wall_ns=7200 * 10**9), wall_ns=10**9)
+    boot.decide(mine, PARTIAL_SECONDS)
+    assert boot.decide(mine, PARTIAL_SECONDS + STABLE_SECONDS) == Decision(Verdict.CREATE, known)
+
+
+def test_a_clock_that_was_set_right_or_left_differs_no_more() -> None:
+    pair = Announcement(("A", "B"), settled=False)
+    for again in (True, False):
+        boot = node()
+        boot.heard("B", Announcement(("A", "B"), settled=False, wall_ns=7200 * 10**9), wall_ns=10**9)
+        if not again:
+            boot.forget("B")
+        boot.heard("B", pair, wall_ns=10**9)
+        boot.decide(pair, PARTIAL_SECONDS)
+        assert boot.decide(pair, PARTIAL_SECONDS + STABLE_SECONDS).verdict is Verdict.CREATE
+
+
 def test_running_cluster_is_joined_never_recreated() -> None:
     boot = node("D", expected=4, A=settled(("A", "B", "C", "D"), meta=ABC))
     assert boot.decide(settled(("A", "D")), 1.0) == Decision(Verdict.JOIN, ABC, "X")

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.cluster.meta_rescue import LEADERLESS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
-from jetcluster.raft.rescue import TERM_STEP, RescueError, Standing
+from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -16,8 +16,8 @@ BY = "sys ops 127.0.0.1"
 
 
 def view(peer: str, everybody: str = "AB", **changes: Any) -> SurvivorView:
-    standing = Standing(peer, 1, 5, None, 5, 100, 90, tuple("ABCDE"), (), 0, False, "")
-    known = {key: changes.pop(key) for key in list(changes) if key in Standing._fields}
+    standing = ReplicaReport(peer, 1, 5, None, 5, 100, 90, tuple("ABCDE"), (), 0, False, "")
+    known = {key: changes.pop(key) for key in list(changes) if key in ReplicaReport._fields}
     found = SurvivorView(f"n{peer}", f"N{peer}", standing._replace(**known), frozenset(everybody) - {peer}, 60.0)
     return found._replace(**changes)
 

@@ -480,6 +480,19 @@ async def test_a_malformed_frame_closes_the_link_after_the_good_ones(bad: bytes)
     assert "malformed" in link.close_reason
 
 
+async def test_a_part_of_a_frame_is_a_sign_of_life() -> None:
+    link, _, _ = await up_link()
+    heard: list[str] = []
+    seen: list[bytes] = []
+    link.core.on_part = heard.append
+    link.core.on_raft = lambda peer, gid, frame: seen.append(frame)
+    data = encode_raft(1, b"first") + encode_raft(1, b"x" * 100)
+    for at in range(0, len(data), 20):
+        link.data_received(data[at : at + 20])
+    assert seen == [b"first", b"x" * 100]
+    assert heard == ["BBBBBBBB"] * (-(-len(data) // 20) - len(seen)), "with each read that ends no frame"
+
+
 async def test_close_sends_what_is_queued_and_abort_does_not() -> None:
     link, transport, _ = await up_link()
     link.send(msg(b"last words"))

@@ -12,7 +12,7 @@ PROGRAM = """
 import asyncio, logging, os, signal, sys, threading, time
 from jetcluster import logs
 from jetcluster.config.options import Options
-from jetcluster.node import node, stop_watch
+from jetcluster.node import node, process, stop_watch
 from jetcluster.server.server import Server
 
 stop_watch.STOP_SECONDS = 1.0
@@ -31,7 +31,7 @@ async def started(self):
     os.kill(os.getpid(), signal.SIGTERM)
 
 node.Node.start = started
-sys.exit(node.run(options, logs.get_logger("server")))
+sys.exit(process.run(options, logs.get_logger("server"), lambda: options))
 """
 
 

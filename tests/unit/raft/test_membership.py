@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from jetcluster.raft.membership import (
     Config,
-    ConfigError,
+    MembersError,
     decode_config,
     encode_config,
     is_quorum,
@@ -26,21 +26,21 @@ def test_configurations_come_back(names: list[str], voters: int) -> None:
 def test_garbage_is_refused(data: bytes) -> None:
     try:
         decode_config(data)
-    except ConfigError:
+    except MembersError:
         pass
 
 
 def test_truncation_and_tail_are_refused() -> None:
     data = encode_config(Config(("A", "B"), ("C",)))
     for cut in range(len(data)):
-        with pytest.raises(ConfigError):
+        with pytest.raises(MembersError):
             decode_config(data[:cut])
-    with pytest.raises(ConfigError):
+    with pytest.raises(MembersError):
         decode_config(data + b"x")
 
 
 def test_a_peer_is_a_member_once() -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(MembersError):
         Config(("A", "B"), ("A",))
 
 
@@ -88,9 +88,9 @@ def test_a_rescue_is_part_of_the_configuration() -> None:
     assert again.without("A").rescue == 2
     data = encode_config(after)
     for cut in range(len(data)):
-        with pytest.raises(ConfigError):
+        with pytest.raises(MembersError):
             decode_config(data[:cut])
-    with pytest.raises(ConfigError):
+    with pytest.raises(MembersError):
         decode_config(data + b"x")
 
 

@@ -74,6 +74,22 @@ def test_a_hung_leader_is_replaced_although_its_link_lives() -> None:
     assert net.time.monotonic() - began < 1.3
 
 
+def test_who_is_heard_in_part_is_not_suspected() -> None:
+    """A frame that takes seconds is under way in both directions, and no heartbeat overtakes it."""
+    net = Loopback()
+    leader = net.start(leader="A")
+    net.run(0.5)
+    net.filter = lambda source, target, gid, frame: "A" not in (source, target)
+    for _ in range(30):
+        net.run(0.1)
+        for one, other in ("AB", "AC", "BA", "CA"):
+            assert net[one].node.heard(other)
+    assert net.leader() is leader
+    assert {net[name].group().leader for name in "ABC"} == {"A"}
+    net.cut("A", "B")
+    assert not net["A"].node.heard("B"), "its link is gone"
+
+
 def test_a_leader_without_majority_steps_down_and_drops() -> None:
     net = Loopback()
     leader = net.start()

@@ -6,7 +6,7 @@ from jetcluster.raft import codec, records, rescue
 from jetcluster.raft.api import Role
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
-from jetcluster.raft.rescue import TERM_STEP, RescueError, Standing
+from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_recovery import batches
 
@@ -302,11 +302,11 @@ def test_refusals() -> None:
 def test_a_standing_travels() -> None:
     net = lost("ABC", "BC")
     found = rescue.standing(net["A"].group())
-    assert Standing.from_dict(found.to_dict()) == found
+    assert ReplicaReport.from_dict(found.to_dict()) == found
     assert (found.peer, found.voters, found.leader, found.rescue, found.sound) == ("A", ("A", "B", "C"), None, 0, True)
     assert found.place == (net["A"].group().log.last_term, net["A"].group().log.last_index)
     with pytest.raises(KeyError):
-        Standing.from_dict({})
+        ReplicaReport.from_dict({})
 
 
 def test_a_second_rescue_counts_on() -> None:
