@@ -1,5 +1,4 @@
-"""Traffic of links to other nodes: of each, and of all by account, which /accstatz tells apart from what clients send and
-get."""
+"""Traffic of links to other nodes: of each, and of all by account, which /accstatz tells apart from that of clients."""
 
 from __future__ import annotations
 
