@@ -110,7 +110,7 @@ class RestartSafety:
         give any more, until it starts again. So it is for two voters, while a stream moves between them."""
         raft, now = self._context.raft, self._context.clock.monotonic()
         others = [peer for peer in group.peers if peer != self._context.me]
-        return bool(group.stopped) and all(now - raft.last_seen(peer) < SILENT for peer in others)
+        return bool(group.stopped) and all(now - raft.peers.last_seen(peer) < SILENT for peer in others)
 
     def _named(self, gid: int) -> tuple[str, str]:
         replica = self._replicas.get(gid)
@@ -139,7 +139,7 @@ class RestartSafety:
         """As many voters, and so many of them that carry the group and were heard of a moment ago."""
         rest, carried = carried_without(group, peer)
         raft, now = self._context.raft, self._context.clock.monotonic()
-        heard = [p for p in carried if p == self._context.me or now - raft.last_seen(p) < SILENT]
+        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT]
         return len(rest), len(heard)
 
 

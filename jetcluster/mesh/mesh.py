@@ -27,7 +27,6 @@ from jetcluster.mesh.auth import (
     derive_key,
     shortened,
 )
-from jetcluster.mesh.core import PeerLink
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
@@ -40,6 +39,7 @@ from jetcluster.mesh.info import (
 )
 from jetcluster.mesh.link import LinkOwner, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import check, first_info
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.connection_states import CHOSEN, ConnectionEvent

@@ -8,15 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.frames import encode_call, encode_error, encode_reply
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.connection_states import CLOSED
-
-if TYPE_CHECKING:
-    from jetcluster.mesh.core import PeerLink
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
 

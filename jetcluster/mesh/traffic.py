@@ -1,4 +1,4 @@
-"""Traffic of links to other nodes: of each, and of all by account, which /accstatz tells apart from that of clients."""
+"""Traffic of links to other nodes, by account: /accstatz tells it apart from what clients send and get."""
 
 from __future__ import annotations
 
@@ -17,27 +17,6 @@ class Traffic:
     in_msgs: int = 0
     in_bytes: int = 0
     out_msgs: int = 0
-    out_bytes: int = 0
-
-
-@dataclass(slots=True)
-class LinkStats:
-    """The figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
-
-    rid: int = 0
-    did_solicit: bool = False
-    configured: bool = False
-    ip: str = ""
-    port: int = 0
-    started: float = 0.0
-    started_ns: int = 0
-    """The same by the wall clock, nanoseconds since the Unix epoch."""
-    last_activity: float = 0.0
-    rtt: float = 0.0
-    """Seconds; 0.0 until the first PONG."""
-    in_msgs: int = 0
-    out_msgs: int = 0
-    in_bytes: int = 0
     out_bytes: int = 0
 
 

@@ -17,8 +17,9 @@ from typing import Final
 
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError, encode_notice
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.protocol.interest import Switchboard
 
 EVERY: Final = 1.0

@@ -388,7 +388,7 @@ def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
     """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
     leaves `replicas` out rather than show them as behind."""
     if replica.leading:
-        return cluster_object(engine.context, replica)
+        return cluster_object(replica)
     leader = replica.group.leader
     return cluster_wire(
         name=engine.context.cluster_name,

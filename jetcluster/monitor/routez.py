@@ -11,7 +11,7 @@ from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, upt
 from jetcluster.server.subscription import RemoteInterest
 
 if TYPE_CHECKING:
-    from jetcluster.mesh.core import PeerLink
+    from jetcluster.mesh.peer_link import PeerLink
     from jetcluster.protocol.interest import RemotePeer
 
 

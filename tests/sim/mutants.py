@@ -71,8 +71,8 @@ def _many_changes() -> Iterator[None]:
     """D5: changes are not kept apart."""
 
     def check(self: changes.Changes) -> membership.Config:
-        config: membership.Config = self._group.log.config
-        if not self._group.engine.leading:
+        config: membership.Config = self._state.log.config
+        if not self._state.engine.leading:
             raise group.NotLeaderError(None)
         return config
 

@@ -10,9 +10,10 @@ import logging
 
 from jetcluster.clock import Clock, Rng, SystemClock, Timers
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import MAX_FRAME, FrameError, FrameReader
 from jetcluster.mesh.identity import new_id
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from tests.twins.time import SeededRng
 
@@ -115,7 +116,7 @@ class MemoryLink(PeerLink):
     other: MemoryLink
 
     def __init__(self, core: InMemoryMesh, peer_id: str) -> None:
-        super().__init__(core)
+        super().__init__(core.max_frame, core.counters, core.traffic)
         self.mesh = core
         self.peer_id = peer_id
         self._reader = FrameReader(core.max_frame)

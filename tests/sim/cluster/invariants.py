@@ -158,7 +158,7 @@ class Invariants:
         group, limits = replica.group, replica.group.config
         where = replica.where
         most = limits.max_uncommitted + limits.max_entry
-        self._within(where, "bytes of proposals", group._uncommitted, most)
+        self._within(where, "bytes of proposals", group.uncommitted, most)
         self._within(where, "acknowledgements held back", len(group.held.frames), HELD)
         if replica.stream is None:
             return

@@ -265,7 +265,7 @@ def test_strangers_tell_no_time_and_lead_nothing() -> None:
     assert b.group().leader == "A"
     for peer in crowds:
         b.node.peer_down(peer)
-        assert peer not in b.node._peers, "whoever comes under ever new names is not remembered"
+        assert peer not in b.node.peers.states, "whoever comes under ever new names is not remembered"
         assert b.node.levels.told(peer) is None
 
 

@@ -324,13 +324,13 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     bench.journal.housekeep()
     bench.settle()
     bench.kill()
-    assert bench.mark.batch == bench.journal._seq - 1
+    assert bench.mark.batch == bench.journal.seq - 1
     number, start, _ = batches(bench.disk)[-2]
     bench.disk.wipe(number, start)
     again = reopened(bench, bench.disk)
     assert "had been durable and are gone" in str(again.found.damage)
     assert all(log.damaged for log in again.journal.groups.values())
-    assert again.journal._seq > bench.mark.batch, "numbers that the mark knows are not used again"
+    assert again.journal.seq > bench.mark.batch, "numbers that the mark knows are not used again"
     fill(again.journal.groups[1], 1, term=9)
     again.settle()
     again.kill()
