@@ -44,6 +44,7 @@ from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
 from jetcluster.mesh.peer_link import MeshCounters, PeerLink
 from jetcluster.mesh.rpc import Handler, Rpc
 from jetcluster.mesh.traffic import RouteTraffic, size_of
+from jetcluster.protocol.connection_states import JOINED, ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 
 SYNC_METHOD = "mesh.sync"
@@ -277,7 +278,7 @@ class MeshCore:
         """The link is authenticated and chosen: interest goes out first, then everybody is told."""
         assert info.peer_id not in self.links
         link.info = info
-        link.up = True
+        link.advance(ConnectionEvent.JOIN)
         self.links[info.peer_id] = link
         self._peers = {**self._peers, info.peer_id: info}
         self.counters.links_up += 1
@@ -289,12 +290,10 @@ class MeshCore:
 
     def _set_down(self, link: PeerLink) -> None:
         """Idempotent. After this returns no frame of the link is delivered."""
-        if not link.up:
-            return
-        link.up = False
         info = link.info
-        assert info is not None
-        assert self.links.get(info.peer_id) is link
+        if info is None or self.links.get(info.peer_id) is not link:
+            return
+        assert link.closed
         del self.links[info.peer_id]
         self._peers = {peer: other for peer, other in self._peers.items() if peer != info.peer_id}
         self.counters.links_down += 1
@@ -312,7 +311,7 @@ class MeshCore:
         of = ""  # what comes together is mostly of one account: it is counted as a run
         try:
             for kind, start, end in spans:
-                if not link.up:
+                if link.state is not JOINED:
                     break
                 if kind == MSG:
                     messages += 1

@@ -40,6 +40,7 @@ from jetcluster.mesh.frames import (
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import own_addresses
+from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 
 HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
@@ -116,8 +117,6 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.mesh = mesh
         self.handshake = handshake
         self.stats.did_solicit = handshake.dialer
-        self.chosen = False
-        """The peer with the lower id decided for this connection; its INFO exchange is under way or done."""
         self.outcome: asyncio.Future[Refused | None] = mesh.loop.create_future()
         """Result: None once up, or why this never became a link. For the dialer."""
         self.lost: asyncio.Future[None] = mesh.loop.create_future()
@@ -170,6 +169,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.advance(ConnectionEvent.MAKE)
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         sock = transport.get_extra_info("socket")
@@ -208,7 +208,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""
-        if self.closed:
+        if self.state is CLOSED:
             return
         stats = self.stats
         stats.in_bytes += len(data)
@@ -222,7 +222,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._take_portion()
         reader = self._reader
         spans = reader.feed(data)
-        if not self.up:
+        if self.state is not JOINED:
             self._before_up(reader, spans)
         elif not spans:
             self.mesh.on_part(self.peer_id)
@@ -313,6 +313,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.send(answer)
         if handshake.done:
             assert handshake.remote is not None
+            self.advance(ConnectionEvent.CONNECT)
             self.peer_id = handshake.remote.peer_id
             # The end that sends PROOF waits for INFO, which fits the smaller limit: no larger frame is in this read.
             self._reader.max_frame = self.mesh.max_frame
@@ -342,7 +343,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     # -- output --------------------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        if self.closed or self._condemned:
+        if self.state is CLOSED or self._condemned:
             return
         size = len(frame)
         (self._ordered if self._greeting is None else self._later).append(frame)
@@ -373,7 +374,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._later.clear()
 
     def send_urgent(self, frame: bytes) -> bool:
-        if self.closed or self._condemned:
+        if self.state is CLOSED or self._condemned:
             return False
         self._urgent.append(frame)
         self._pending += len(frame)
@@ -533,7 +534,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _finish(self, reason: str) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.advance(ConnectionEvent.CLOSE)
         self.close_reason = reason
         self._urgent.clear()
         self._ordered.clear()

@@ -9,6 +9,7 @@ from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import MAX_DELIVER, Kind, encode_backlog, encode_deliver, encode_msg
 from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
 from jetcluster.protocol.valve import Valve
 from jetcluster.records import dataclass
 
@@ -69,8 +70,8 @@ class PeerLink:
         self.peer_id = ""
         self.info: NodeInfo | None = None
         """The peer's, once the link is up."""
-        self.up = False
-        self.closed = False
+        self.state = NEW
+        """Changed by `advance` alone."""
         self.congested = False
         """True while the connection takes no more; a producer that can wait should."""
         self.silent = False
@@ -78,6 +79,19 @@ class PeerLink:
         self.stats = LinkStats()
         self.valve = Valve()
         """See `protocol.interest.RemotePeer`."""
+
+    def advance(self, event: ConnectionEvent) -> None:
+        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        self.state = after(self.state, event)
+
+    @property
+    def up(self) -> bool:
+        """It takes part in the mesh."""
+        return self.state is JOINED
+
+    @property
+    def closed(self) -> bool:
+        return self.state is CLOSED
 
     def send(self, frame: bytes) -> None:
         """Queues a frame in the ordered lane; dropped when the link is closed."""

@@ -22,6 +22,7 @@ from jetcluster.mesh.link import (
 )  # fmt: skip
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
+from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from jetcluster.raft.config import RaftConfig
 from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, info
@@ -91,6 +92,7 @@ async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, 
     transport = FakeTransport()
     transport.protocol = link
     link.connection_made(cast(asyncio.BaseTransport, transport))
+    link.advance(ConnectionEvent.CONNECT)
     link.peer_id = "BBBBBBBB"
     link._reader.max_frame = mesh.max_frame
     mesh._choose(link)
@@ -99,6 +101,17 @@ async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, 
     transport.written.clear()
     transport.buffered = 0
     return link, transport, time
+
+
+async def test_what_is_over_stays_over() -> None:
+    link, _, _ = await up_link()
+    assert link.up and link.state is JOINED
+    link.close("enough")
+    assert link.closed and not link.up
+    with pytest.raises(AssertionError, match="CONNECT cannot happen to a connection that is CLOSED"):
+        link.advance(ConnectionEvent.CONNECT)
+    link.connection_lost(None)
+    assert link.state is CLOSED and link.close_reason == "enough"
 
 
 def msg(payload: bytes) -> bytes:
