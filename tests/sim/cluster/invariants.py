@@ -116,7 +116,7 @@ class Invariants:
         group, key = replica.group, (replica.machine.name, replica.gid)
         before, commit = self._commits.get(key, (group, 0))
         now = group.commit_index
-        if before is group:
+        if before is group and self._lasts(replica):
             self._require(now >= commit, f"{replica.where}: its commit index went back from {commit} to {now}")
         self._commits[key] = group, now
         applied, stored = group.applied_index, group.log.last_index

@@ -44,7 +44,9 @@ class Scenario:
         names = names if focus is None else [name for name in names if name in focus]
         exams = [name for name in names if issubclass(found()[name], Exam)]
         names = [name for name in names if name not in exams]
-        workloads = tuple(rng.sample(names, min(rng.choice([1, 1, 2, 2, 3]), len(names))))
+        weights = [found()[name].weight for name in names]
+        drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
+        workloads = tuple(dict.fromkeys(drawn))
         if exams:
             workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]

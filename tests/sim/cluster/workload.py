@@ -36,6 +36,8 @@ class Workload:
     """In the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
+    weight: ClassVar[int] = 1
+    """How often a seed has it, compared with others: more for what is seldom in the one state that matters."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
