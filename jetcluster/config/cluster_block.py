@@ -93,7 +93,7 @@ def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
     return mode
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     "name": ("name", as_name),
     "host": ("host", as_string),
     "net": ("host", as_string),
@@ -112,14 +112,14 @@ _FIELDS: Fields = {
     "pool_size": ("pool_size", as_int),
     "accounts": ("accounts", as_strings),
 }
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "listen": read_listen,
     "routes": _routes,
     "authorization": read_cluster_authorization,
     "tls": read_link_tls,
     "permissions": refuse(CLUSTER_PERMISSIONS),
 }
-_INERT = frozenset(
+INERT = frozenset(
     [
         "connect_retries",
         "connect_backoff",
@@ -136,4 +136,4 @@ _INERT = frozenset(
 
 
 def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
-    reader.block(as_map(node, "cluster"), options.cluster, _FIELDS, _BLOCKS, _INERT, path="cluster")
+    reader.block(as_map(node, "cluster"), options.cluster, FIELDS, BLOCKS, INERT, path="cluster")

@@ -22,7 +22,7 @@ async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:
     assert not bus.has_interest(b"$JS.API.META.LEADER.STEPDOWN") and not bus.has_interest(b"$JS.API.SERVER.REMOVE")
     assert not bus.has_interest(b"$JS.API.ACCOUNT.PURGE.APP")
     dispatch.JetStreamApi(client.context, bus, system=True).start()
-    for endpoint in endpoints._ALL:
+    for endpoint in endpoints.ALL:
         subject = ".".join(["$JS.API", endpoint.name, *["x"] * endpoint.args[0]])
         assert bus.has_interest(subject.encode()), subject
     # Whoever answers these subscribes to them itself: "no responders" must stay visible.
