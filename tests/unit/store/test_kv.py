@@ -320,21 +320,6 @@ def test_a_full_disk_refuses_writes_serves_reads_and_heals(tmp_path: Path) -> No
     kv.close()
 
 
-def test_a_snapshot_does_not_keep_a_closed_database_open(tmp_path: Path) -> None:
-    kv = RocksKv(tmp_path / "db")
-    kv.put(b"a", b"1")
-    snapshot = kv.snapshot()
-    under_way = snapshot.scan(b"a", b"b")
-    assert next(under_way) == (b"a", b"1")
-    under_way.close()
-    kv.close()
-    with pytest.raises(KvError):
-        list(snapshot.scan(b"a", b"b"))
-    again = RocksKv(tmp_path / "db")
-    assert again.get(b"a") == b"1"
-    again.close()
-
-
 def test_a_second_opener_is_refused(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path)
     with pytest.raises(KvError):
