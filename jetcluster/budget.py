@@ -34,6 +34,16 @@ Work = Generator[float | None, None, T]
 likely to take."""
 
 
+def at_once(steps: Steps[T]) -> T:
+    """The result of `steps`, run without a pause: for work that is known to be short."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found: T = stop.value
+            return found
+
+
 def exhaust(steps: Iterator[None]) -> None:
     """All of them at once."""
     for _ in steps:

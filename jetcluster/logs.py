@@ -11,7 +11,7 @@ Three decisions:
 - **The text format is nats-server's**, `[pid] 2026/11/20 10:01:23.167217 [INF] text`, because tools parse it. Key-value
   pairs are appended as `key=value`.
 
-Nothing on the data path logs; guard costly debug lines with `log.is_debug`.
+Nothing on the data path logs.
 """
 
 from __future__ import annotations
@@ -232,10 +232,6 @@ class Logger:
     def bind(self, **context: object) -> Logger:
         """A logger that adds `context` to each of its lines."""
         return Logger(self.name, {**self._context, **context})
-
-    @property
-    def is_debug(self) -> bool:
-        return _state.debug
 
     def trace(self, event: str, **context: object) -> None:
         """Beside the levels, not below debug: `-V` alone shows no debug lines, as in nats-server."""

@@ -117,8 +117,8 @@ class House:
 
 
 def reaches(tree: ast.Module) -> Iterator[str]:
-    """Private names that a module takes from others: `thing._name`, `from m import _name`, `setattr(a, "_name", x)`.
-    A name that the module defines itself, as a function, a class, a variable or a field, is its own."""
+    """Private names that a module takes from others: `thing._name`, `from m import _name`, `setattr(thing, "_name", 1)`
+    and so on. A name that the module defines itself, as a function, a class, a variable or a field, is its own."""
     own = {name for node in ast.walk(tree) for name in _defined(node)}
     for node in ast.walk(tree):
         for name in _named(node):

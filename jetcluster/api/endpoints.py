@@ -13,8 +13,6 @@ from jetcluster.api import account, consumers, objects, restore, servers, snapsh
 from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
 
-TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
-
 RESCUE_SECONDS: Final = 14.0
 """All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
 
 GLOBAL_ACCOUNT = "$G"
-SYSTEM_ACCOUNT = "$SYS"
 STANDARD = "STANDARD"
 
 

@@ -106,8 +106,6 @@ def _apply_cluster(options: Options, flags: Mapping[str, Flag]) -> None:
         cluster.no_advertise = bool(flags["no_advertise"])
     if "cluster_advertise" in flags:
         cluster.cluster_advertise = str(flags["cluster_advertise"])
-    if "connect_retries" in flags:
-        cluster.connect_retries = int(flags["connect_retries"])
 
 
 def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:

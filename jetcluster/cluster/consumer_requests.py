@@ -171,7 +171,7 @@ class ConsumerRequests:
         names, total = _page(replica, body)
         states = [replica.consumers.table.by_name[name] for name in names]
         live = await self._live(replica, states)
-        peers = all_replicas(self._context, replica)
+        peers = all_replicas(replica)
         found = []
         for state in states:
             await self._prepare_for(replica, state)
@@ -230,9 +230,7 @@ class ConsumerRequests:
             context.clock.time_ns(),
             num_waiting=waiting,
             push_bound=bool(bound),
-            cluster=consumer_cluster(
-                context, replica, state, all_replicas(context, replica) if peers is None else peers
-            ),
+            cluster=consumer_cluster(replica, state, all_replicas(replica) if peers is None else peers),
         )
 
     # -- changes

@@ -52,6 +52,7 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
 from jetcluster.replica.background import Background
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
+from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.read_confirm import COMMIT_METHOD
@@ -121,7 +122,7 @@ class JetStream:
         self._meta_requests = LeaderRequests(
             "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
         )
-        self.consumers = ConsumerExchange(context, self.replicas)
+        self.consumers = ConsumerExchange(context, self._consumer_host)
         self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
         self._stream_requests = LeaderRequests(
             "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log, context.budget
@@ -136,8 +137,8 @@ class JetStream:
         """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
         self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
-        context.turn_commit.on_room = context.raft.apply_again
-        context.raft.may_apply = context.turn_commit.may_apply
+        context.turn_commit.on_room = context.raft.turns.apply_again
+        context.raft.turns.may_apply = context.turn_commit.may_apply
         context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
@@ -370,6 +371,10 @@ class JetStream:
         self._owners[gid] = replica
         self.context.rounds.add(gid, replica)
         self._expiry.watch(replica)
+
+    def _consumer_host(self, gid: int) -> ConsumerHost | None:
+        replica = self.replicas.get(gid)
+        return replica.consumers if replica is not None else None
 
     def _updated(self, assignment: Assignment) -> None:
         replica = self.replicas.get(assignment.gid)

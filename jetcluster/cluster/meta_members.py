@@ -59,7 +59,9 @@ class MetaMembers:
             return
         name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
         for old in (*learning, *group.peers):
-            if old != peer and self._name(old) == name and not self._online(old):
+            # One without a name was lost before anybody led. It may be the one whose place this is; with both the group
+            # would count more servers than there are. Should it come back it asks, too.
+            if old != peer and self._name(old) in {name, None} and not self._online(old):
                 away = self._context.clock.monotonic() - self._lost.get(old, self._started)
                 if away >= TAKEN_AFTER and (old in learning or may_go(group, old)):
                     self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)

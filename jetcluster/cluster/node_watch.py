@@ -39,4 +39,4 @@ class NodeWatch:
     def _hears(self, now: float) -> frozenset[str]:
         """As `ConsumerBalancer` judges it."""
         context = self._context
-        return frozenset(peer for peer in context.mesh.peers if now - context.raft.last_seen(peer) < SILENT)
+        return frozenset(peer for peer in context.mesh.peers if now - context.raft.peers.last_seen(peer) < SILENT)

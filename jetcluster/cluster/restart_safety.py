@@ -54,6 +54,12 @@ class Risk(NamedTuple):
     def needed(self) -> int:
         return _needed(self.voters)
 
+    @property
+    def passing(self) -> bool:
+        """All others are there: it commits nothing while this node starts, and goes on then. So it is always with a
+        group of two."""
+        return 0 < self.voters == self.current
+
 
 class Safety(NamedTuple):
     groups: int
@@ -90,7 +96,7 @@ class RestartSafety:
         risks = []
         for gid in groups:
             voters, current = known.get(gid, (0, 0))
-            if not voters and self._waits_for_this_node(groups[gid]):
+            if groups[gid].stopped and self._others_are_there(groups[gid], voters, current):
                 continue
             if current < _needed(voters) or not voters:
                 risks.append(Risk(*self._named(gid), voters, current))
@@ -105,12 +111,14 @@ class RestartSafety:
     def _votes(self, group: RaftGroup) -> bool:
         return self._context.me in group.peers and len(group.peers) > 1
 
-    def _waits_for_this_node(self, group: RaftGroup) -> bool:
-        """The own replica has stopped, all others are there, and none leads: they need the vote that this node does not
-        give any more, until it starts again. So it is for two voters, while a stream moves between them."""
+    def _others_are_there(self, group: RaftGroup, voters: int, current: int) -> bool:
+        """A group in which the own replica has stopped loses nothing more. It may even wait for this node to start
+        again: one of two voters, while a stream moves between them, commits nothing alone, or is not even elected."""
+        if voters:
+            return current == voters
         raft, now = self._context.raft, self._context.clock.monotonic()
         others = [peer for peer in group.peers if peer != self._context.me]
-        return bool(group.stopped) and all(now - raft.last_seen(peer) < SILENT for peer in others)
+        return all(now - raft.peers.last_seen(peer) < SILENT for peer in others)
 
     def _named(self, gid: int) -> tuple[str, str]:
         replica = self._replicas.get(gid)
@@ -139,7 +147,7 @@ class RestartSafety:
         """As many voters, and so many of them that carry the group and were heard of a moment ago."""
         rest, carried = carried_without(group, peer)
         raft, now = self._context.raft, self._context.clock.monotonic()
-        heard = [p for p in carried if p == self._context.me or now - raft.last_seen(p) < SILENT]
+        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT]
         return len(rest), len(heard)
 
 

@@ -26,7 +26,7 @@ async def hand_over(context: NodeContext, group: RaftGroup, gid: int, placement:
     connected = {p.peer: p.match_index for p in group.status().peers if p.connected}
     ranked = sorted((peer for peer in wanted if peer in connected), key=connected.__getitem__, reverse=True)
     if not any(group.transfer(peer) for peer in ranked):
-        if ranked and not any(map(context.raft.is_well, ranked)):
+        if ranked and not any(map(context.raft.peers.is_well, ranked)):
             raise _refused("no replacement peer is well")
         raise nobody()
     for _ in range(LOOKS):

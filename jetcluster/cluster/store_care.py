@@ -34,6 +34,8 @@ REFUSED_SECONDS: Final = 15.0
 some."""
 WAIT_SECONDS: Final = 60.0
 """After that nobody is waited for who could stand in meanwhile."""
+PAUSE_SECONDS: Final = 15.0
+"""So long the renewal waits for a moment at which no group has to pause. For a group of two there is none."""
 PROBE_SECONDS: Final = 5.0
 PASSING: Final = (KvError, OSError, MemoryError)
 """Trouble of the machine that may be over at the next try."""
@@ -62,7 +64,7 @@ class StoreCare:
         self._renew = renew
         self._start_again = start_again
         self._look_at = self._try_at = context.clock.monotonic() + SETTLE_SECONDS
-        self._told = False
+        self._damaged_since: float | None = None
         self._asked = False
         self._fault = ""
         self._failing_since: float | None = None
@@ -83,17 +85,17 @@ class StoreCare:
             return
         if reason:
             self._try_at = now + RETRY_SECONDS
-            self._damaged(reason)
+            self._damaged(now, reason)
         else:
             self._failing(now, kv.unwritable or self._fault)
 
-    def _damaged(self, reason: str) -> None:
-        if not self._told:
-            self._told = True
+    def _damaged(self, now: float, reason: str) -> None:
+        if self._damaged_since is None:
+            self._damaged_since = now
             self._context.log.error("the files of the data store are damaged", damage=reason)
         if not self._context.cluster_name:
             return  # there is nobody to fetch anything from: what can be read is all there is
-        self._background.spawn(self._try(reason))
+        self._background.spawn(self._try(reason, may_pause=now - self._damaged_since >= PAUSE_SECONDS))
 
     def _failing(self, now: float, reason: str) -> None:
         if not reason:
@@ -104,13 +106,13 @@ class StoreCare:
             self._try_at = now + RETRY_SECONDS + PROBE_SECONDS
             self._background.spawn(self._try_start(reason, patient=now - self._failing_since < WAIT_SECONDS))
 
-    async def _try(self, reason: str) -> None:
+    async def _try(self, reason: str, *, may_pause: bool) -> None:
         alone = [a.name for a in self._hurt() if self._is_only_here(a)]
         if alone:
             # What is left of them can be read as long as the store is not renewed.
             self._context.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
             return
-        if await self._can_be_spared() and not self._asked:
+        if await self._can_be_spared(may_pause=may_pause) and not self._asked:
             self._asked = True
             self._renew(reason)
 
@@ -124,11 +126,12 @@ class StoreCare:
         if await self._can_be_spared() or not patient:
             self._start_again(reason)
 
-    async def _can_be_spared(self) -> bool:
+    async def _can_be_spared(self, *, may_pause: bool = False) -> bool:
         safety = await self._safety.check()
-        if safety.risks:
-            self._context.log.debug("the server does not start again yet", risks=[risk.text for risk in safety.risks])
-        return not safety.risks
+        risks = [risk.text for risk in safety.risks if not (may_pause and risk.passing)]
+        if risks:
+            self._context.log.debug("the server does not start again yet", risks=risks)
+        return not risks
 
     def _unreadable(self) -> str:
         """A stream that other nodes have and that could not be started here because of what its records are."""
@@ -143,9 +146,11 @@ class StoreCare:
         return found + [assignment for assignment, _ in self._broken.values()]
 
     def _is_only_here(self, assignment: Assignment) -> bool:
-        """No peer has the stream. One that is to be here alone may still be with those it moves away from: as long as
-        they vote in its group, by a log of which nothing is missing, one of them has all that was committed."""
-        if len(assignment.peers) > 1:
+        """No peer has the stream, and this node may have it. One that is to be here alone may still be with those it
+        moves away from: as long as they vote in its group, by a log of which nothing is missing, one of them has
+        all that was committed. Or it never began here."""
+        journal = self._context.raft.journal
+        if len(assignment.peers) > 1 or journal.never_had(assignment.gid):
             return False
-        log = self._context.raft.journal.groups.get(assignment.gid)
+        log = journal.groups.get(assignment.gid)
         return log is None or log.damaged or set(log.config.voters) <= {self._context.me}

@@ -169,7 +169,7 @@ class StreamRequests:
                 deleted_details=details,
                 subjects=subjects,
             ),
-            "cluster": cluster_object(self._context, replica),
+            "cluster": cluster_object(replica),
             "page": list(page),
             "links": replica.mirrors.info(),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
+    INERT,
     Blocks,
     FieldError,
     Fields,
@@ -102,15 +103,15 @@ FIELDS: Fields = {
     "advertise": ("cluster_advertise", as_string),
     "no_advertise": ("no_advertise", as_bool),
     "trusted_network": ("trusted_network", as_bool),
-    "connect_retries": ("connect_retries", as_int),
-    "connect_backoff": ("connect_backoff", as_bool),
-    "ping_interval": ("ping_interval", as_duration),
-    "ping_max": ("ping_max", as_int),
-    "write_deadline": ("write_deadline", as_duration),
-    "write_timeout": ("write_timeout", as_write_timeout),
+    "connect_retries": (INERT, as_int),
+    "connect_backoff": (INERT, as_bool),
+    "ping_interval": (INERT, as_duration),
+    "ping_max": (INERT, as_int),
+    "write_deadline": (INERT, as_duration),
+    "write_timeout": (INERT, as_write_timeout),
     "compression": ("compression", as_compression),
-    "pool_size": ("pool_size", as_int),
-    "accounts": ("accounts", as_strings),
+    "pool_size": (INERT, as_int),
+    "accounts": (INERT, as_strings),
 }
 BLOCKS: Blocks = {
     "listen": read_listen,
@@ -119,21 +120,9 @@ BLOCKS: Blocks = {
     "tls": read_link_tls,
     "permissions": refuse(CLUSTER_PERMISSIONS),
 }
-INERT = frozenset(
-    [
-        "connect_retries",
-        "connect_backoff",
-        "ping_interval",
-        "ping_max",
-        "write_deadline",
-        "write_timeout",
-        "pool_size",
-        "accounts",
-        "compression",
-    ]
-)
-"""Options of nats-server's routes that these links have no use for: see docs/configuration.md for each."""
+INERT_NAMES = frozenset({"compression"})
+"""It is checked with the other options."""
 
 
 def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
-    reader.block(as_map(node, "cluster"), options.cluster, FIELDS, BLOCKS, INERT, path="cluster")
+    reader.block(as_map(node, "cluster"), options.cluster, FIELDS, BLOCKS, INERT_NAMES, path="cluster")

@@ -7,6 +7,7 @@ from typing import Any
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
+    INERT,
     Blocks,
     Convert,
     FieldError,
@@ -82,13 +83,13 @@ FIELDS: Fields = {
     "max_buffered_size": ("max_buffered_size", storage_size("max_buffered_size")),
     "max_buffered_msgs": ("max_buffered_msgs", queue_limit),
     "request_queue_limit": ("request_queue_limit", queue_limit),
-    "info_queue_limit": ("", queue_limit),
-    "max_outstanding_catchup": ("", storage_size("max_outstanding_catchup")),
-    "extension_hint": ("", as_string),
-    "meta_compact": ("", _absolute(0)),
-    "meta_compact_size": ("", _meta_compact_size),
-    "meta_compact_sync": ("", as_bool),
-    "max_concurrent_io": ("", _absolute(4, 8192)),
+    "info_queue_limit": (INERT, queue_limit),
+    "max_outstanding_catchup": (INERT, storage_size("max_outstanding_catchup")),
+    "extension_hint": (INERT, as_string),
+    "meta_compact": (INERT, _absolute(0)),
+    "meta_compact_size": (INERT, _meta_compact_size),
+    "meta_compact_sync": (INERT, as_bool),
+    "max_concurrent_io": (INERT, _absolute(4, 8192)),
 }
 LIMIT_FIELDS: Fields = {
     "max_ack_pending": ("max_ack_pending", as_int),
@@ -108,18 +109,6 @@ OBJECT_FIELDS: Fields = {
     "max_uploads": ("max_object_uploads", as_int),
     "idle_timeout": ("object_idle_timeout", as_duration),
 }
-INERT = frozenset(
-    [
-        "max_outstanding_catchup",
-        "extension_hint",
-        "meta_compact",
-        "meta_compact_size",
-        "meta_compact_sync",
-        "max_concurrent_io",
-        "info_queue_limit",
-    ]
-)
-"""Options of nats-server's storage engine that this one has no use for: see docs/configuration.md for each."""
 
 
 def _map(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
@@ -169,4 +158,4 @@ def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
     if not isinstance(value, dict):
         raise FieldError(f"Expected map, bool or string to define JetStream, got {go_type(node)}")
     jetstream.enabled = True
-    reader.block(value, jetstream, FIELDS, BLOCKS, INERT, path="jetstream")
+    reader.block(value, jetstream, FIELDS, BLOCKS, path="jetstream")

@@ -10,6 +10,7 @@ from jetcluster.config.nkeys import decode_user_key, decode_user_seed
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
+    INERT,
     Blocks,
     FieldError,
     Fields,
@@ -105,9 +106,9 @@ REMOTE_FIELDS: Fields = {
     "disabled": ("disabled", as_bool),
     "dial_timeout": ("dial_timeout", as_duration),
     "first_info_timeout": ("first_info_timeout", as_duration),
-    "compression": ("", as_compression),
-    **dict.fromkeys(("ws_compress", "ws_compression", "websocket_compress", "websocket_compression"), ("", as_bool)),
-    **dict.fromkeys(("ws_no_masking", "websocket_no_masking"), ("", as_bool)),
+    "compression": (INERT, as_compression),
+    **dict.fromkeys(("ws_compress", "ws_compression", "websocket_compress", "websocket_compression"), (INERT, as_bool)),
+    **dict.fromkeys(("ws_no_masking", "websocket_no_masking"), (INERT, as_bool)),
 }
 _ISOLATION = refuse_when_true("isolation of leafnodes is not supported: all links of an account share their interest")
 REMOTE_BLOCKS: Blocks = {
@@ -118,17 +119,6 @@ REMOTE_BLOCKS: Blocks = {
     **dict.fromkeys(("jetstream_cluster_migrate", "js_cluster_migrate"), refuse_migration),
     **dict.fromkeys(("isolate_leafnode_interest", "isolate", "request_isolation"), _ISOLATION),
 }
-REMOTE_INERT = frozenset(
-    [
-        "compression",
-        "ws_compress",
-        "ws_compression",
-        "websocket_compress",
-        "websocket_compression",
-        "ws_no_masking",
-        "websocket_no_masking",
-    ]
-)
 
 
 def _remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
@@ -145,7 +135,6 @@ def _remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
             remote,
             REMOTE_FIELDS,
             REMOTE_BLOCKS,
-            REMOTE_INERT,
             path="leafnodes.remotes",
         )
         if len(reader.errors) > known_errors:
@@ -224,8 +213,8 @@ FIELDS: Fields = {
     "dial_timeout": ("dial_timeout", as_duration),
     **dict.fromkeys(("min_version", "minimum_version"), ("min_version", _min_version)),
     "compression": ("compression", as_compression),
-    "write_deadline": ("", as_duration),
-    "write_timeout": ("", as_write_timeout),
+    "write_deadline": (INERT, as_duration),
+    "write_timeout": (INERT, as_write_timeout),
 }
 BLOCKS: Blocks = {
     "listen": read_listen,
@@ -234,11 +223,11 @@ BLOCKS: Blocks = {
     "tls": read_link_tls,
     **dict.fromkeys(("isolate_leafnode_interest", "isolate"), _ISOLATION),
 }
-INERT = frozenset({"compression", "write_deadline", "write_timeout"})
+INERT_NAMES = frozenset({"compression"})
 
 
 def read_leafnodes(reader: Reader, node: ConfigNode, options: Options) -> None:
     leafnodes = options.leafnodes = LeafOptions()
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected map to define a leafnode, got {go_type(node)}")
-    reader.block(node.value, leafnodes, FIELDS, BLOCKS, INERT, path="leafnodes")
+    reader.block(node.value, leafnodes, FIELDS, BLOCKS, INERT_NAMES, path="leafnodes")

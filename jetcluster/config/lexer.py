@@ -58,8 +58,6 @@ class Variable(str):
 class Scanner:
     """A cursor over the text of one file. Positions are (line, column) as `ConfigNode` reports them."""
 
-    __slots__ = ("_newlines", "pos", "text")
-
     def __init__(self, text: str) -> None:
         self.text = text
         self.pos = 0

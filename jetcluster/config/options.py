@@ -18,8 +18,6 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.records import dataclass
 
 DEFAULT_PORT = 4222
-RANDOM_PORT = -1
-"""Ask the system for a free port."""
 MIN_LAME_DUCK_DURATION = 30.0
 LARGE_PAYLOAD = 8 * 1024 * 1024
 
@@ -71,16 +69,7 @@ class ClusterOptions:
     authorization: AuthorizationOptions = field(default_factory=AuthorizationOptions)
     cluster_advertise: str = ""
     no_advertise: bool = False
-    connect_retries: int = 0
-    connect_backoff: bool = False
-    pool_size: int = 0
-    accounts: list[str] = field(default_factory=list)
     compression: str = ""
-    ping_interval: float = 0.0
-    """0: the server's own ping interval."""
-    ping_max: int = 0
-    write_deadline: float = 0.0
-    write_timeout: str = "default"
     tls: TlsOptions | None = None
     """Both ends of a route show certificates and check them."""
     trusted_network: bool = False

@@ -143,8 +143,6 @@ def read_text(path: str) -> str:
 
 
 class _Parser:
-    __slots__ = ("_budget", "_depth", "_env", "_file", "_level", "_scan", "_scopes")
-
     def __init__(self, text: str, file: str, env: Mapping[str, str], depth: int, budget: _Budget | None = None) -> None:
         if depth > MAX_INCLUDE_DEPTH:
             raise IncludeDepthError(f"error parsing include file '{file}', included more than {MAX_INCLUDE_DEPTH} deep")
@@ -199,7 +197,7 @@ class _Parser:
             if not char:
                 raise scan.error("Unexpected EOF processing map.")
             self._pair(pairs, in_map=True)
-            if self._end_of_map_value():
+            if self._is_last("a map", "\r\n,;}"):
                 break
         self._scopes.pop()
         self._level -= 1
@@ -267,16 +265,17 @@ class _Parser:
             )
         scan.take()
 
-    def _end_of_map_value(self) -> bool:
-        """True when it was the map's last."""
+    def _is_last(self, kind: str, ends: str) -> bool:
+        """Takes what follows a value of a map or an array, one of `ends`; True when it was the last of them."""
         scan = self._scan
         scan.skip_blanks()
         scan.skip_comment()
         char = scan.peek()
-        if not char or char not in "\r\n,;}":
-            raise scan.error('Expected a map value terminator "," or a map terminator "}", but got \'{char}\' instead.')
+        if not char or char not in ends:
+            wanted = f'{kind} value terminator "," or {kind} terminator "{ends[-1]}"'
+            raise scan.error(f"Expected {wanted}, but got '{{char}}' instead.")
         scan.take()
-        return char == "}"
+        return char == ends[-1]
 
     def _value(self) -> ConfigNode:
         scan = self._scan
@@ -334,23 +333,10 @@ class _Parser:
             if char == ",":
                 raise scan.error("Unexpected array value terminator '{char}'.")
             items.append(self._value())
-            if self._end_of_item():
+            if self._is_last("an array", "\r\n,]"):
                 break
         self._level -= 1
         return items
-
-    def _end_of_item(self) -> bool:
-        """True when it was the array's last."""
-        scan = self._scan
-        scan.skip_blanks()
-        scan.skip_comment()
-        char = scan.peek()
-        if not char or char not in "\r\n,]":
-            raise scan.error(
-                'Expected an array value terminator "," or an array terminator "]", but got \'{char}\' instead.'
-            )
-        scan.take()
-        return char == "]"
 
     def _include(self, name: str) -> dict[str, ConfigNode]:
         """Relative to the including file, also with a leading slash, as in the real server. The including file's

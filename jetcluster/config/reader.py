@@ -1,15 +1,14 @@
 """Turns parsed `ConfigNode`s into typed values, and collects every error and warning with its place in the file.
 
-A block is described by tables: `fields` (key -> attribute, "" for none, and converter), `blocks` (key -> function that
-reads a nested block), `inert` (keys of the real server that are accepted and do nothing here, named in a warning at
-start; those among the fields have their values checked).
+A block is described by tables: `fields` (key -> attribute, or INERT, and converter), `blocks` (key -> function that
+reads a nested block). Keys of the real server that are accepted and do nothing here are named in a warning at start.
 Anything else is `F:line:col: unknown field "x"`, at every level, as the real server does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.parser import ConfigNode
@@ -26,6 +25,8 @@ _GO_TYPES = {
 }
 
 
+INERT: Final = ""
+"""In place of the attribute: a field of something that this server does not have. Its value is checked."""
 _SAYS_NOTHING = ("off", "default")
 """Values with which an inert field changes nothing on the real server either."""
 
@@ -39,8 +40,6 @@ class FieldError(OperatorError):
 
 
 class Reader:
-    __slots__ = ("errors", "inert", "notes", "pedantic_warnings", "user_places")
-
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.pedantic_warnings: list[str] = []
@@ -73,8 +72,9 @@ class Reader:
         unknown: str = 'unknown field "{key}"',
         variables: bool = True,
     ) -> None:
-        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level). An unknown
-        key that some `$key` used is a variable definition and no error, unless `variables` is False."""
+        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level). `inert`:
+        names that are no fields, or that are kept although they change nothing. An unknown key that some `$key` used is
+        a variable definition and no error, unless `variables` is False."""
         for key, node in pairs.items():
             name = key.lower()
             try:
@@ -83,7 +83,7 @@ class Reader:
                     value = convert(self, name, node)
                     if attribute:
                         setattr(target, attribute, value)
-                    if name in inert and value and value not in _SAYS_NOTHING:
+                    if (not attribute or name in inert) and value and value not in _SAYS_NOTHING:
                         self.inert.append(f"{path}.{name}" if path else name)
                 elif blocks is not None and name in blocks:
                     blocks[name](self, node, target)

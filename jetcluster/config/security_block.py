@@ -261,7 +261,7 @@ def _cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
     """Whose account Raft's messages between servers count for in nats-server; here it is no account's."""
     if node.value not in ("system", "owner", ""):
         raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
-    return str(node.value)
+    return ""
 
 
 def _account_nkey(reader: Reader, name: str, node: ConfigNode) -> str:

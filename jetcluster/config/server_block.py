@@ -13,6 +13,7 @@ from jetcluster.config.operator_block import OPERATOR_BLOCKS, settle_operator
 from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
+    INERT,
     Blocks,
     FieldError,
     Fields,
@@ -155,10 +156,10 @@ FIELDS: Fields = {
     "server_tags": ("server_tags", _tags),
     "server_metadata": ("server_metadata", _metadata),
     "no_header_support": ("no_header_support", as_bool),
-    "prof_port": ("", as_int),
-    "prof_block_rate": ("", as_int),
-    "feature_flags": ("", _feature_flags),
-    **dict.fromkeys(("disable_sublist_cache", "no_sublist_cache"), ("", as_bool)),
+    "prof_port": (INERT, as_int),
+    "prof_block_rate": (INERT, as_int),
+    "feature_flags": (INERT, _feature_flags),
+    **dict.fromkeys(("disable_sublist_cache", "no_sublist_cache"), (INERT, as_bool)),
     # log
     "debug": ("debug", as_bool),
     "trace": ("trace", as_bool),
@@ -170,8 +171,8 @@ FIELDS: Fields = {
     **dict.fromkeys(("logfile_max_num", "log_max_num"), ("log_max_num", as_int)),
     "syslog": ("syslog", as_bool),
     "remote_syslog": ("remote_syslog", as_string),
-    "connect_error_reports": ("", as_int),
-    "reconnect_error_reports": ("", as_int),
+    "connect_error_reports": (INERT, as_int),
+    "reconnect_error_reports": (INERT, as_int),
     "log_format": ("log_format", _log_format),
     # limits
     **dict.fromkeys(("max_connections", "max_conn"), ("max_connections", as_int)),
@@ -227,23 +228,12 @@ BLOCKS: Blocks = {
     **dict.fromkeys(("mappings", "maps"), read_mappings),
     **OPERATOR_BLOCKS,
 }
-INERT = frozenset(
-    [
-        "prof_port",
-        "prof_block_rate",
-        "feature_flags",
-        "disable_sublist_cache",
-        "no_sublist_cache",
-        "connect_error_reports",
-        "reconnect_error_reports",
-        "ocsp_cache",
-    ]
-)
+INERT_NAMES = frozenset({"ocsp_cache"})
 
 
 def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
-    reader.block(pairs, options, FIELDS, BLOCKS, INERT)
+    reader.block(pairs, options, FIELDS, BLOCKS, INERT_NAMES)
     settle_operator(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)

@@ -21,8 +21,6 @@ _ROW: Final = struct.Struct("<QQQ")
 
 
 class Sessions:
-    __slots__ = ("_dirty", "_owners", "_starts")
-
     def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._owners = {owner: _ROW.unpack(row) for owner, row in rows}
         """Owner -> session, serial of its newest turn, number of its start."""

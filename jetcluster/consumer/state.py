@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from jetcluster.consumer.key_rows import KeyRows
 from jetcluster.consumer.pending import NEVER, Pending, PendingSet
 from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.records import dataclass
 
 __all__ = ["NEVER", "ConsumerState", "Pending", "StateView"]
 
@@ -33,67 +35,47 @@ class StateView(NamedTuple):
     redelivered: int
 
 
+@dataclass(slots=True, eq=False)
 class ConsumerState:
-    __slots__ = (
-        "_text",
-        "acked_at",
-        "cid",
-        "counted",
-        "created",
-        "delivered_at",
-        "delivered_cseq",
-        "delivered_sseq",
-        "epoch",
-        "exhausted",
-        "floor_cseq",
-        "floor_sseq",
-        "last_per_subject_upto",
-        "owner",
-        "pins",
-        "purged_sseq",
-        "request",
-        "rules",
-        "unacked",
-        "waits",
-    )
+    cid: int
+    rules: ConsumerRules
+    created: int
+    """Unix nanoseconds."""
+    owner: str
+    """Peer id of the replica that delivers."""
+    delivered_sseq: int
+    """Highest stream sequence delivered for the first time, or skipped; deliveries go on above it."""
+    epoch: int = 1
+    """Counts its owners, and its resets."""
+    delivered_cseq: int = 0
+    delivered_at: int = 0
+    """Time of the last delivery, 0 before the first."""
+    floor_cseq: int = 0
+    floor_sseq: int = field(init=False)
+    purged_sseq: int = 0
+    """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
+    that were decided before the purge may be in flight."""
+    acked_at: int = 0
+    """Time of the last ack, 0 before the first."""
+    unacked: PendingSet = field(default_factory=PendingSet)
+    last_per_subject_upto: int = 0
+    """With deliver policy last_per_subject: up to this sequence (the stream's last when the consumer was created)
+    only the last message of each subject is wanted, everything above."""
+    waits: KeyRows[bytes] = field(default_factory=lambda: KeyRows[bytes](bytes))
+    exhausted: KeyRows[int] = field(default_factory=lambda: KeyRows(_U64.pack))
+    """In a stream with interest retention: messages that were delivered as often as is permitted and never acked.
+    They are kept for this consumer as if they were pending. Some of them may be gone from the stream."""
+    pins: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    """Group -> (pinned id, since when in Unix nanoseconds)."""
+    request: str = ""
+    """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
+    counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
+    """By `info`, for whom and at what; not replicated."""
+    _text: bytes = b""
+    """The part of the row that is not numbers; b"" when it has to be made anew."""
 
-    def __init__(self, cid: int, rules: ConsumerRules, created: int, owner: str, start_sseq: int) -> None:
-        self.cid = cid
-        self.rules = rules
-        self.created = created
-        """Unix nanoseconds."""
-        self.owner = owner
-        """Peer id of the replica that delivers."""
-        self.epoch = 1
-        """Counts its owners, and its resets."""
-        self.delivered_cseq = 0
-        self.delivered_sseq = start_sseq - 1
-        """Highest stream sequence delivered for the first time, or skipped; deliveries go on above it."""
-        self.delivered_at = 0
-        """Time of the last delivery, 0 before the first."""
-        self.floor_cseq = 0
-        self.floor_sseq = start_sseq - 1
-        self.purged_sseq = 0
-        """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
-        that were decided before the purge may be in flight."""
-        self.acked_at = 0
-        """Time of the last ack, 0 before the first."""
-        self.unacked = PendingSet()
-        self.last_per_subject_upto = 0
-        """With deliver policy last_per_subject: up to this sequence (the stream's last when the consumer was created)
-        only the last message of each subject is wanted, everything above."""
-        self.waits: KeyRows[bytes] = KeyRows(bytes)
-        self.exhausted: KeyRows[int] = KeyRows(_U64.pack)
-        """In a stream with interest retention: messages that were delivered as often as is permitted and never acked.
-        They are kept for this consumer as if they were pending. Some of them may be gone from the stream."""
-        self.pins: dict[bytes, tuple[bytes, int]] = {}
-        """Group -> (pinned id, since when in Unix nanoseconds)."""
-        self.request = ""
-        """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
-        self.counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
-        """By `info`, for whom and at what; not replicated."""
-        self._text = b""
-        """The part of the row that is not numbers; b"" when it has to be made anew."""
+    def __post_init__(self) -> None:
+        self.floor_sseq = self.delivered_sseq
 
     @property
     def name(self) -> str:
@@ -235,7 +217,7 @@ class ConsumerState:
         if version != VERSION:
             raise ValueError(f"a consumer row of version {version}")
         text: dict[str, Any] = json.loads(row[_ROW.size :].decode())
-        state = cls(cid, ConsumerRules(text["name"], text["config"]), created, text["owner"], 1)
+        state = cls(cid, ConsumerRules(text["name"], text["config"]), created, text["owner"], 0)
         state.epoch = epoch
         state.delivered_cseq, state.delivered_sseq, state.delivered_at = numbers[:3]
         state.floor_cseq, state.floor_sseq, state.acked_at = numbers[3:6]

@@ -267,7 +267,7 @@ class ConsumerTable:
         if error is not None:
             return error
         first, upto = creation.start(rules, stream, self._store)
-        state = ConsumerState(self._next_cid, rules, wish.created, wish.owner, first)
+        state = ConsumerState(self._next_cid, rules, wish.created, wish.owner, first - 1)
         state.last_per_subject_upto = upto
         state.request = wish.request
         if wish.restored is not None:

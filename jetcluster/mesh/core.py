@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from jetcluster.clock import Clock
@@ -21,7 +20,6 @@ from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.auth import decode_refused
 from jetcluster.mesh.frames import (
     DELIVER,
-    MAX_DELIVER,
     MSG,
     RAFT,
     FrameError,
@@ -37,20 +35,17 @@ from jetcluster.mesh.frames import (
     decode_raft,
     decode_sub,
     encode_backlog,
-    encode_deliver,
     encode_error,
-    encode_msg,
     encode_notice,
     encode_ping,
     encode_raft,
 )
 from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
+from jetcluster.mesh.peer_link import MeshCounters, PeerLink
 from jetcluster.mesh.rpc import Handler, Rpc
 from jetcluster.mesh.traffic import RouteTraffic, size_of
-from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.connection_states import JOINED, ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer, Switchboard
-from jetcluster.protocol.valve import Valve
-from jetcluster.records import dataclass
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
@@ -59,129 +54,6 @@ MAX_ACCOUNT = 1024
 
 UpListener = Callable[[NodeInfo], None]
 NoticeHandler = Callable[[str, bytes], None]
-
-
-@dataclass(slots=True)
-class MeshCounters:
-    """Since the start of the process."""
-
-    malformed: int = 0
-    """Connections closed because of bytes that are not the protocol, before or after authentication."""
-    refused: int = 0
-    """Connections refused by this node: wrong secret, cluster name, version, name taken."""
-    duplicates: int = 0
-    stale: int = 0
-    slow: int = 0
-    """Links closed because too much was pending for a peer."""
-    dropped_msgs: int = 0
-    """Messages not forwarded because their link was congested or they do not fit a frame."""
-    strangers: int = 0
-    """Requests and notices refused because they came from no member."""
-    oversize: int = 0
-    """Raft frames that do not fit `max_frame`: a bug, or nodes with different limits."""
-    callback_errors: int = 0
-    links_up: int = 0
-    links_down: int = 0
-
-
-@dataclass(slots=True)
-class LinkStats:
-    """The figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
-
-    rid: int = 0
-    did_solicit: bool = False
-    configured: bool = False
-    ip: str = ""
-    port: int = 0
-    started: float = 0.0
-    started_ns: int = 0
-    """The same by the wall clock, nanoseconds since the Unix epoch."""
-    last_activity: float = 0.0
-    rtt: float = 0.0
-    """Seconds; 0.0 until the first PONG."""
-    in_msgs: int = 0
-    out_msgs: int = 0
-    in_bytes: int = 0
-    out_bytes: int = 0
-
-
-class PeerLink:
-    """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes."""
-
-    def __init__(self, core: MeshCore) -> None:
-        self.core = core
-        self.peer_id = ""
-        self.info: NodeInfo | None = None
-        """The peer's, once the link is up."""
-        self.up = False
-        self.closed = False
-        self.congested = False
-        """True while the connection takes no more; a producer that can wait should."""
-        self.silent = False
-        """See `MeshCore.set_silent`."""
-        self.stats = LinkStats()
-        self.valve = Valve()
-        """See `protocol.interest.RemotePeer`."""
-
-    def send(self, frame: bytes) -> None:
-        """Queues a frame in the ordered lane; dropped when the link is closed."""
-        raise NotImplementedError
-
-    def greet(self, frames: Iterator[bytes]) -> None:
-        """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
-        and frames that are sent later come after the last one. Once, when the link is up."""
-        for frame in frames:
-            self.send(frame)
-
-    def send_urgent(self, frame: bytes) -> bool:
-        """Queues a frame in the Raft lane. False: dropped."""
-        raise NotImplementedError
-
-    def accepts_msgs(self) -> bool:
-        return True
-
-    def close(self, reason: str, *, abort: bool = False) -> None:
-        raise NotImplementedError
-
-    @property
-    def pending(self) -> int:
-        """Bytes queued and not yet handed to the operating system."""
-        return 0
-
-    def send_msg(
-        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
-    ) -> None:
-        try:
-            frame = encode_msg(account, subject, reply, queues, headers, payload)
-        except struct.error:
-            frame = b""
-        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
-            self.core.counters.dropped_msgs += 1
-            return
-        self.stats.out_msgs += 1
-        self.core.traffic.sent(account, len(headers) + len(payload))
-        self.send(frame)
-
-    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
-        try:
-            frame = encode_deliver(account, target, queues, messages)
-        except struct.error:
-            frame = b""
-        count = len(messages)
-        if len(frame) > MAX_DELIVER and count > 1:
-            # Raft traffic cannot overtake a frame in its middle, so it must not be large.
-            self.send_many(account, target, queues, messages[: count // 2])
-            self.send_many(account, target, queues, messages[count // 2 :])
-            return
-        if not frame or len(frame) - 4 > self.core.max_frame or not self.accepts_msgs():
-            self.core.counters.dropped_msgs += count
-            return
-        self.stats.out_msgs += count
-        self.core.traffic.sent_many(account, messages)
-        self.send(frame)
-
-    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
-        self.send(encode_backlog(Kind.ASK_BACKLOG, account, target, mark))
 
 
 class MeshCore:
@@ -406,7 +278,7 @@ class MeshCore:
         """The link is authenticated and chosen: interest goes out first, then everybody is told."""
         assert info.peer_id not in self.links
         link.info = info
-        link.up = True
+        link.advance(ConnectionEvent.JOIN)
         self.links[info.peer_id] = link
         self._peers = {**self._peers, info.peer_id: info}
         self.counters.links_up += 1
@@ -418,12 +290,10 @@ class MeshCore:
 
     def _set_down(self, link: PeerLink) -> None:
         """Idempotent. After this returns no frame of the link is delivered."""
-        if not link.up:
-            return
-        link.up = False
         info = link.info
-        assert info is not None
-        assert self.links.get(info.peer_id) is link
+        if info is None or self.links.get(info.peer_id) is not link:
+            return
+        assert link.closed
         del self.links[info.peer_id]
         self._peers = {peer: other for peer, other in self._peers.items() if peer != info.peer_id}
         self.counters.links_down += 1
@@ -441,7 +311,7 @@ class MeshCore:
         of = ""  # what comes together is mostly of one account: it is counted as a run
         try:
             for kind, start, end in spans:
-                if not link.up:
+                if link.state is not JOINED:
                     break
                 if kind == MSG:
                     messages += 1

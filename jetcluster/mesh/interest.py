@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 
 from jetcluster.clock import Clock, Timers
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import encode_sub
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.valves import FarValves
 from jetcluster.protocol.interest import Switchboard
 

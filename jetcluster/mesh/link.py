@@ -28,7 +28,7 @@ from typing import cast
 from jetcluster.clock import Clock, Rng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Greeting, Handshake, Reason, Refused, encode_refused
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import (
     MAX_HANDSHAKE_FRAME,
     FrameError,
@@ -38,7 +38,9 @@ from jetcluster.mesh.frames import (
     encode_ping,
 )
 from jetcluster.mesh.options import MeshOptions
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import own_addresses
+from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 
 HIGH_WATER = 256 * 1024
 LOW_WATER = 64 * 1024
@@ -111,12 +113,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
     """A connection from its first byte on. It is a *link* (`up`) once both sides are authenticated and agreed on it."""
 
     def __init__(self, mesh: LinkOwner, handshake: Handshake) -> None:
-        super().__init__(mesh)
+        super().__init__(mesh.max_frame, mesh.counters, mesh.traffic)
         self.mesh = mesh
         self.handshake = handshake
         self.stats.did_solicit = handshake.dialer
-        self.chosen = False
-        """The peer with the lower id decided for this connection; its INFO exchange is under way or done."""
         self.outcome: asyncio.Future[Refused | None] = mesh.loop.create_future()
         """Result: None once up, or why this never became a link. For the dialer."""
         self.lost: asyncio.Future[None] = mesh.loop.create_future()
@@ -163,12 +163,13 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """See `mesh.proof`."""
         transport = self._transport
         return own_addresses(
-            self.core.me.cluster_url, None if transport is None else transport.get_extra_info("sockname")
+            self.mesh.me.cluster_url, None if transport is None else transport.get_extra_info("sockname")
         )
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.advance(ConnectionEvent.MAKE)
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         sock = transport.get_extra_info("socket")
@@ -207,13 +208,13 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""
-        if self.closed:
+        if self.state is CLOSED:
             return
         stats = self.stats
         stats.in_bytes += len(data)
         stats.last_activity = self._clock.monotonic()
         if self.silent:
-            self.core.set_silent(self, False)
+            self.mesh.set_silent(self, False)
         self._guarded(self._read, data)
 
     def _read(self, data: bytes) -> None:
@@ -221,15 +222,15 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._take_portion()
         reader = self._reader
         spans = reader.feed(data)
-        if not self.up:
+        if self.state is not JOINED:
             self._before_up(reader, spans)
         elif not spans:
-            self.core.on_part(self.peer_id)
+            self.mesh.on_part(self.peer_id)
         elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
         else:
-            self.core._process(self, reader.buffer, spans)
+            self.mesh._process(self, reader.buffer, spans)
         if reader.error is not None:
             self._malformed(reader.error)
         if self._left or len(data) >= FULL_READ:
@@ -238,7 +239,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _take_portion(self) -> None:
         """Takes a part of a long list of what the other end wants."""
         spans, self._left = self._left[:PORTION], self._left[PORTION:]
-        self.core._process(self, self._left_in, spans)
+        self.mesh._process(self, self._left_in, spans)
 
     def _guarded(self, take: Callable[..., None], *args: object) -> None:
         try:
@@ -298,7 +299,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             if self.closed:
                 return
             if self.up:
-                self.core._process(self, buffer, spans[number:])
+                self.mesh._process(self, buffer, spans[number:])
                 return
             self._handshake_frame(kind, buffer[start:end])
 
@@ -312,9 +313,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.send(answer)
         if handshake.done:
             assert handshake.remote is not None
+            self.advance(ConnectionEvent.CONNECT)
             self.peer_id = handshake.remote.peer_id
             # The end that sends PROOF waits for INFO, which fits the smaller limit: no larger frame is in this read.
-            self._reader.max_frame = self.core.max_frame
+            self._reader.max_frame = self.mesh.max_frame
             self.mesh.authenticated(self)
 
     def became_up(self) -> None:
@@ -341,7 +343,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     # -- output --------------------------------------------------------------------------------------------------
 
     def send(self, frame: bytes) -> None:
-        if self.closed or self._condemned:
+        if self.state is CLOSED or self._condemned:
             return
         size = len(frame)
         (self._ordered if self._greeting is None else self._later).append(frame)
@@ -372,7 +374,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._later.clear()
 
     def send_urgent(self, frame: bytes) -> bool:
-        if self.closed or self._condemned:
+        if self.state is CLOSED or self._condemned:
             return False
         self._urgent.append(frame)
         self._pending += len(frame)
@@ -389,7 +391,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         )
 
     def _is_member(self) -> bool:
-        return self.core.is_member(self.peer_id)
+        return self.mesh.is_member(self.peer_id)
 
     def _may_more(self) -> bool:
         """Raises the bound to that of a member, for a member; False when it stays as it is."""
@@ -532,7 +534,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _finish(self, reason: str) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.advance(ConnectionEvent.CLOSE)
         self.close_reason = reason
         self._urgent.clear()
         self._ordered.clear()

@@ -27,7 +27,6 @@ from jetcluster.mesh.auth import (
     derive_key,
     shortened,
 )
-from jetcluster.mesh.core import PeerLink
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
@@ -40,8 +39,10 @@ from jetcluster.mesh.info import (
 )
 from jetcluster.mesh.link import LinkOwner, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import check, first_info
 from jetcluster.ordered import OrderedSet
+from jetcluster.protocol.connection_states import CHOSEN, ConnectionEvent
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
@@ -265,19 +266,20 @@ class NodeMesh(LinkOwner):
             raise Refused(Reason.CLUSTER, reason)
         self._check_key(link, info, body)
         self._check_room(link, info.peer_id)
-        if info.key and not link.chosen:
+        if info.key and link.state is not CHOSEN:
             current = self._chosen.get(info.peer_id)
             if current is not None and current.up and self._stands(current, info.boot_id):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
         for other, linked in self.peers.items():
             if linked.name == info.name and other != info.peer_id:
                 self.links[other].close(f"its name is that of member {info.peer_id}")
-        if not link.chosen:
+        if link.state is not CHOSEN:
             current = self._chosen.pop(info.peer_id, None)
             if current is not None:
-                current.chosen = False
                 if current.up:
                     current.close("replaced by a new connection", abort=True)
+                else:
+                    current.advance(ConnectionEvent.YIELD)
             self._choose(link)
         if not self._decides(info.peer_id):
             link.send(self._first_info(link))
@@ -307,9 +309,9 @@ class NodeMesh(LinkOwner):
 
     def connection_finished(self, link: TcpLink) -> None:
         self._connections.discard(link)
-        if link.chosen and self._chosen.get(link.peer_id) is link:
+        if self._chosen.get(link.peer_id) is link:
             del self._chosen[link.peer_id]
-        if link.up:
+        if self.links.get(link.peer_id) is link:
             self.log.info("Route to %s is down: %s", link.describe(), link.close_reason)
             self._set_down(link)
             self.dialer.peer_lost(link.peer_id)
@@ -398,7 +400,7 @@ class NodeMesh(LinkOwner):
 
     def _choose(self, link: TcpLink) -> None:
         assert link.peer_id not in self._chosen
-        link.chosen = True
+        link.advance(ConnectionEvent.CHOOSE)
         self._chosen[link.peer_id] = link
 
     def _came_up(self, link: TcpLink, info: NodeInfo) -> None:

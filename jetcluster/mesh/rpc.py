@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.frames import encode_call, encode_error, encode_reply
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.ordered import OrderedSet
-
-if TYPE_CHECKING:
-    from jetcluster.mesh.core import PeerLink
+from jetcluster.protocol.connection_states import CLOSED
 
 Handler = Callable[[str, bytes], Awaitable[bytes]]
 
@@ -57,7 +55,7 @@ class Rpc:
             raise MeshError(f"{method}: request of {len(payload)} bytes is too large")
         if len(self._waiting) >= MAX_WAITING:
             raise MeshError(f"{method}: too many requests wait for an answer")
-        if link.closed:  # lost between the choice of the link and the first step of this coroutine
+        if link.state is CLOSED:  # lost between the choice of the link and the first step of this coroutine
             raise MeshError(f"lost the connection to {link.peer_id}")
         loop = asyncio.get_running_loop()
         while self._next_id in self._waiting:

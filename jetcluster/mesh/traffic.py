@@ -24,8 +24,6 @@ class RouteTraffic:
     """Traffic of all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not
     counted."""
 
-    __slots__ = ("by_account",)
-
     def __init__(self) -> None:
         self.by_account: dict[str, Traffic] = {}
 

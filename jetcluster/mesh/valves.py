@@ -17,8 +17,9 @@ from typing import Final
 
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError, encode_notice
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.protocol.interest import Switchboard
 
 EVERY: Final = 1.0
@@ -29,10 +30,8 @@ MOST: Final = 65_536
 VALVE: Final = "valve"
 _HEAD = struct.Struct("!BH")  # what it is, length of the account
 OPEN: Final = 0
-CLOSED: Final = 1
-"""And not repeated: of a node of before."""
 REPEATED: Final = 2
-"""Closed, as long as it is repeated; nodes of before read it as CLOSED."""
+"""Closed, as long as it is repeated. Nodes of before say 1 and do not repeat it, and read this as 1."""
 
 
 class ToldValve:

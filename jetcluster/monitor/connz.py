@@ -9,7 +9,7 @@ from jetcluster.budget import Steps
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subscriptions, tls
 from jetcluster.monitor.claims_view import of_connection
-from jetcluster.monitor.source import Json, Query, QueryError, at_once, flag, identifier, number, subs_detail
+from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
 from jetcluster.server.client_connection import ClientConnection
@@ -36,11 +36,6 @@ _SORTS: dict[str, tuple[str, bool]] = {
 }
 """Parameter -> (attribute, largest first)."""
 _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
-
-
-def connz(node: NodeView, query: Query) -> Json:
-    """Raises QueryError."""
-    return at_once(connz_steps(node, query))
 
 
 def connz_steps(node: NodeView, query: Query) -> Steps[Json]:

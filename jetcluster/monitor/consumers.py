@@ -25,7 +25,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
     bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.
     Consumers may come and go between two. Raises DamagedError."""
     host, context = replica.consumers, engine.context
-    peers = all_replicas(context, replica) if replica.leading else []
+    peers = all_replicas(replica) if replica.leading else []
     for name in sorted(host.table.by_name):
         state = host.table.by_name.get(name)
         if state is None or state.rules.direct != direct:
@@ -38,7 +38,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             context.clock.time_ns(),
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
-            cluster=consumer_cluster(context, replica, state, peers),
+            cluster=consumer_cluster(replica, state, peers),
         )
         if config:
             info["config"] = shown(info["config"])

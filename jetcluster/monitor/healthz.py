@@ -139,7 +139,7 @@ def _answers(engine: JetStream) -> bool:
     """The replicas here answer reads, by `StreamReplica.vouches` for all of them. What ails all nodes, or the only one,
     stops nothing, and a probe that said so would leave the clients without any."""
     raft, group = engine.context.raft, engine.meta.group
-    return raft.health.vouches or (group is not None and raft.may_lead(group.peers))
+    return raft.health.vouches or (group is not None and raft.peers.may_lead(group.peers))
 
 
 def _reads_are_all(engine: JetStream) -> bool:
@@ -151,8 +151,8 @@ def _reads_are_all(engine: JetStream) -> bool:
     if group is None or not engine.context.meta_current:
         return False
     me, voters = engine.context.me, group.peers
-    heard = {peer for peer in voters if peer == me or raft.is_alive(peer)}
-    well = {peer for peer in heard if (raft.health.well if peer == me else raft.is_well(peer))}
+    heard = {peer for peer in voters if peer == me or raft.peers.is_alive(peer)}
+    well = {peer for peer in heard if (raft.health.well if peer == me else raft.peers.is_well(peer))}
     return is_quorum(voters, heard) and not is_quorum(voters, well)
 
 

@@ -11,7 +11,7 @@ from jetcluster.model.cluster_info import cluster_wire, group_name
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.consumers import consumer_count, each_consumer
-from jetcluster.monitor.source import Json, NotAskedError, Query, at_once, flag, number
+from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import NodeView, apis_of, engine_of, now_text
 from jetcluster.raft.group import Group
 from jetcluster.replica.replica_info import cluster_object
@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 1024
 DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 """The interval that nats-server shows beside `sync_always`."""
-
-
-def jsz(node: NodeView, query: Query) -> Json:
-    """Raises QueryError, NotAskedError."""
-    return at_once(jsz_steps(node, query))
 
 
 def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
@@ -388,7 +383,7 @@ def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
     """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
     leaves `replicas` out rather than show them as behind."""
     if replica.leading:
-        return cluster_object(engine.context, replica)
+        return cluster_object(replica)
     leader = replica.group.leader
     return cluster_wire(
         name=engine.context.cluster_name,

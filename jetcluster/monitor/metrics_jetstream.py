@@ -24,7 +24,7 @@ MAX_ACCOUNTS = 10_000
 def jetstream_metrics(out: Exposition, node: NodeView, source: NodeSource, system: str, query: Query) -> Iterator[None]:
     """Yields after each stream and each consumer, so that clients are served in between. `consumers=0` leaves the
     latter out."""
-    page = source.jsz({})
+    page = source.page("jsz", {})
     meta = page.get("meta_cluster", {})
     leader = meta.get("leader", "")
     name = node.server.name
@@ -62,7 +62,7 @@ def jetstream_metrics(out: Exposition, node: NodeView, source: NodeSource, syste
 
 def _accounts(out: Exposition, source: NodeSource, system: str, own: Labels) -> None:
     """Accounts as the exporter shows them: its `max_...` are the bytes that streams have reserved."""
-    for account in source.jsz({"accounts": "1", "limit": str(MAX_ACCOUNTS)}).get("account_details", ()):
+    for account in source.page("jsz", {"accounts": "1", "limit": str(MAX_ACCOUNTS)}).get("account_details", ()):
         name = account["name"]
         labels = (*own, ("account", name), ("account_id", name), ("account_name", name))
         for key, field in (

@@ -30,14 +30,14 @@ _NO_LIMIT = ("conn", "data", "exports", "imports", "leaf", "payload", "subs", "w
 def server_metrics(out: Exposition, node: NodeView, source: NodeSource, core: str, query: Query) -> None:
     """`core`: the prefix, `gnatsd` unless asked otherwise."""
     own: Labels = (("server_id", node.server.name),)
-    _numbers(out, f"{core}_varz", source.varz({}), own)
+    _numbers(out, f"{core}_varz", source.page("varz", {}), own)
     _connections(out, f"{core}_connz", node, own)
     if query.get("connections"):
         _each_connection(out, f"{core}_connz", node, source, own, query)
     _routes(out, f"{core}_routez", node, own)
     _leafs(out, f"{core}_leafz", node, own)
-    _numbers(out, f"{core}_subsz", source.subsz({}), own)
-    stats = source.accstatz({"unused": "1"})["account_statz"]
+    _numbers(out, f"{core}_subsz", source.page("subsz", {}), own)
+    stats = source.page("accstatz", {"unused": "1"})["account_statz"]
     _accounts(out, f"{core}_accstatz", stats, own)
     _account_details(out, f"{core}_accountz", node, stats, own)
 
@@ -88,7 +88,7 @@ def _each_connection(
     """A page of connections, each with labels of its own; times in milliseconds, the rtt in microseconds."""
     asked = {key: query[key] for key in ("limit", "offset", "sort") if key in query}
     now, now_ns = node.clock.monotonic(), node.clock.time_ns()
-    for shown in source.connz({"auth": "1", **asked})["connections"]:
+    for shown in source.page("connz", {"auth": "1", **asked})["connections"]:
         client = node.server.clients.get(shown["cid"])
         assert client is not None, "it was on the page"
         account = (("account", client.account), ("account_id", client.account), ("name_tag", client.account))

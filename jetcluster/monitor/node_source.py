@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from jetcluster.budget import Steps
+from jetcluster.budget import Steps, at_once
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
-from jetcluster.monitor.connz import connz, connz_steps
+from jetcluster.monitor.connz import connz_steps
 from jetcluster.monitor.gatewayz import gatewayz
 from jetcluster.monitor.healthz import healthz, restart_health
-from jetcluster.monitor.jsz import jsz, jsz_steps
+from jetcluster.monitor.jsz import jsz_steps
 from jetcluster.monitor.leafz import leafz
 from jetcluster.monitor.raftz import raftz
-from jetcluster.monitor.routez import routez, routez_steps
+from jetcluster.monitor.routez import routez_steps
 from jetcluster.monitor.source import Health, Json, Query, flag
-from jetcluster.monitor.subsz import subsz, subsz_steps
+from jetcluster.monitor.subsz import subsz_steps
 from jetcluster.monitor.varz import varz
 from jetcluster.monitor.view import NodeView
 
@@ -25,55 +25,38 @@ _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "su
 """Pages as long as a client or the number of streams makes them."""
 
 
+_SHORT: Mapping[str, Callable[[NodeView, Query], Json]] = {
+    "accountz": accountz,
+    "accstatz": accstatz,
+    "gatewayz": gatewayz,
+    "leafz": leafz,
+    "raftz": raftz,
+    "varz": lambda node, _: varz(node),
+}
+
+
 class NodeSource:
-    """One method per page, a JSON object with nats-server's field names. All raise QueryError. They run on the event
+    """Pages by name, each a JSON object with nats-server's field names. All raise QueryError. They run on the event
     loop, so what can be long is made `in_steps`."""
 
     def __init__(self, node: NodeView) -> None:
         self._node = node
 
-    def varz(self, query: Query) -> Json:
-        return varz(self._node)
-
-    def connz(self, query: Query) -> Json:
-        return connz(self._node, query)
-
-    def routez(self, query: Query) -> Json:
-        return routez(self._node, query)
-
-    def leafz(self, query: Query) -> Json:
-        return leafz(self._node, query)
-
-    def gatewayz(self, query: Query) -> Json:
-        return gatewayz(self._node, query)
-
-    def accountz(self, query: Query) -> Json:
-        return accountz(self._node, query)
-
-    def accstatz(self, query: Query) -> Json:
-        return accstatz(self._node, query)
-
-    def raftz(self, query: Query) -> Json:
-        return raftz(self._node, query)
-
-    def subsz(self, query: Query) -> Json:
-        return subsz(self._node, query)
-
-    def jsz(self, query: Query) -> Json:
-        return jsz(self._node, query)
+    def page(self, name: str, query: Query) -> Json:
+        """The page `name`, made at once. Raises QueryError, KeyError."""
+        return at_once(self.in_steps(name, query))
 
     async def healthz(self, query: Query) -> Health:
         if flag(query, "safe-to-restart"):
             return await restart_health(self._node)
         return healthz(self._node, query)
 
-    def in_steps(self, page: str, query: Query) -> Steps[Json]:
-        """One of the pages above but `healthz`, by its name, in steps of about a millisecond."""
-        steps = _IN_STEPS.get(page)
+    def in_steps(self, name: str, query: Query) -> Steps[Json]:
+        """As `page`, in steps of about a millisecond."""
+        steps = _IN_STEPS.get(name)
         if steps is not None:
             return (yield from steps(self._node, query))
-        answer: Callable[[Query], Json] = getattr(self, page)
-        return answer(query)
+        return _SHORT[name](self._node, query)
 
     async def run(self, asker: str, steps: Steps[T]) -> T:
         """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""

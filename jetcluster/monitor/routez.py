@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
-from jetcluster.monitor.source import ROWS, Json, Query, at_once, subs_detail
+from jetcluster.monitor.source import ROWS, Json, Query, subs_detail
 from jetcluster.monitor.subsz import in_portions
 from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, uptime, wall_time
 from jetcluster.server.subscription import RemoteInterest
 
 if TYPE_CHECKING:
-    from jetcluster.mesh.core import PeerLink
+    from jetcluster.mesh.peer_link import PeerLink
     from jetcluster.protocol.interest import RemotePeer
-
-
-def routez(node: NodeView, query: Query) -> Json:
-    """Raises QueryError."""
-    return at_once(routez_steps(node, query))
 
 
 def routez_steps(node: NodeView, query: Query) -> Steps[Json]:

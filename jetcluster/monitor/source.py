@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
-from jetcluster.budget import Steps
 from jetcluster.records import dataclass
 
 Query = Mapping[str, str]
 """Decoded query parameters; the first value of each name."""
 
 Json = dict[str, Any]
-T = TypeVar("T")
 ROWS = 128
 """Lines of a list that are made in one step, well below a millisecond."""
 
@@ -32,16 +30,6 @@ class Health:
 
     status: int
     body: Json
-
-
-def at_once(steps: Steps[T]) -> T:
-    """Runs `steps` without a pause and returns their result: for pages that are known to be short."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            found: T = stop.value
-            return found
 
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})

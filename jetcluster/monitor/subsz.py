@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
 from jetcluster.monitor import subscriptions
-from jetcluster.monitor.source import ROWS, Json, Query, QueryError, at_once, number, subs_detail
+from jetcluster.monitor.source import ROWS, Json, Query, QueryError, number, subs_detail
 from jetcluster.monitor.view import NodeView, links_of, now_text
 from jetcluster.protocol import subjects
 from jetcluster.server.subscription import RemoteInterest
@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from jetcluster.server.subscription import AnySubscription
 
 DEFAULT_LIMIT = 1024
-
-
-def subsz(node: NodeView, query: Query) -> Json:
-    """Raises QueryError."""
-    return at_once(subsz_steps(node, query))
 
 
 def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:

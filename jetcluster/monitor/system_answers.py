@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import BusyError
@@ -46,6 +47,9 @@ class SystemRequestError(Exception):
         self.code = code
 
 
+_PAGES = ("VARZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "RAFTZ")
+
+
 class SystemAnswers:
     def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
         self._node = node
@@ -54,11 +58,7 @@ class SystemAnswers:
         self._advisories = Advisories(node.clock, node.server.rng)
         self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
-            "VARZ": self._source.varz,
-            "GATEWAYZ": self._source.gatewayz,
-            "LEAFZ": self._source.leafz,
-            "ACCOUNTZ": self._source.accountz,
-            "RAFTZ": self._source.raftz,
+            **{kind: partial(self._source.page, kind.lower()) for kind in _PAGES},
             "EXPVARZ": lambda _: expvarz(),
             "IPQUEUESZ": lambda _: {},
             "PROFILEZ": _no_profile,

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from jetcluster.auth.known_accounts import KnownAccounts
     from jetcluster.auth.resolver import Resolver
     from jetcluster.cluster.jetstream import JetStream
-    from jetcluster.mesh.core import MeshCore, PeerLink
+    from jetcluster.mesh.core import MeshCore
+    from jetcluster.mesh.peer_link import PeerLink
     from jetcluster.raft.writer import DiskWaits
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.server import Server

@@ -33,7 +33,6 @@ from jetcluster.node.capacity import Capacity
 from jetcluster.node.part_options import (
     batch_limits,
     credentials,
-    journal_options,
     max_buffered,
     mesh_tls,
     object_limits,
@@ -447,7 +446,7 @@ class NodeJetStream:
         try:
             disk = FileDisk(directory, sync_interval is None, platform.files)
             self._writer = platform.open_writer(loop)
-            options = journal_options(directory, sync_interval, platform.files)
+            options = platform.journal_options(directory, sync_interval)
             mark = FileMark(directory.with_name(MARK_NAME), self.mesh.me.peer_id, platform.files)
             self._journal = Journal(
                 disk, self._writer, loop, self._rng, options, self._endings.storage_failed, mark, platform.stopwatch

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.objects.host import ObjectLimits
-    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.raft.config import JournalOptions
     from jetcluster.stream.atomic_stage import BatchLimits
 
 MIN_SEGMENT = 4 * 1024 * 1024
@@ -36,7 +36,7 @@ def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
 
 def journal_options(directory: Path, sync_interval: float | None, files: Files = os) -> JournalOptions:
     """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
-    from jetcluster.raft.journal import JournalOptions
+    from jetcluster.raft.config import JournalOptions
 
     total = total_bytes(directory, files)
     usual = JournalOptions()

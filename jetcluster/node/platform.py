@@ -19,6 +19,7 @@ from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
+    from jetcluster.raft.config import JournalOptions
     from jetcluster.raft.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
 
@@ -54,6 +55,10 @@ class Platform(Protocol):
         """The journal's."""
         ...
 
+    def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
+        """See `part_options.journal_options`."""
+        ...
+
 
 class SystemPlatform:
     """The operating system."""
@@ -84,6 +89,11 @@ class SystemPlatform:
         from jetcluster.raft.writer import ThreadWriter
 
         return ThreadWriter(loop.call_soon_threadsafe)
+
+    def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
+        from jetcluster.node.part_options import journal_options
+
+        return journal_options(directory, sync_interval, self.files)
 
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
         from jetcluster.store.rocks_kv import RocksKv

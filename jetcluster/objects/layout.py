@@ -17,7 +17,6 @@ from jetcluster.protocol.subjects import is_valid_literal
 
 STREAM_PREFIX: Final = "OBJ_"
 OWN: Final = b"$OBJ."
-REAL: Final = b"$O."
 
 
 class Layout(NamedTuple):

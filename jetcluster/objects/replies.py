@@ -19,8 +19,6 @@ class BucketReplies:
     """The `Publisher` of a bucket's ingest. `token` gives a reply subject that `answered` is called for, from inside
     apply: it must only note what it is told."""
 
-    __slots__ = ("_answered", "_bus", "_numbers")
-
     def __init__(self, bus: Publisher, answered: Answered) -> None:
         self._bus = bus
         self._answered = answered

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from jetcluster.pipeline.copies import Copy
 
-HEADER: Final = "Jc-Source-Seq"
 SHOWN: Final = 20
 
 _PLACED: Final = """

@@ -1,13 +1,17 @@
-"""The states of a connection, as one table for clients and leaf links.
+"""The states of a connection, as one table for clients, leaf links and routes.
 
 A connection begins as `NEW` and ends as `CLOSED`. What may happen to it in a state is a row of `TRANSITIONS`, and
 nothing else may: `after` asserts it. Clients take the path
 
     NEW [-> GREETED] -> OPEN [-> ANONYMOUS] [-> CHECKING -> CHECKED] -> CONNECTED -> SETTLED
 
-and may say CONNECT as often as they like; leaf links, which say it once, the path
+and may say CONNECT as often as they like. Leaf links, which say it once, take the path
 
     NEW -> OPEN [-> SECURING -> OPEN] -> CONNECTED [-> CHECKING -> CHECKED] -> JOINED
+
+and routes between nodes, which prove to each other that they know the cluster's password instead (`mesh.auth`),
+
+    NEW -> OPEN -> CONNECTED -> CHOSEN -> JOINED
 
 | state | who is at the other end | what it may do |
 |---|---|---|
@@ -19,14 +23,14 @@ and may say CONNECT as often as they like; leaf links, which say it once, the pa
 | CHECKING | its CONNECT is being looked at, which takes time; input waits | nothing |
 | CHECKED | that is known, and its CONNECT is looked at again in the same turn | nothing |
 | CONNECTED | known: a client is in, a link has been asked to join | a client all, a link nothing yet |
+| CHOSEN | a node: of its connections with this one, this is to be the route | the rest of INFO |
 | SETTLED | a client that is in and has had its first PONG | all, and INFO may come unasked |
 | RECHECKING, RECHECKED | as CHECKING and CHECKED, of a client that is SETTLED | nothing |
-| JOINED | a leaf link that takes part in its account | all |
+| JOINED | a link that takes part: a leaf link in its account, a route in the mesh | all |
 | CLOSED | nobody any more | nothing, for ever |
 
 Not here: whether the socket can be read or written just now, whether input waits for its turn (`server.governor`), and
-a client whose socket is gone while what it had sent still has its turns: that one goes through the same states. Routes
-between nodes prove themselves to each other before anything else (`mesh.auth`), and have no CONNECT.
+a client whose socket is gone while what it had sent still has its turns: that one goes through the same states.
 Precedent: h11's table of states.
 """
 
@@ -45,6 +49,7 @@ class ConnectionState(Enum):
     CHECKING = auto()
     CHECKED = auto()
     CONNECTED = auto()
+    CHOSEN = auto()
     SETTLED = auto()
     RECHECKING = auto()
     RECHECKED = auto()
@@ -67,11 +72,15 @@ class ConnectionEvent(Enum):
     ANSWER = auto()
     """That is known."""
     CONNECT = auto()
-    """A client's CONNECT has let it in; a link's was said."""
+    """A client's CONNECT has let it in; a leaf link's was said; both ends of a route have proven themselves."""
     PING = auto()
     """The first one of a client that is in and takes INFO unasked."""
+    CHOOSE = auto()
+    """This one of the connections between two nodes is to be the route."""
+    YIELD = auto()
+    """Another one is, after all."""
     JOIN = auto()
-    """Both ends of a leaf link know each other."""
+    """Both ends know each other."""
     CLOSE = auto()
 
 
@@ -79,7 +88,7 @@ NEW, GREETED, OPEN, SECURING = (
     ConnectionState.NEW, ConnectionState.GREETED, ConnectionState.OPEN, ConnectionState.SECURING
 )  # fmt: skip
 ANONYMOUS, CHECKING, CHECKED = ConnectionState.ANONYMOUS, ConnectionState.CHECKING, ConnectionState.CHECKED
-CONNECTED, SETTLED = ConnectionState.CONNECTED, ConnectionState.SETTLED
+CONNECTED, CHOSEN, SETTLED = ConnectionState.CONNECTED, ConnectionState.CHOSEN, ConnectionState.SETTLED
 RECHECKING, RECHECKED = ConnectionState.RECHECKING, ConnectionState.RECHECKED
 JOINED, CLOSED = ConnectionState.JOINED, ConnectionState.CLOSED
 BEING_CHECKED: Final = (CHECKING, RECHECKING)
@@ -110,8 +119,12 @@ TRANSITIONS: Final = {
     (CONNECTED, ConnectionEvent.CHECK): CHECKING,
     (CONNECTED, ConnectionEvent.CONNECT): CONNECTED,
     (CONNECTED, ConnectionEvent.PING): SETTLED,
+    (CONNECTED, ConnectionEvent.CHOOSE): CHOSEN,
     (CONNECTED, ConnectionEvent.JOIN): JOINED,
     (CONNECTED, ConnectionEvent.CLOSE): CLOSED,
+    (CHOSEN, ConnectionEvent.YIELD): CONNECTED,
+    (CHOSEN, ConnectionEvent.JOIN): JOINED,
+    (CHOSEN, ConnectionEvent.CLOSE): CLOSED,
     (SETTLED, ConnectionEvent.CHECK): RECHECKING,
     (SETTLED, ConnectionEvent.CONNECT): SETTLED,
     (SETTLED, ConnectionEvent.CLOSE): CLOSED,

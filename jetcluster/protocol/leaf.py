@@ -22,9 +22,6 @@ INFO, CONNECT: JSON text.   ERR: the text without quotes.   PING, PONG: nothing.
 INTEREST: subject, queue or b"", [weight].   GONE: subject, queue or b"".
 MESSAGE: subject, reply or b"", names of the queue groups that are to get it, header block or b"", payload."""
 
-LOOP_PREFIX = b"$LDS."
-"""Each account of a server subscribes to one such subject on its links; who is told of its own one is in a loop."""
-
 LINE_FACTOR = 16
 """A link's lines may have this many times max_control_line."""
 

@@ -180,7 +180,7 @@ class Decoder:
 def _content(kind: int, body: bytes) -> Generator[None, None, bytes]:
     if len(body) < 4:
         raise S2Error("chunk without a checksum")
-    data = body[4:] if kind == _PLAIN else (yield from _block_steps(body[4:]))
+    data = body[4:] if kind == _PLAIN else (yield from decode_block(body[4:]))
     crc = 0xFFFFFFFF
     for at in range(0, len(data), STEP_BYTES):
         if at:
@@ -191,18 +191,8 @@ def _content(kind: int, body: bytes) -> Generator[None, None, bytes]:
     return data
 
 
-def decode_block(block: bytes) -> bytes:
-    """One compressed block, Snappy's or S2's. Raises S2Error."""
-    steps = _block_steps(block)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: bytes = end.value
-            return found
-
-
-def _block_steps(block: bytes) -> Generator[None, None, bytes]:
+def decode_block(block: bytes) -> Generator[None, None, bytes]:
+    """One compressed block, Snappy's or S2's, in steps. Raises S2Error."""
     try:
         size, at = _uvarint(block)
         if size > MAX_BLOCK:

@@ -80,6 +80,3 @@ def collide(a: bytes, b: bytes) -> bool:
         if x != y and x != _STAR and y != _STAR:
             return False
     return len(left) == len(right)
-
-
-subjects_collide = collide

@@ -16,14 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock
 from jetcluster.raft.api import META_GROUP
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
-    from jetcluster.raft.journal import Journal
+from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.journal import Journal
 
 TELL_EVERY = 60.0
 """Seconds between two reports that frames of a peer are refused."""
@@ -39,7 +36,7 @@ class Standing(Enum):
 
 
 class Admission:
-    def __init__(self, groups: Mapping[int, Group], journal: Journal, clock: Clock) -> None:
+    def __init__(self, groups: Mapping[int, GroupState], journal: Journal, clock: Clock) -> None:
         self._groups = groups
         self._journal = journal
         self._clock = clock
@@ -75,7 +72,7 @@ class Admission:
         """To the cluster, or to a group."""
         return self.knows(peer) or any(peer in group.members for group in self._groups.values())
 
-    def standing(self, group: Group, peer: str) -> Standing:
+    def standing(self, group: GroupState, peer: str) -> Standing:
         """The standing of `peer` in `group`."""
         if peer in group.log.configs[-1][1].voters:
             meta = self._groups.get(META_GROUP)

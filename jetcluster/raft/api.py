@@ -108,6 +108,8 @@ class PeerStatus:
     voter: bool
     recovering: bool = False
     """It said that its journal is damaged: it neither votes nor counts yet."""
+    silent: bool = False
+    """Nothing has come from it for longer than from a node that lives (`RaftConfig.suspect_after`)."""
 
 
 @dataclass(slots=True)

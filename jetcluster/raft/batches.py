@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.grouplog import GroupLog
 
 
 @dataclass(slots=True)

@@ -7,30 +7,31 @@ should keep changes apart (docs/reference/pysyncobj.md, D5).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft.api import MembershipError, NotLeaderError
 from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.membership import Config, encode_config, is_quorum
 from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
-
 
 class Changes:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    """Changes of the members of one group. `follow_config`: has the group go by the newest configuration of its log."""
+
+    def __init__(self, state: GroupState, follow_config: Callable[[], None]) -> None:
+        self._state = state
+        self._follow_config = follow_config
 
     def _check(self) -> Config:
-        group = self._group
-        if not group.engine.leading:
-            raise NotLeaderError(group.leader)
-        if not group.ready:
+        state = self._state
+        if not state.engine.leading:
+            raise NotLeaderError(state.leader)
+        if not state.ready:
             raise MembershipError("the leader's first entry is not committed yet")
-        if group.log.config_index > group.engine.commit:
+        if state.log.config_index > state.engine.commit:
             raise MembershipError("another change is under way")
-        return group.log.config
+        return state.log.config
 
     def add(self, peer: str) -> int:
         config = self._check()
@@ -43,7 +44,7 @@ class Changes:
         config = self._check()
         if peer not in config.voters and peer not in config.learners:
             raise MembershipError(f"{peer} is no member")
-        if peer == self._group.me:
+        if peer == self._state.me:
             raise MembershipError("a leader does not remove itself: transfer the leadership first")
         if peer in config.voters:
             self._check_rest(config.without(peer))
@@ -52,32 +53,32 @@ class Changes:
     def _check_rest(self, config: Config) -> None:
         """The new configuration counts at once. A damaged voter is only healed by a majority without it, and has no
         vote before: a group that it is needed in could never commit the change, nor anything after it."""
-        group = self._group
-        flows = group.replicator.flows
-        sound = {p for p in config.voters if p == group.me or (flows[p].connected and flows[p].whole)}
+        state = self._state
+        flows = state.flows
+        sound = {p for p in config.voters if p == state.me or (flows[p].connected and flows[p].whole)}
         if not is_quorum(config.voters, sound):
             missing = ", ".join(p for p in config.voters if p not in sound)
             raise MembershipError(f"without it the group has no majority: {missing} is away, or its journal damaged")
 
     def _append(self, config: Config) -> int:
-        group = self._group
-        index = group.log.append(CONFIG, group.term, encode_config(config))
-        group.follow_config()
-        group.mark()
+        state = self._state
+        index = state.log.append(CONFIG, state.term, encode_config(config))
+        self._follow_config()
+        state.mark()
         return index
 
     def on_progress(self, flow: PeerProgress) -> None:
         """Promotes a learner that has nearly everything."""
-        group = self._group
-        config = group.log.config
+        state = self._state
+        config = state.log.config
         if (
             flow.peer in config.learners
             and flow.state == FlowState.REPLICATE
             and not flow.recovering
-            and group.ready
-            and group.log.config_index <= group.engine.commit
+            and state.ready
+            and state.log.config_index <= state.engine.commit
             and flow.caught_up(
-                group.log.last_index, group.now(), group.config.promote_lag, group.config.promote_seconds
+                state.log.last_index, state.now(), state.config.promote_lag, state.config.promote_seconds
             )
         ):
             self._append(config.promoted(flow.peer))

@@ -153,34 +153,17 @@ class Digest(NamedTuple):
     groups: list[tuple[int, int, int]]
 
 
-Message = (
-    Append
-    | Ack
-    | Reject
-    | PreVote
-    | PreVoteReply
-    | Vote
-    | VoteReply
-    | TimeoutNow
-    | SnapOffer
-    | SnapRequest
-    | Resign
-    | Rejoin
-    | RejoinReply
-)
+Numbers = Reject | PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow | SnapRequest | Resign | Rejoin | RejoinReply
+"""Messages that are numbers alone, of which the last may be a flag."""
+Message = Append | Ack | SnapOffer | Numbers
 Control = Heartbeat | Digest
 
 _APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
 _ENTRY = struct.Struct("<QBI")  # term, type, length
 _ACK = struct.Struct("<BBQQIB")
-_REJECT = struct.Struct("<BBQQQIB")
 _VOTE = struct.Struct("<BBQQQ")
-_PRE_VOTE_REPLY = struct.Struct("<BBQQB")
-_VOTE_REPLY = struct.Struct("<BBQB")
 _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
-_REJOIN = struct.Struct("<BBQI")
-_REJOIN_REPLY = struct.Struct("<BBQIQ")
 _OLD_HEARTBEAT = struct.Struct("<BBQ")
 _HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
@@ -205,48 +188,28 @@ def encode_ack(term: int, index: int, context: int, recovering: bool) -> bytes:
     return _ACK.pack(VERSION, ACK, term, index, context, recovering)
 
 
-def encode_reject(term: int, prev_index: int, hint: int, context: int, recovering: bool) -> bytes:
-    return _REJECT.pack(VERSION, REJECT, term, prev_index, hint, context, recovering)
+_NUMBERS: dict[type[Numbers], tuple[int, struct.Struct]] = {
+    Reject: (REJECT, struct.Struct("<BBQQQIB")),
+    PreVote: (PRE_VOTE, _VOTE),
+    PreVoteReply: (PRE_VOTE_REPLY, struct.Struct("<BBQQB")),
+    Vote: (VOTE, _VOTE),
+    VoteReply: (VOTE_REPLY, struct.Struct("<BBQB")),
+    TimeoutNow: (TIMEOUT_NOW, _TERM_ONLY),
+    SnapRequest: (SNAP_REQUEST, _TERM_ONLY),
+    Resign: (RESIGN, _TERM_ONLY),
+    Rejoin: (REJOIN, struct.Struct("<BBQI")),
+    RejoinReply: (REJOIN_REPLY, struct.Struct("<BBQIQ")),
+}
+"""Kind and layout; the fields follow version and kind in their order."""
 
 
-def encode_pre_vote(term: int, last_index: int, last_term: int) -> bytes:
-    return _VOTE.pack(VERSION, PRE_VOTE, term, last_index, last_term)
-
-
-def encode_pre_vote_reply(term: int, asked: int, granted: bool) -> bytes:
-    return _PRE_VOTE_REPLY.pack(VERSION, PRE_VOTE_REPLY, term, asked, granted)
-
-
-def encode_vote(term: int, last_index: int, last_term: int) -> bytes:
-    return _VOTE.pack(VERSION, VOTE, term, last_index, last_term)
-
-
-def encode_vote_reply(term: int, granted: bool) -> bytes:
-    return _VOTE_REPLY.pack(VERSION, VOTE_REPLY, term, granted)
-
-
-def encode_timeout_now(term: int) -> bytes:
-    return _TERM_ONLY.pack(VERSION, TIMEOUT_NOW, term)
+def encode(message: Numbers) -> bytes:
+    kind, layout = _NUMBERS[type(message)]
+    return layout.pack(VERSION, kind, *message)
 
 
 def encode_snap_offer(term: int, index: int, index_term: int, config: Config) -> bytes:
     return _SNAP_OFFER.pack(VERSION, SNAP_OFFER, term, index, index_term) + encode_config(config)
-
-
-def encode_snap_request(term: int) -> bytes:
-    return _TERM_ONLY.pack(VERSION, SNAP_REQUEST, term)
-
-
-def encode_resign(term: int) -> bytes:
-    return _TERM_ONLY.pack(VERSION, RESIGN, term)
-
-
-def encode_rejoin(term: int, context: int) -> bytes:
-    return _REJOIN.pack(VERSION, REJOIN, term, context)
-
-
-def encode_rejoin_reply(term: int, context: int, index: int) -> bytes:
-    return _REJOIN_REPLY.pack(VERSION, REJOIN_REPLY, term, context, index)
 
 
 def encode_heartbeat(sequence: int, wall_ns: int, trusted_ns: int, well: bool, level: int = 0) -> bytes:
@@ -365,19 +328,14 @@ def _decode_ack(frame: bytes) -> Ack:
     return Ack(term, index, context, recovering == 1)
 
 
-def _decode_reject(frame: bytes) -> Reject:
-    _, _, term, prev_index, hint, context, recovering = _exactly(_REJECT, frame)
-    return Reject(term, prev_index, hint, context, _flag(recovering))
+def _decoder(message: type[Numbers], layout: struct.Struct) -> Callable[[bytes], Numbers]:
+    flagged = layout.format.endswith("B")
 
+    def decode_numbers(frame: bytes) -> Numbers:
+        _, _, *numbers = _exactly(layout, frame)
+        return message._make([*numbers[:-1], _flag(numbers[-1])] if flagged else numbers)
 
-def _decode_pre_vote_reply(frame: bytes) -> PreVoteReply:
-    _, _, term, asked, granted = _exactly(_PRE_VOTE_REPLY, frame)
-    return PreVoteReply(term, asked, _flag(granted))
-
-
-def _decode_vote_reply(frame: bytes) -> VoteReply:
-    _, _, term, granted = _exactly(_VOTE_REPLY, frame)
-    return VoteReply(term, _flag(granted))
+    return decode_numbers
 
 
 def _decode_snap_offer(frame: bytes) -> SnapOffer:
@@ -388,19 +346,12 @@ def _decode_snap_offer(frame: bytes) -> SnapOffer:
 
 
 _DECODERS: dict[int, Callable[[bytes], Message]] = {
+    **{kind: _decoder(message, layout) for message, (kind, layout) in _NUMBERS.items()},
     APPEND: _decode_append,
     ACK: _decode_ack,
-    REJECT: _decode_reject,
     PRE_VOTE: lambda frame: PreVote(*_log_end(frame)),
-    PRE_VOTE_REPLY: _decode_pre_vote_reply,
     VOTE: lambda frame: Vote(*_log_end(frame)),
-    VOTE_REPLY: _decode_vote_reply,
-    TIMEOUT_NOW: lambda frame: TimeoutNow(*_exactly(_TERM_ONLY, frame)[2:]),
     SNAP_OFFER: _decode_snap_offer,
-    SNAP_REQUEST: lambda frame: SnapRequest(*_exactly(_TERM_ONLY, frame)[2:]),
-    RESIGN: lambda frame: Resign(*_exactly(_TERM_ONLY, frame)[2:]),
-    REJOIN: lambda frame: Rejoin(*_exactly(_REJOIN, frame)[2:]),
-    REJOIN_REPLY: lambda frame: RejoinReply(*_exactly(_REJOIN_REPLY, frame)[2:]),
 }
 
 

@@ -1,4 +1,4 @@
-"""Times and limits of a node's Raft groups. Seconds and bytes."""
+"""Times and limits of a node's Raft groups and of the journal they share. Seconds and bytes."""
 
 from __future__ import annotations
 
@@ -78,3 +78,25 @@ class RaftConfig:
     """The same, once in `leap_every`. A candidate waits 0.3 s at least before it goes on to the next term, so that many
     elections take 2.5 years of nothing else. A node that was away for longer comes back with an empty store."""
     leap_every: float = 60.0
+
+
+@dataclass(slots=True, frozen=True)
+class JournalOptions:
+    segment_bytes: int = 32 << 20
+    cache_bytes: int = 2 << 20
+    """Commands kept in memory per group."""
+    idle_cache_bytes: int = 64 << 10
+    retain_bytes: int = 8 << 20
+    """Per group: entries kept behind what is compactable, so that a briefly absent follower needs no snapshot."""
+    retain_entries: int = 8_192
+    node_retain_bytes: int = 64 << 20
+    """All groups together: above this, retention yields, and live entries of quiet groups are carried forward."""
+    reserve_bytes: int = 64 << 20
+    """Free space below this plus one segment counts as a full disk. Not less than what the data store keeps free, so
+    that it never has to refuse what is in the log."""
+    sync_interval: float | None = None
+    """None: fsync before anything is vouched for. Seconds: only every so often (acked data can be lost)."""
+    retry_delay: float = 0.5
+    """Between two attempts to write to a full disk, seconds."""
+    max_queued_bytes: int = 64 << 20
+    """Bytes waiting for the disk; more is refused with back-pressure."""

@@ -8,16 +8,13 @@ term has run away is not cut off from everything else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from jetcluster.clock import Clock
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, Standing
 from jetcluster.raft.config import RaftConfig
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
-    from jetcluster.raft.node import RaftCounters
+from jetcluster.raft.group import Group
+from jetcluster.raft.node_state import RaftCounters
 
 _ANSWERS = (codec.Ack, codec.Reject, codec.SnapRequest, codec.Rejoin)
 """The messages of a learner, to the leader of the very term."""

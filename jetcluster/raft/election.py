@@ -7,19 +7,20 @@ stand for all groups, and `Group.lost_leader` is called when they stop.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft import codec
+from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.membership import is_quorum
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
 
 
 class Election:
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._since = group.now()
+    """The elections of one replica. `sync`: has the group take over what the core decided."""
+
+    def __init__(self, state: GroupState, sync: Callable[[], None]) -> None:
+        self._state = state
+        self._sync = sync
+        self._since = state.now()
         self.at: float | None = None
         """When to campaign; None while there is a leader, or nothing to win."""
         self._asked = 0
@@ -30,17 +31,17 @@ class Election:
 
     def schedule(self, bounds: tuple[float, float], sooner: bool = False) -> None:
         """Campaigns in a random time within `bounds`; with `sooner`, only if that is earlier than planned."""
-        group = self._group
-        if not group.may_campaign():
+        state = self._state
+        if not state.may_campaign():
             self.at = None
             return
-        delay = group.node.rng.uniform(*bounds)
-        if group.snapshots.needed and len(group.log.config.voters) > 1:
-            delay += group.config.stateless_delay
-        when = group.now() + delay
+        delay = state.node.rng.uniform(*bounds)
+        if state.needs_snapshot and len(state.log.config.voters) > 1:
+            delay += state.config.stateless_delay
+        when = state.now() + delay
         if not sooner or self.at is None or when < self.at:
             self.at = when
-            group.wake_at(when)
+            state.wake_at(when)
 
     def stop(self) -> None:
         """There is a leader, or nothing to win."""
@@ -53,65 +54,60 @@ class Election:
 
     def pre_vote(self) -> None:
         """Asks whether an election could be won; holds it when a majority says so."""
-        group = self._group
-        if not group.may_campaign():
+        state = self._state
+        if not state.may_campaign():
             self.stop()
             return
         if not self.may_stamp():
-            self.schedule(group.config.retry)
+            self.schedule(state.config.retry)
             return
-        if group.log.config.voters == (group.me,):
+        if state.log.config.voters == (state.me,):
             self.campaign()
             return
-        if self._deferred < group.config.deferrals and not group.node.may_lead(group.log.config.voters):
+        if self._deferred < state.config.deferrals and not state.node.peers.may_lead(state.log.config.voters):
             self._deferred += 1
-            self.schedule(group.config.retry)  # somebody else should; if nobody does, this node may be well by then
+            self.schedule(state.config.retry)  # somebody else should; if nobody does, this node may be well by then
             return
-        self._asked = group.term + 1
-        self._granted = {group.me}
-        frame = codec.encode_pre_vote(self._asked, group.log.last_index, group.log.last_term)
-        for peer in group.log.config.voters:
-            if peer != group.me:
-                group.send(peer, frame)
-        self.schedule(group.config.retry)
+        self._asked = state.term + 1
+        self._granted = {state.me}
+        frame = codec.encode(codec.PreVote(self._asked, state.log.last_index, state.log.last_term))
+        for peer in state.log.config.voters:
+            if peer != state.me:
+                state.send(peer, frame)
+        self.schedule(state.config.retry)
 
     def may_stamp(self) -> bool:
         """True when the time to stamp is the cluster's, not only that of the own clock."""
-        group = self._group
-        return group.node.may_stamp(group.log.config.voters, self._since)
+        state = self._state
+        return state.node.peers.may_stamp(state.log.config.voters, self._since)
 
     def campaign(self) -> None:
-        group = self._group
+        state = self._state
         self._asked = 0
-        group.engine.campaign()
-        self.schedule(group.config.vote_timeout)
-        group.sync()
+        state.engine.campaign()
+        self.schedule(state.config.vote_timeout)
+        self._sync()
 
     def on_pre_vote(self, peer: str, message: codec.PreVote) -> None:
-        group = self._group
-        log = group.log
+        state = self._state
+        log = state.log
         granted = (
-            message.term > group.term
-            and not group.engine.leading
+            message.term > state.term
+            and not state.engine.leading
             and not log.damaged
-            and group.node.health.may_vote
-            and not group.has_live_leader()
+            and state.node.health.may_vote
+            and not state.has_live_leader()
             and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         )
-        group.send(peer, codec.encode_pre_vote_reply(group.term, message.term, granted))
-        if group.engine.leading and message.term <= group.term + 1:
-            # It does not know its leader, who may be idle: tell it.
-            flow = group.replicator.flows.get(peer)
-            if flow is not None:
-                group.replicator.beat(flow, 0)
+        state.send(peer, codec.encode(codec.PreVoteReply(state.term, message.term, granted)))
 
     def on_pre_vote_reply(self, peer: str, message: codec.PreVoteReply) -> None:
-        group = self._group
-        if not message.granted or message.asked != self._asked or self._asked != group.term + 1:
+        state = self._state
+        if not message.granted or message.asked != self._asked or self._asked != state.term + 1:
             return
-        if group.has_live_leader():
+        if state.has_live_leader():
             self._asked = 0
             return
         self._granted.add(peer)
-        if is_quorum(group.log.config.voters, self._granted):
+        if is_quorum(state.log.config.voters, self._granted):
             self.campaign()

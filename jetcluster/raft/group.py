@@ -10,7 +10,6 @@ the applied index of the state machine can never overtake the log after a crash.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from jetcluster import faults
 from jetcluster.raft import codec
@@ -29,10 +28,14 @@ from jetcluster.raft.api import (
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.election import Election
-from jetcluster.raft.engine import Engine, Outbox
+from jetcluster.raft.engine import Outbox
+from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
-from jetcluster.raft.membership import Config, Members, is_quorum, quorum_index
+from jetcluster.raft.led import LedGroups
+from jetcluster.raft.membership import Config, is_quorum, quorum_index
+from jetcluster.raft.node_state import NodeState
+from jetcluster.raft.owner import Owner
 from jetcluster.raft.persist_before_send import PersistBeforeSend
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
@@ -40,79 +43,54 @@ from jetcluster.raft.rejoin import Rejoin
 from jetcluster.raft.replicator import Replicator
 from jetcluster.raft.snapshots import Snapshots
 
-if TYPE_CHECKING:
-    from jetcluster.raft.node import RaftNode
 
-
-class Group(Outbox):
+class Group(GroupState, Outbox):
     """Implements `api.RaftGroup`; made by `RaftNode.create_group`."""
 
-    def __init__(self, node: RaftNode, log: GroupLog, machine: StateMachine, applied_index: int) -> None:
-        self.node = node
-        self.me = node.me
-        self.config = node.config
-        self.gid = log.gid
-        self.log = log
+    def __init__(
+        self, node: NodeState, led: LedGroups, log: GroupLog, machine: StateMachine, applied_index: int
+    ) -> None:
+        super().__init__(node, log, self, applied_index)
         self.machine = machine
-        self.applied_index = applied_index
-        self.machine_index = applied_index
-        """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
-        self.stopped = ""
         self.fault: BaseException | None = None
-        self.ready = False
-        self.now: Callable[[], float] = node.clock.monotonic
-        self.role = Role.FOLLOWER
-        self.leader: str | None = None
         self.leaderless_since: float | None = None
         self.passed_over_since: float | None = None
         self.left_out = False
-        self.term = 0
-        self._told: tuple[Role, int, str | None] | None = None
+        self.held = PersistBeforeSend()
+        self.uncommitted = 0
+        """Bytes proposed and not applied yet, on a leader."""
         self._first_own = 0
-        self._uncommitted = 0
         self._timed = (0, 0.0)
         """(index, when) of a proposal whose commit is being timed; index 0: none is."""
-        self.held = PersistBeforeSend()
-        self.followed = log.config
-        """The configuration that `follow_config` saw last."""
-        self.members = frozenset(log.config.voters + log.config.learners)
-        """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self._shut_out: tuple[str, ...] = ()
-        self.fenced = frozenset(log.config.fenced)
-        """Peers whose frames are ignored."""
-        self._told_members: Config | None = None
-        voters = tuple(p for p in log.config.voters if p != self.me)
-        self.engine = Engine(node.me, voters, log, node.clock, self, node.config.quorum_timeout)
-        self.engine.restore(applied_index, max(applied_index, log.commit_hint))
-        self.replicator = Replicator(self)
-        self.election = Election(self)
-        self.reads = ReadRounds(self)
-        self.changes = Changes(self)
-        self.hand_over = HandOver(self)
-        self.rejoin = Rejoin(self)
-        self.snapshots = Snapshots(self)
-        self.receiver = Receiver(self)
-        self.term = self.engine.term
+        self.owner = Owner(self, machine, self.fail)
+        self.election = Election(self, self.sync)
+        self.reads = ReadRounds(self, self.owner, self.resign)
+        self.changes = Changes(self, self.follow_config)
+        self.hand_over = HandOver(self, self.resign)
+        self.replicator = Replicator(self, led, self.reads, self.changes)
+        self.snapshots = Snapshots(self, self.owner, self.hand_over, self.follow_config)
+        self.rejoin = Rejoin(self, self.snapshots, self.reads, self.send_ack)
+        self.receiver = Receiver(
+            self,
+            self.owner,
+            self.election,
+            self.replicator,
+            self.snapshots,
+            self.rejoin,
+            sync=self.sync,
+            follow_config=self.follow_config,
+            lost_leader=self.lost_leader,
+            send_ack=self.send_ack,
+        )
         self._note_leader()
 
     # -- api.RaftGroup
 
     @property
-    def commit_index(self) -> int:
-        return self.engine.commit
-
-    @property
     def told_index(self) -> int:
         commit = self.engine.commit
         return commit if self.engine.leading else max(commit, self.receiver.told)
-
-    @property
-    def last_index(self) -> int:
-        return self.log.last_index
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        return self.log.config.voters
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
         if self.role is not Role.LEADER or self.stopped:
@@ -125,21 +103,21 @@ class Group(Outbox):
         journal = self.node.journal
         if journal.stuck if reserve else journal.full:
             raise StorageFullError("no space left for the journal")
-        if self._uncommitted and self._uncommitted + size > self.config.max_uncommitted:
-            raise BackpressureError(f"{self._uncommitted} bytes are waiting to be committed")
+        if self.uncommitted and self.uncommitted + size > self.config.max_uncommitted:
+            raise BackpressureError(f"{self.uncommitted} bytes are waiting to be committed")
         if journal.queued_bytes > journal.options.max_queued_bytes:
             raise BackpressureError("the journal's queue is full")
-        self._uncommitted += size
+        self.uncommitted += size
         index = self.log.append(REGULAR, self.term, command)
         if not self._timed[0]:
             self._timed = index, self.now()
         if self.replicator.flows:  # in a group of one there is nothing to do before it is on disk
-            self.node.mark(self)
+            self.node.turns.mark(self.gid)
         return index
 
     def read_index(self, callback: Callable[[bool], None]) -> None:
         if self.role is not Role.LEADER or self.stopped:
-            self.node.timers.call_soon(self.call, callback, False)
+            self.node.timers.call_soon(self.owner.call, callback, False)
         else:
             self.reads.add(callback)
 
@@ -174,7 +152,7 @@ class Group(Outbox):
 
     @property
     def lacks_state(self) -> bool:
-        return self.snapshots.needed or self.snapshots.offered
+        return self.needs_snapshot or self.snapshots.offered
 
     @property
     def contradicted(self) -> bool:
@@ -204,10 +182,11 @@ class Group(Outbox):
             PeerStatus(
                 peer=p,
                 match_index=flows[p].match if p in flows else 0,
-                last_seen=self.node.last_seen(p),
-                connected=self.node.is_up(p),
+                last_seen=self.node.peers.last_seen(p),
+                connected=self.node.peers.is_up(p),
                 voter=p in log.config.voters,
                 recovering=p in flows and flows[p].recovering,
+                silent=not self.node.peers.is_alive(p),
             )
             for p in log.config.others(self.me)
         ]
@@ -224,7 +203,7 @@ class Group(Outbox):
             peers=peers,
             ready=self.ready,
             damaged=log.damaged and not log.joining,
-            needs_snapshot=self.snapshots.needed,
+            needs_snapshot=self.needs_snapshot,
             stopped=self.stopped,
         )
 
@@ -233,7 +212,7 @@ class Group(Outbox):
     def start(self, campaign: bool) -> None:
         """Called once by the node after construction."""
         self.sync()
-        self._tell_members()
+        self.owner.tell_members()
         if self.log.damaged and self.log.fetching:
             self.snapshots.require()
         first = campaign and not self.log.last_index and not self.term and self.may_campaign()
@@ -269,39 +248,8 @@ class Group(Outbox):
         self.node.counters.stopped_groups += 1
         self.fault = error if isinstance(error, BaseException) else None
         reason = error if isinstance(error, str) else repr(error)
-        self.node.report(self, f"stopped: {reason}")
+        self.report(f"stopped: {reason}")
         self.stop(reason)
-
-    # -- helpers of the parts
-
-    def mark(self) -> None:
-        self.node.mark(self)
-
-    def send(self, peer: str, frame: bytes) -> bool:
-        return self.node.send(peer, self.gid, frame)
-
-    def wake_at(self, when: float) -> None:
-        self.node.wake_at(self, when)
-
-    def call(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Calls the owner; what it raises stops this group and nothing else."""
-        try:
-            callback(*args)
-        except Exception as error:  # noqa: BLE001 - the owner's code, and the node must live
-            self.fail(error)
-
-    def may_campaign(self) -> bool:
-        return (
-            not self.stopped
-            and not self.log.damaged
-            and self.me in self.log.config.voters
-            and not self.engine.leading
-            and self.term < codec.MAX_TERM
-        )
-
-    def has_live_leader(self) -> bool:
-        leader = self.engine.leader
-        return leader is not None and leader != self.me and self.node.is_alive(leader)
 
     def follow_config(self) -> None:
         """The newest configuration of the log may be another one."""
@@ -324,12 +272,6 @@ class Group(Outbox):
         config = self.log.config
         self._shut_out = peers
         self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
-
-    def restored(self, index: int) -> None:
-        """The state machine holds `index` now (a snapshot was installed)."""
-        self.applied_index = self.machine_index = index
-        self._told_members = None
-        self._tell_members()
 
     # -- roles
 
@@ -358,37 +300,27 @@ class Group(Outbox):
                 self.election.stop()
             elif self.election.at is None:
                 self.election.schedule(self.config.vote_timeout)
-            self._tell(role, leader)
-            if leader is not None and self.snapshots.needed:
+            self.owner.tell_role(role, leader)
+            if leader is not None and self.needs_snapshot:
                 self.snapshots.ask()
 
     def _lead(self) -> None:
         self.election.stop()
         self.reads.begin()
         self._first_own = self.log.last_index
-        self._uncommitted = self.log.bytes_after(self.applied_index)
+        self.uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
         self.mark()
 
     def _dropped(self) -> None:
         self._timed = 0, 0.0
         if self.log.last_index > self.applied_index:
-            self.call(self.machine.on_dropped, max(self.applied_index + 1, self._first_own))
-
-    def _tell(self, role: Role, leader: str | None) -> None:
-        news = (role, self.term, leader)
-        if news != self._told and not self.stopped:
-            self._told = news
-            self.call(self.machine.on_role, role, self.term, leader)
+            self.owner.dropped(max(self.applied_index + 1, self._first_own))
 
     def _resign(self, term: int) -> None:
-        frame = codec.encode_resign(term)
+        frame = codec.encode(codec.Resign(term))
         for peer in self.log.config.others(self.me):
             self.send(peer, frame)
-
-    def hears(self, peer: str) -> bool:
-        """May `peer`, which is no member by this replica's log, have become one since? (`admission`)"""
-        return not self.engine.leading and (self.engine.leader == peer or not self.has_live_leader())
 
     def lost_leader(self, peer: str) -> None:
         """`peer`'s link broke, or it went silent, or it resigned: if it led, somebody else should."""
@@ -405,7 +337,7 @@ class Group(Outbox):
             return
         if self.leaderless_since is None:
             self.leaderless_since = self.now()
-        up = {p for p in self.log.config.voters if p == self.me or self.node.is_up(p)}
+        up = {p for p in self.log.config.voters if p == self.me or self.node.peers.is_up(p)}
         if not is_quorum(self.log.config.voters, up):
             self.passed_over_since = None
         elif self.passed_over_since is None:
@@ -445,13 +377,13 @@ class Group(Outbox):
             self.held.frames.append((term, index, log.term_gseq, peer, frame))
 
     def send_vote(self, peer: str, term: int) -> None:
-        frame = codec.encode_vote_reply(term, True)
+        frame = codec.encode(codec.VoteReply(term, True))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
         if self.election.at is not None:
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
-        frame = codec.encode_vote(term, last_index, last_term)
+        frame = codec.encode(codec.Vote(term, last_index, last_term))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
@@ -499,7 +431,7 @@ class Group(Outbox):
             if peer != self.me:
                 flow = self.replicator.flows.get(peer)
                 if flow is None or not flow.recovering:
-                    self.engine.heard(peer, self.node.last_seen(peer))
+                    self.engine.heard(peer, self.node.peers.last_seen(peer))
         self.engine.tick()
         self.sync()
 
@@ -507,12 +439,12 @@ class Group(Outbox):
         log = self.log
         limit = min(self.engine.commit, log.written_index)
         applied = self.applied_index
-        if applied >= limit or self.snapshots.wanted or applied < log.base_index:
+        if applied >= limit or self.snapshot_wanted or applied < log.base_index:
             if self.reads.waiting:
                 self.reads.serve()
             return
-        if self.gid != META_GROUP and not self.node.may_apply():
-            self.node.hold(self)
+        if self.gid != META_GROUP and not self.node.turns.may_apply():
+            self.node.turns.hold(self.gid)
             return
         start = self.now()
         until = start + self.config.apply_slice
@@ -526,11 +458,11 @@ class Group(Outbox):
                     if faults.active:
                         faults.point("raft.apply")
                     if leads:
-                        self._uncommitted = max(0, self._uncommitted - len(command))
+                        self.uncommitted = max(0, self.uncommitted - len(command))
                     # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
                     self.applied_index = self.machine_index = applied
                     machine_apply(applied, term, command)
-                    if self.stopped or self.snapshots.wanted:  # or suspended: what follows needs another state
+                    if self.stopped or self.snapshot_wanted:  # or suspended: what follows needs another state
                         return
                 else:
                     self.applied_index = applied
@@ -540,7 +472,7 @@ class Group(Outbox):
                     break
         except JournalDamageError as error:
             self.applied_index = applied - 1
-            self.node.report(self, str(error))
+            self.report(str(error))
             self.snapshots.require()
         except Exception as error:  # noqa: BLE001 - a state machine that raises has diverged: this replica stops
             self.fail(error)
@@ -557,22 +489,14 @@ class Group(Outbox):
         """A leader that has applied the first entry of its term knows what was committed before."""
         if self.engine.leading and self.applied_index >= self.engine.noop_index():
             self.ready = True
-            self._tell(Role.LEADER, self.me)
+            self.owner.tell_role(Role.LEADER, self.me)
             if self.log.config.learners:
                 for flow in list(self.replicator.flows.values()):
                     self.changes.on_progress(flow)
             self.mark()
 
-    def _tell_members(self) -> None:
-        """The owner keeps with its state by whom that was decided."""
-        index = max(self.applied_index, self.log.base_index)
-        config = self.log.config_at(index)
-        if config != self._told_members:
-            self._told_members = config
-            self.call(self.machine.on_members, Members(index, config))
-
     def _config_applied(self) -> None:
-        self._tell_members()
+        self.owner.tell_members()
         if self.engine.leading:
             for flow in list(self.replicator.flows.values()):
                 self.changes.on_progress(flow)

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.membership import Config, decode_config
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.membership import Config, decode_config, encode_config
 from jetcluster.raft.runs import SegmentRuns
-
-if TYPE_CHECKING:
-    from jetcluster.raft.journal import Journal
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
+
+
+Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
+"""Log, kind of record, type of entry, index, term, body: adds the record to the journal. Returns where the body will
+be: (segment, offset in it)."""
+ReadRecord = Callable[[int, int, int], records.Record | None]
+"""Segment, offset and length of a body: the record read back; None when it does not validate."""
 
 
 class JournalDamageError(Exception):
@@ -32,17 +37,19 @@ class GroupLog:
     it at the next start."""
 
     __slots__ = (
+        "_append",
         "_cache",
         "_cache_bytes",
         "_cache_first",
         "_crc",
         "_crc_count",
-        "_journal",
         "_kinds",
         "_lengths",
         "_low",
         "_moving",
         "_offsets",
+        "_options",
+        "_read_record",
         "_runs",
         "_seen_gseq",
         "_terms",
@@ -73,8 +80,12 @@ class GroupLog:
         "written_index",
     )
 
-    def __init__(self, journal: Journal, gid: int, config: Config, durable: bool) -> None:
-        self._journal = journal
+    def __init__(
+        self, gid: int, config: Config, durable: bool, options: JournalOptions, append: Append, read: ReadRecord
+    ) -> None:
+        self._options = options
+        self._append = append
+        self._read_record = read
         self.gid = gid
         self.durable = durable
         """False: entries count once they are written, before the disk has them (memory streams): they outlive the
@@ -237,7 +248,7 @@ class GroupLog:
     def _read(self, index: int) -> bytes:
         at = index - self.base_index - 1
         segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
-        record = self._journal.read_record(segment, offset, length)
+        record = self._read_record(segment, offset, length)
         if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
             raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
         return record.body
@@ -247,15 +258,15 @@ class GroupLog:
     def append(self, kind: int, term: int, command: bytes) -> int:
         """Adds one entry and returns its index."""
         index = self.last_index + 1
-        offset = self._journal.append(self, records.ENTRY, kind, index, term, command)
+        segment, offset = self._append(self, records.ENTRY, kind, index, term, command)
         self.entry_gseq = self.gseq
-        self._place(index, term, kind, self._journal.segment, offset, len(command))
+        self._place(index, term, kind, segment, offset, len(command))
         self._cache[index] = command
         self._cache_bytes += len(command)
         if kind == CONFIG:
             self.configs.append((index, decode_config(command)))
-        if self._cache_bytes > self._journal.options.cache_bytes:
-            self.shrink(self._journal.options.cache_bytes)
+        if self._cache_bytes > self._options.cache_bytes:
+            self.shrink(self._options.cache_bytes)
         return index
 
     def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
@@ -282,7 +293,7 @@ class GroupLog:
     def truncate(self, first: int) -> None:
         """Removes every entry from `first` on."""
         assert self.base_index < first <= self.last_index, f"truncate {first} of {self.base_index}..{self.last_index}"
-        self._journal.append(self, records.TRUNCATE, 0, first, 0, b"")
+        self._append(self, records.TRUNCATE, 0, first, 0, b"")
         self.entry_gseq = self.gseq
         for index in range(first, self.last_index + 1):
             gone = self._cache.pop(index, None)
@@ -307,12 +318,12 @@ class GroupLog:
     def set_term(self, term: int, voted_for: str | None) -> None:
         self.term = term
         self.voted_for = voted_for
-        self._journal.append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
+        self._append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
         self.entry_gseq = self.term_gseq = self.gseq
 
     def set_commit_hint(self, commit: int) -> None:
         self.commit_hint = commit
-        self._journal.append(self, records.HINT, 0, commit, 0, b"")
+        self._append(self, records.HINT, 0, commit, 0, b"")
 
     def compact(self, index: int) -> None:
         """Forgets entries up to `index`."""
@@ -338,7 +349,7 @@ class GroupLog:
         self._cache_first = max(self._cache_first, index + 1)
         self.base_index, self.base_term = index, term
         self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
-        self._journal.append_compact(self, config)
+        self._append(self, records.COMPACT, 0, index, term, encode_config(config))
 
     def install(self, index: int, term: int, config: Config) -> None:
         """Replaces the whole log by "the state machine holds `index`"."""
@@ -356,19 +367,19 @@ class GroupLog:
         self.compactable = max(self.compactable, index)
         self.fetching = False
         self.written_index = 0
-        self._journal.append_state(self, records.RESET_FLAG)
+        self.restate(records.RESET_FLAG)
         self.entry_gseq = self.gseq
 
     def set_members(self, config: Config) -> None:
         """The configuration in force at the base was not known, or another one."""
         self.configs[0] = (self.base_index, config)
-        self._journal.append_state(self, 0)
+        self.restate()
         self.entry_gseq = self.gseq
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
         self.damaged = self.joining = False
-        self._journal.append_state(self, 0)
+        self.restate()
         self.entry_gseq = self.term_gseq = self.gseq
 
     def adopt(self, config: Config) -> None:
@@ -380,7 +391,7 @@ class GroupLog:
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
         self.damaged = True
-        self._journal.append_state(self, 0)
+        self.restate()
 
     def mark_joining(self) -> None:
         """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
@@ -391,18 +402,21 @@ class GroupLog:
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:
             self.fetching = fetching
-            self._journal.append_state(self, 0)
+            self.restate()
 
     def settle_relaxed(self) -> None:
         """From here on entries count as this life has it."""
-        relaxed = not self.durable or self._journal.options.sync_interval is not None
+        relaxed = not self.durable or self._options.sync_interval is not None
         if relaxed != self.relaxed:
             self.relaxed = relaxed
-            self._journal.append_state(self, 0)
+            self.restate()
 
-    # -- what the journal calls
+    def restate(self, flags: int = 0) -> None:
+        """Records anew all that is known of the group but its entries: see `Restatement`."""
+        body = records.encode_state(self._state(flags))
+        self._append(self, records.STATE, 0, self.base_index, self.base_term, body)
 
-    def state(self, flags: int) -> records.State:
+    def _state(self, flags: int) -> records.State:
         if self.durable:
             flags |= records.DURABLE_FLAG
         if self.damaged:
@@ -423,6 +437,8 @@ class GroupLog:
             self.voted_for,
             self.configs[0][1],
         )
+
+    # -- what the journal calls
 
     def mark(self) -> tuple[int, int]:
         """The mark of what a batch that is being sealed now vouches for."""

@@ -7,21 +7,20 @@ gave up for a voter that lags, nobody would lead until somebody as advanced does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
-    from jetcluster.raft.peer_progress import PeerProgress
+from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.peer_progress import PeerProgress
 
 
 class HandOver:
-    """One per group; does something on its leader only."""
+    """One per group; does something on its leader only. `resign`: leads no more, without naming a successor."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
+        self._state = state
+        self._resign = resign
         self.target: str | None = None
         """To whom; None while the leader means to stay."""
         self.until: float | None = None
@@ -35,38 +34,38 @@ class HandOver:
     def begin(self, peer: str | None = None) -> bool:
         """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way, or
         `peer` is not well: it may not even be able to campaign. Unless this node is not well either."""
-        group = self._group
-        if group.role is not Role.LEADER or group.stopped or self.target is not None:
+        state = self._state
+        if state.role is not Role.LEADER or state.stopped or self.target is not None:
             return False
         flows = [flow for flow in self._heirs() if peer in (None, flow.peer)]
-        if not flows or (peer is not None and group.node.health.well and not group.node.is_well(peer)):
+        if not flows or (peer is not None and state.node.health.well and not state.node.peers.is_well(peer)):
             return False
         self._start(max(flows, key=self._fitness).peer)
         return True
 
     def _fitness(self, flow: PeerProgress) -> tuple[bool, bool, int]:
         """A leader that waits for a state has none to give, so nobody gets ahead by it whom its log does not reach."""
-        group = self._group
-        reached = flow.match >= group.log.base_index or not group.snapshots.needed
-        return reached, group.node.is_well(flow.peer), flow.match
+        state = self._state
+        reached = flow.match >= state.log.base_index or not state.needs_snapshot
+        return reached, state.node.peers.is_well(flow.peer), flow.match
 
     def give_way(self) -> bool:
         """This node should not lead: has a voter lead that is well and has all that is committed, or stays while there
         is none. Resigns if that one cannot be told within `RaftConfig.give_way`. Called again as long as it is so.
         Whether a hand-over is under way now."""
-        group = self._group
-        now = group.now()
+        state = self._state
+        now = state.now()
         if self._way_since is not None and self.target is not None:
-            if now - self._way_since < group.config.give_way:
+            if now - self._way_since < state.config.give_way:
                 return True
-            flow = group.replicator.flows.get(self.target)
+            flow = state.flows.get(self.target)
             if flow is not None and self._could_win(flow):
-                group.resign()
+                self._resign()
             else:
                 self.stop()
-                self._not_before = now + group.config.give_way_pause
+                self._not_before = now + state.config.give_way_pause
         elif self.target is None and now >= self._not_before:
-            flows = [flow for flow in self._heirs() if group.node.is_well(flow.peer) and self._could_win(flow)]
+            flows = [flow for flow in self._heirs() if state.node.peers.is_well(flow.peer) and self._could_win(flow)]
             if flows:
                 self._way_since = now
                 self._start(max(flows, key=lambda flow: flow.match).peer)
@@ -76,12 +75,12 @@ class HandOver:
         """Something has moved, or time has passed."""
         if self.target is None or self.until is None:
             return
-        group = self._group
-        flow = group.replicator.flows.get(self.target)
-        if flow is None or not flow.connected or group.now() >= self.until:
+        state = self._state
+        flow = state.flows.get(self.target)
+        if flow is None or not flow.connected or state.now() >= self.until:
             self.stop()
-        elif not self._told and flow.match == group.log.last_index:
-            group.send(self.target, codec.encode_timeout_now(group.term))
+        elif not self._told and flow.match == state.log.last_index:
+            state.send(self.target, codec.encode(codec.TimeoutNow(state.term)))
             self._told = True
 
     def stop(self) -> None:
@@ -89,15 +88,15 @@ class HandOver:
         self._told = False
 
     def _start(self, peer: str) -> None:
-        group = self._group
-        self.target, self.until, self._told = peer, group.now() + group.config.transfer_timeout, False
-        group.wake_at(self.until)
-        group.mark()
+        state = self._state
+        self.target, self.until, self._told = peer, state.now() + state.config.transfer_timeout, False
+        state.wake_at(self.until)
+        state.mark()
 
     def _heirs(self) -> list[PeerProgress]:
-        group = self._group
-        flows = group.replicator.flows.values()
-        return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in group.peers]
+        state = self._state
+        flows = state.flows.values()
+        return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in state.peers]
 
     def _could_win(self, flow: PeerProgress) -> bool:
-        return flow.match >= self._group.commit_index
+        return flow.match >= self._state.commit_index

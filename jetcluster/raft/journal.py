@@ -19,7 +19,6 @@ import errno
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.clock import Rng, Timers
@@ -27,10 +26,12 @@ from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
 from jetcluster.raft import records, syncs
 from jetcluster.raft.batches import OpenBatch, SealedBatch
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal_state import JournalState
 from jetcluster.raft.mark import Mark, NoMark
-from jetcluster.raft.membership import Config, encode_config
+from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
@@ -42,43 +43,7 @@ _SPACE_CHECK = 1 << 20
 """The free space is looked up once per so many written bytes: the data store grows as fast."""
 
 
-@dataclass(slots=True, frozen=True)
-class JournalOptions:
-    segment_bytes: int = 32 << 20
-    cache_bytes: int = 2 << 20
-    """Commands kept in memory per group."""
-    idle_cache_bytes: int = 64 << 10
-    retain_bytes: int = 8 << 20
-    """Per group: entries kept behind what is compactable, so that a briefly absent follower needs no snapshot."""
-    retain_entries: int = 8_192
-    node_retain_bytes: int = 64 << 20
-    """All groups together: above this, retention yields, and live entries of quiet groups are carried forward."""
-    reserve_bytes: int = 64 << 20
-    """Free space below this plus one segment counts as a full disk. Not less than what the data store keeps free, so
-    that it never has to refuse what is in the log."""
-    sync_interval: float | None = None
-    """None: fsync before anything is vouched for. Seconds: only every so often (acked data can be lost)."""
-    retry_delay: float = 0.5
-    """Between two attempts to write to a full disk, seconds."""
-    max_queued_bytes: int = 64 << 20
-    """Bytes waiting for the disk; more is refused with back-pressure."""
-
-
-@dataclass(slots=True)
-class JournalCounters:
-    batches: int = 0
-    bytes: int = 0
-    full_episodes: int = 0
-    shortages: int = 0
-    """Writes that waited for a file descriptor."""
-    carried_entries: int = 0
-    deleted_segments: int = 0
-    read_failures: int = 0
-    pins_given_up: int = 0
-    """Logs that were kept for peers that catch up, and took too much space."""
-
-
-class Journal:
+class Journal(JournalState):
     """`open()` before use. All methods are called on the event loop."""
 
     def __init__(
@@ -93,22 +58,15 @@ class Journal:
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`stopwatch`: seconds, read in the writer's thread."""
-        self.options = options or JournalOptions()
-        self.counters = JournalCounters()
+        super().__init__(options or JournalOptions())
         self.sync_latency = Latency()
         """Latency of writes that are made durable."""
-        self.groups: dict[int, GroupLog] = {}
         self.damage: list[Damage] = []
         """Damage that `open` found; empty on a sound disk."""
         self.cut_bytes = 0
-        self.failed: BaseException | None = None
         self.in_flight = 0
         """Number of the batch that the writer has, 0 when it has none: one that stays hangs (`RaftNode`)."""
-        self.also_reserved: Callable[[], int] = lambda: 0
-        """Free bytes that the data store needs besides `reserve_bytes`."""
         self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
-        self.segment = 0
-        """Where the next record goes."""
         self._disk = disk
         self._writer = writer
         self._timers = timers
@@ -119,32 +77,20 @@ class Journal:
         self._marked = 0
         self._reached = (0, 0)
         """The newest batch that was written in this life, and its segment; set by the writer's thread."""
-        self._open = OpenBatch()
         self._active: dict[GroupLog, None] = {}
         """Logs with something new, or with more in memory than an idle one is to have."""
-        self.retention = Retention(self, 1)
         self.restatement = Restatement(self)
-        self._syncs = Syncs(disk, writer, timers, self.retention.delete_doomed, self._fail)
-        self.free = 0
-        """Bytes of the file system, when last looked up."""
+        self._syncs = Syncs(disk, writer, timers, self._fail)
+        self.retention = Retention(self, self._syncs, self.restatement, self.carry, self.delete)
+        self._syncs.on_synced = self.retention.delete_doomed
         self._roll = False
         """The batch that is open ends its segment."""
         self._start = 0
         self._end = 0
-        self.queued_bytes = 0
-        """Bytes that wait for the disk."""
-        self._fresh_segment = False
-        self._seq = 1
         self._seed = 0
         self._seeds: dict[int, int] = {}
         self._busy = False
         self._kick_scheduled = False
-        self.full = False
-        """Publishes are to be refused: there is no space, or hardly any."""
-        self.scarce = False
-        """The reserve is being used up: entries of leaders are refused as well."""
-        self.stuck = False
-        """The last write failed for want of space, and is being repeated."""
         self._unchecked = 0
         self._low = (False, False)
         """`full` and `scarce` as `_check_space` found them last."""
@@ -178,7 +124,7 @@ class Journal:
             self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
         self._write_again(found.unproven)
         self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
-        self._seq = found.next_seq
+        self.seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
         self._old_top = found.top_gid
         self._top_gid = max(found.top_gid or 0, *found.groups, 0)
@@ -202,7 +148,7 @@ class Journal:
 
     def _restore(self, found: RecoveredGroup) -> GroupLog:
         config = found.base_config or Config(())
-        log = GroupLog(self, found.gid, config, found.durable)
+        log = GroupLog(found.gid, config, found.durable, self.options, self.append, self.read_record)
         log.base_index, log.base_term = found.base_index, found.base_term
         log.last_index, log.last_term = found.base_index, found.base_term
         log.configs = [(found.base_index, config)]
@@ -225,26 +171,30 @@ class Journal:
         """The next batch opens segment `number`. `anew`: see `Restatement.begin`."""
         nonce = int.from_bytes(self._rng.token(8), "little")
         self.segment = number
-        self._fresh_segment = True
+        self.fresh_segment = True
         self._seed = self._seeds[number] = records.salt(number, nonce)
         self._start = 0
         self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
-        self._open.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
+        self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
         self.restatement.begin(anew=anew)
 
     # -- groups
 
+    def never_had(self, gid: int) -> bool:
+        """There is no record of the group, and there was none: damage may have taken all that an old one had."""
+        old = self._old_top is None or gid <= self._old_top
+        return gid not in self.groups and not (self.damage and old)
+
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
-        log = GroupLog(self, gid, config, durable)
-        # All records of an old group may have been lost with the damage: then this is not its first life, and it may
-        # have voted. Other voters can vouch for it (rejoin.py); a group of one has nobody to ask.
-        old = self._old_top is None or gid <= self._old_top
-        log.damaged = bool(self.damage) and old and len(config.voters) > 1
+        log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
+        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py); a group of one has
+        # nobody to ask.
+        log.damaged = not self.never_had(gid) and len(config.voters) > 1
         self._top_gid = max(self._top_gid, gid)
         self.groups[gid] = log
-        self.append_state(log, records.RESET_FLAG)
+        log.restate(records.RESET_FLAG)
         log.settle_relaxed()
         log.entry_gseq = log.term_gseq = log.gseq
         return log
@@ -253,19 +203,19 @@ class Journal:
         log = self.groups.pop(gid, None)
         if log is not None:
             self.append(log, records.REMOVE, 0, 0, 0, b"")
-            self._open.logs.pop(log, None)
+            self.batch.logs.pop(log, None)
             self._active.pop(log, None)
 
     # -- appending (called by GroupLog)
 
-    def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> int:
-        """Adds a record to the open batch; returns where its body will be in `segment`."""
+    def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> tuple[int, int]:
+        """Adds a record to the open batch; returns where its body will be: (segment, offset in it)."""
         if log.stated != self.segment:
             log.stated = self.segment
             if kind != records.STATE and kind != records.REMOVE:
-                self.append_state(log, 0)
+                log.restate()
         log.gseq += 1
-        opened = self._open
+        opened = self.batch
         opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
         if body:
             opened.chunks.append(body)
@@ -281,14 +231,7 @@ class Journal:
         if not self._kick_scheduled:
             self._kick_scheduled = True
             self._timers.call_soon(self._kick)
-        return offset
-
-    def append_state(self, log: GroupLog, flags: int) -> None:
-        body = records.encode_state(log.state(flags))
-        self.append(log, records.STATE, 0, log.base_index, log.base_term, body)
-
-    def append_compact(self, log: GroupLog, config: Config) -> None:
-        self.append(log, records.COMPACT, 0, log.base_index, log.base_term, encode_config(config))
+        return self.segment, offset
 
     def _say_space(self, *, stuck: bool) -> None:
         self.stuck = stuck
@@ -322,23 +265,23 @@ class Journal:
 
     def _kick(self) -> None:
         self._kick_scheduled = False
-        if self._busy or self.failed is not None or self._closed or not self._open.count:
+        if self._busy or self.failed is not None or self._closed or not self.batch.count:
             return
         self._submit(self._seal())
 
     def _seal(self) -> SealedBatch:
-        opened = self._open
-        fresh = self._fresh_segment
+        opened = self.batch
+        fresh = self.fresh_segment
         head_at = 1 if fresh else 0
         head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
         # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
-        synced = self._seq - 1 if fresh else self._syncs.synced
+        synced = self.seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
         opened.chunks[head_at] = records.batch_head(
-            self._seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
+            self.seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
         )
         sealed = SealedBatch(
-            self._seq,
+            self.seq,
             self.segment,
             self._start,
             opened.chunks,
@@ -349,17 +292,17 @@ class Journal:
             self._end - self._start,
         )
         self._active.update(opened.logs)
-        self._seq += 1
-        self._fresh_segment = False
+        self.seq += 1
+        self.fresh_segment = False
         self.queued_bytes = 0
-        self._open = OpenBatch()
+        self.batch = OpenBatch()
         if self._end >= self.options.segment_bytes or self._roll:
             forced, self._roll = self._roll, False
             self._begin_segment(self.segment + 1, anew=forced)
         else:
             self._start = self._end
             self._end += records.BATCH_HEAD
-            self._open.chunks = [b""]
+            self.batch.chunks = [b""]
         if self.restatement.left:
             self.restatement.step()
         return sealed
@@ -431,7 +374,7 @@ class Journal:
         if batch.new_segment and self._cut_later is not None:
             self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
             self._cut_later = None
-        if self._open.count:
+        if self.batch.count:
             self._kick()  # the disk goes on while the groups do their work
         self.on_durable(logs)
 
@@ -464,9 +407,9 @@ class Journal:
         """Calls `done` in a later turn, once all that was appended before is on the disk, with any sync interval and
         kind of group: data that rests on it may be made durable then. Not later than when nothing can be
         written (`Syncs.barrier`)."""
-        coming = self._open.count > 0
+        coming = self.batch.count > 0
         if coming:
-            self._open.sync = True
+            self.batch.sync = True
         self._syncs.barrier(self.open_seq, done, coming=coming)
 
     # -- space
@@ -505,18 +448,8 @@ class Journal:
         self.retention.forget_to(self.segment)
         self._roll = True
         for log in self.groups.values():
-            self.append_state(log, 0)  # something to write, should nothing come
+            log.restate()  # something to write, should nothing come
             return
-
-    @property
-    def open_seq(self) -> int:
-        """The last batch that holds anything of what was appended so far."""
-        return self._seq if self._open.count else self._seq - 1
-
-    @property
-    def newest_segment(self) -> int:
-        """That of batch `open_seq`."""
-        return self.segment if self._open.count or not self._fresh_segment else self.segment - 1
 
     @property
     def synced(self) -> int:
@@ -525,8 +458,8 @@ class Journal:
 
     def carry(self, log: GroupLog, kind: int, index: int, term: int, command: bytes) -> None:
         """Writes an entry of an older segment again; the log is told when the copy is durable."""
-        offset = self.append(log, records.CARRY, kind, index, term, command)
-        self._open.moves.append((log, index, term, self.segment, offset))
+        place = self.append(log, records.CARRY, kind, index, term, command)
+        self.batch.moves.append((log, index, term, *place))
         self.counters.carried_entries += 1
 
     def delete(self, segment: int) -> None:
@@ -545,7 +478,7 @@ class Journal:
         if self._closed:
             return
         if self.failed is None and not self.stuck:
-            last = self._seal() if self._open.count else None
+            last = self._seal() if self.batch.count else None
             self._writer.submit(functools.partial(self._finish, last), _ignore)
         self._closed = True
         self._syncs.close()

@@ -8,14 +8,11 @@ follower may believe in it for as long as the link is up and not silent.
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from jetcluster.clock import Clock, Rng, TimerHandle, Timers
+from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
-from jetcluster.latency import Latency
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
@@ -28,28 +25,10 @@ from jetcluster.raft.journal import Journal
 from jetcluster.raft.led import LedGroups
 from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
+from jetcluster.raft.node_state import CONTROL_GID, NodeState
+from jetcluster.raft.peers import Peers, PeerState
 from jetcluster.raft.retention import PinLimits
-
-_CONTROL_GID = 0
-
-
-@dataclass(slots=True)
-class RaftCounters:
-    refused_frames: int = 0
-    """Malformed, or impossible."""
-    unknown_frames: int = 0
-    """For groups that this node does not have."""
-    stopped_groups: int = 0
-    campaigns: int = 0
-
-
-@dataclass(slots=True)
-class _PeerState:
-    up: bool = False
-    last_seen: float = 0.0
-    suspected: bool = False
-    well: bool = True
-    """By its own account."""
+from jetcluster.raft.turns import Turns
 
 
 class RaftNode:
@@ -75,38 +54,34 @@ class RaftNode:
         """Looked at with every heartbeat."""
         self.health.time.others = self._others
         self.levels = Levels(me, level)
-        self.rng = rng
         self.timers = timers
         self.config = config or RaftConfig()
-        self.counters = RaftCounters()
+        self.peers = Peers(me, clock, self.config, self.health)
+        self.turns = Turns(clock, timers, self.end_of_batch, self._wake)
+        report = on_report or (lambda gid, text: None)
+        self.state = NodeState(
+            me=me,
+            config=self.config,
+            journal=journal,
+            send=transport.send_raft,
+            clock=clock,
+            rng=rng,
+            timers=timers,
+            health=self.health,
+            peers=self.peers,
+            turns=self.turns,
+            report=report,
+        )
+        self.counters = self.state.counters
         self.groups: dict[int, Group] = {}
         self.admission = Admission(self.groups, journal, clock)
         self._delivery = FrameDelivery(self.admission, self.config, self.counters, clock)
-        self.led = LedGroups(me)
-        self.commit_latency = Latency()
-        """From a proposal to its commit, on leaders: one entry at a time and group."""
-        self.apply_latency = Latency()
-        """The time to apply what a group has committed, per turn."""
-        self.may_apply: Callable[[], bool] = lambda: True
-        """Groups apply what is committed while this says so; call `apply_again` when it does again. The meta group does
-        not ask: it writes little, and what the node should do with the others is in it."""
+        self.led = LedGroups(self.state)
+        self.commit_latency, self.apply_latency = self.state.commit_latency, self.state.apply_latency
         self.losses: list[str] = []
         """Losses of groups without another replica, to damage of the journal found at this start (monitoring)."""
-        self.send = transport.send_raft
-        self._on_report = self.admission.report = self._delivery.report = on_report or (lambda gid, text: None)
-        self._peers: dict[str, _PeerState] = {}
-        self._dirty: dict[int, Group] = {}
-        self._stirred: dict[int, Group] = {}
-        """Groups in which something happened since the last housekeeping."""
-        self._held: dict[int, Group] = {}
-        """Groups that had something to apply and were not allowed to."""
-        self._turn_scheduled = False
+        self._on_report = self.admission.report = self._delivery.report = report
         self._working = False
-        self._reading = False
-        """Frames of a read are being delivered; `end_of_batch` comes behind them."""
-        self._wakes: list[tuple[float, int]] = []
-        self._wake_handle: TimerHandle | None = None
-        self._wake_at = float("inf")
         self._early = EarlyFrames(self.config)
         self._sequence = 0
         self._digest_at = 0.0
@@ -178,7 +153,7 @@ class RaftNode:
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
         new group at once. `attach` is given the group before anything happens in it.
         """
-        assert gid != _CONTROL_GID, "group 0 is the nodes' own"
+        assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
         credited = log is not None and log.relaxed
@@ -194,13 +169,13 @@ class RaftNode:
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self, log, machine, applied_index)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index)
         if attach is not None:
             attach(group)
         group.start(campaign)
         for _, peer, frame in self._early.pop(gid):
             self._delivery.deliver(group, peer, frame)
-        self._schedule_turn()
+        self.turns.schedule()
         return group
 
     def _go_on_alone(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
@@ -252,9 +227,7 @@ class RaftNode:
         group = self.groups.pop(gid, None)
         if group is not None:
             group.stop("removed")
-            self._dirty.pop(gid, None)
-            self._stirred.pop(gid, None)
-            self._held.pop(gid, None)
+            self.turns.drop(gid)
 
     def remove_group(self, gid: int) -> None:
         """Stops the replica and forgets its log."""
@@ -265,9 +238,9 @@ class RaftNode:
 
     def peer_up(self, peer: str) -> None:
         """A link to `peer` is there; frames of an earlier one will not come any more."""
-        if self.is_up(peer):
+        if self.peers.is_up(peer):
             self.peer_down(peer)
-        state = self._peers.setdefault(peer, _PeerState())
+        state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
         self.heard(peer)
         self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
@@ -276,11 +249,11 @@ class RaftNode:
                 group.peer_up(peer)
 
     def peer_down(self, peer: str) -> None:
-        self._peers.setdefault(peer, _PeerState()).up = False
+        self.peers.states.setdefault(peer, PeerState()).up = False
         self.health.time.forget(peer)
         self._early.drop_peer(peer)
         if not self.admission.belongs(peer):  # anybody may come under any name
-            del self._peers[peer]
+            del self.peers.states[peer]
             self.levels.forget(peer)
         for group in list(self.groups.values()):
             if not group.stopped:
@@ -288,7 +261,7 @@ class RaftNode:
 
     def heard(self, peer: str) -> bool:
         """Something has come from `peer`, be it a part of a frame that takes long: it lives. False: it has no link."""
-        state = self._peers.get(peer)
+        state = self.peers.states.get(peer)
         if state is None or not state.up:
             return False
         state.last_seen, state.suspected = self.clock.monotonic(), False
@@ -300,16 +273,16 @@ class RaftNode:
         if self._closed or not self.heard(peer):
             self.counters.refused_frames += 1
             return ""
-        if gid == _CONTROL_GID:
+        if gid == CONTROL_GID:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
         if group is not None:
-            self._reading = True
-            self._dirty[gid] = group
+            self.turns.busy = True  # `end_of_batch` comes behind the frames of this read
+            self.turns.marked[gid] = None
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
             self.admission.refuse(peer, gid)
-        elif not self._early.keep(gid, peer, frame, self.last_seen(peer)):
+        elif not self._early.keep(gid, peer, frame, self.peers.last_seen(peer)):
             self.counters.unknown_frames += 1
         return ""
 
@@ -325,7 +298,7 @@ class RaftNode:
         if isinstance(message, codec.Digest):
             self._on_digest(peer, message)
             return ""
-        self._peers[peer].well = message.well
+        self.peers.states[peer].well = message.well
         self.levels.heard(peer, message.level)
         if message.wall_ns and self.admission.is_voter(peer):
             self.health.time.heard(peer, message.wall_ns, message.trusted_ns)
@@ -343,33 +316,6 @@ class RaftNode:
                 group.left_out = True
                 group.lost_leader(peer)
 
-    def is_up(self, peer: str) -> bool:
-        state = self._peers.get(peer)
-        return state is not None and state.up
-
-    def is_alive(self, peer: str) -> bool:
-        """The link is up and not silent."""
-        return self.is_up(peer) and self.clock.monotonic() - self._peers[peer].last_seen < self.config.suspect_after
-
-    def is_well(self, peer: str) -> bool:
-        """It is alive, and says that it may lead."""
-        return self.is_alive(peer) and self._peers[peer].well
-
-    def may_lead(self, voters: tuple[str, ...]) -> bool:
-        """This node, a group of `voters`: it is well, or none of the others is."""
-        return self.health.well or not any(self.is_well(peer) for peer in voters if peer != self.me)
-
-    def may_stamp(self, voters: tuple[str, ...], since: float) -> bool:
-        """This node, a group of `voters` that it holds since then: its time is that of a majority of the nodes, or
-        there is nobody else to ask and to lose by it."""
-        time = self.health.time
-        if not time.established:
-            time.settle()
-        if time.established:
-            return True
-        waited = self.clock.monotonic() - since >= self.config.clock_wait
-        return waited and voters == (self.me,) and not time.disputed
-
     def _others(self) -> set[str] | None:
         """The other nodes of the cluster: the meta group knows them."""
         groups = self.journal.groups
@@ -378,57 +324,32 @@ class RaftNode:
         voters = {peer for log in logs for peer in log.config.voters}
         return voters - {self.me} if voters else None
 
-    def last_seen(self, peer: str) -> float:
-        state = self._peers.get(peer)
-        return 0.0 if state is None else state.last_seen
-
     # -- turns
-
-    def mark(self, group: Group) -> None:
-        """`group` has something to do in this turn."""
-        self._dirty[group.gid] = group
-        if not (self._turn_scheduled or self._working or self._reading):
-            self._turn_scheduled = True
-            self.timers.call_soon(self._turn)
-
-    def hold(self, group: Group) -> None:
-        """`group` has something to apply once it may."""
-        self._held[group.gid] = group
-
-    def apply_again(self) -> None:
-        """See `may_apply`."""
-        if self._held:
-            held, self._held = self._held, {}
-            for group in held.values():
-                self.mark(group)
-
-    def _schedule_turn(self) -> None:
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self.timers.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        self._turn_scheduled = False
-        self.end_of_batch()
 
     def end_of_batch(self) -> None:
         """Does the work of all marked groups, once each; what they mark meanwhile waits for the next turn."""
-        self._reading = False
-        if self._working or self._closed or not self._dirty:
+        turns, groups = self.turns, self.groups
+        if self._working:
             return
-        self._working = True
-        dirty, self._dirty = self._dirty, {}
-        self._stirred.update(dirty)
-        for group in dirty.values():
+        turns.busy = False
+        if self._closed or not turns.marked:
+            return
+        self._working = turns.busy = True
+        marked, turns.marked = turns.marked, {}
+        turns.stirred.update(marked)
+        for gid in marked:
+            group = groups.get(gid)
+            if group is None:
+                continue
             if group.engine.commit <= group.applied_index and not group.engine.leading and not group.reads.waiting:
                 continue  # a follower with nothing to apply
             try:
                 group.work()
             except Exception as error:  # noqa: BLE001 - as in `delivery`
                 group.fail(error)
-        self._working = False
-        if self._dirty:
-            self._schedule_turn()
+        self._working = turns.busy = False
+        if turns.marked:
+            turns.schedule()
 
     def _on_durable(self, logs: list[GroupLog]) -> None:
         for log in logs:
@@ -436,38 +357,19 @@ class RaftNode:
             if group is not None and not group.stopped:
                 if group.held.frames or log.damaged:
                     group.on_durable()
-                self._dirty[log.gid] = group
+                self.turns.marked[log.gid] = None
         self.end_of_batch()
-
-    def report(self, group: Group, text: str) -> None:
-        """Something an operator should read."""
-        self._on_report(group.gid, text)
 
     # -- time
 
-    def wake_at(self, group: Group, when: float) -> None:
-        heapq.heappush(self._wakes, (when, group.gid))
-        if when < self._wake_at:
-            self._arm(when)
-
-    def _arm(self, when: float) -> None:
-        if self._wake_handle is not None:
-            self._wake_handle.cancel()
-        self._wake_at = when
-        delay = max(0.0, when - self.clock.monotonic())
-        self._wake_handle = self.timers.call_later(delay, self._wake)
-
     def _wake(self) -> None:
-        self._wake_handle = None
-        self._wake_at = float("inf")
+        """A time that groups have asked for has come."""
         if self._closed:
             return
         now = self.clock.monotonic()
-        due: dict[int, None] = {}
-        while self._wakes and self._wakes[0][0] <= now:
-            due[heapq.heappop(self._wakes)[1]] = None
-        for gid in due:
-            if (group := self.groups.get(gid)) is None:
+        for gid in self.turns.due(now):
+            group = self.groups.get(gid)
+            if group is None:
                 continue
             wanted = group.next_time()
             if wanted is not None and wanted <= now:
@@ -475,8 +377,7 @@ class RaftNode:
                     group.on_time(now)
                 except Exception as error:  # noqa: BLE001 - as in `delivery`
                     group.fail(error)
-        if self._wakes and self._wakes[0][0] < self._wake_at:
-            self._arm(self._wakes[0][0])
+        self.turns.rearm()
         self.end_of_batch()
 
     def _beat(self) -> None:
@@ -490,16 +391,16 @@ class RaftNode:
         self._loop.beat(period, stall)
         if stall > 2 * period:
             # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
-            for state in self._peers.values():
+            for state in self.peers.states.values():
                 state.last_seen += stall
         self.health.look()
-        self._say_alive([peer for peer, state in self._peers.items() if state.up])
+        self._say_alive([peer for peer, state in self.peers.states.items() if state.up])
         if not self.health.well:
             self._give_way()
         self._suspect(now)
         if now >= self._digest_at:
             self._digest_at = now + self.config.digest
-            self._send_digests()
+            self.led.tell()
         if now >= self._housekeep_at:
             self._housekeep_at = now + 1.0
             self._housekeep(now)
@@ -512,7 +413,7 @@ class RaftNode:
         times = health.time.wall_ns, health.time.trusted_ns
         frame = codec.encode_heartbeat(self._sequence, *times, health.well, self.levels.own)
         for peer in peers:
-            self.send(peer, _CONTROL_GID, frame)
+            self.state.send(peer, CONTROL_GID, frame)
 
     def _give_way(self) -> None:
         """Hands over each group that this node leads and a voter that is well could lead. Not before the others have
@@ -521,7 +422,7 @@ class RaftNode:
             return
         under_way = 0
         for group in list(self.groups.values()):
-            if group.engine.leading and not group.stopped and not self.may_lead(group.peers):
+            if group.engine.leading and not group.stopped and not self.peers.may_lead(group.peers):
                 under_way += group.hand_over.give_way()
                 if under_way >= self.config.hand_overs:
                     break
@@ -538,7 +439,7 @@ class RaftNode:
 
     def _suspect(self, now: float) -> None:
         silent = False
-        for peer, state in list(self._peers.items()):
+        for peer, state in list(self.peers.states.items()):
             if not state.up or now - state.last_seen < self.config.suspect_after:
                 silent = silent or not state.up
                 continue
@@ -548,32 +449,15 @@ class RaftNode:
                 for group in list(self.groups.values()):
                     group.lost_leader(peer)
         if silent:
-            for group in self.led.endangered(self.is_alive):
-                if group.engine.leading and not group.stopped:
-                    group.tick_engine()
-
-    def tell_led(self, peer: str) -> None:
-        """Which groups this node leads with `peer`, before anything else that it sends there."""
-        if self.is_up(peer):
-            self._send_digests([peer])
-
-    def _send_digests(self, to: Iterable[str] | None = None) -> None:
-        lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p in to or self._peers if self.is_up(p)}
-        for peers, groups in self.led.told(lists):
-            leads = [group for group in groups if group.engine.leading and not group.stopped]
-            entries = [(group.gid, group.term, group.commit_index) for group in leads]
-            for peer in peers:
-                lists[peer] += entries
-        for peer, entries in lists.items():
-            self.send(peer, _CONTROL_GID, codec.encode_digest(entries))
-
-    def stir(self, group: Group) -> None:
-        """`group` wants the next housekeeping to look at it."""
-        self._stirred[group.gid] = group
+            for led in self.led.endangered(self.peers.is_alive):
+                if led.engine.leading and not led.stopped and led.gid in self.groups:
+                    self.groups[led.gid].tick_engine()
 
     def _housekeep(self, now: float) -> None:
-        stirred, self._stirred = self._stirred, {}
-        for group in stirred.values():
+        for gid in self.turns.take_stirred():
+            group = self.groups.get(gid)
+            if group is None:
+                continue
             commit = min(group.commit_index, group.log.last_index)
             if commit > group.log.commit_hint and not group.stopped:
                 group.log.set_commit_hint(commit)
@@ -596,5 +480,4 @@ class RaftNode:
         """Stops timers; the journal is closed by its owner."""
         self._closed = True
         self._beat_handle.cancel()
-        if self._wake_handle is not None:
-            self._wake_handle.cancel()
+        self.turns.close()

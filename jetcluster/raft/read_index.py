@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from jetcluster.raft import codec
+from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.membership import is_quorum
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
+from jetcluster.raft.owner import Owner
 
 Callback = Callable[[bool], None]
 
@@ -33,8 +31,12 @@ class _Round:
 
 
 class ReadRounds:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    """The reads of one group, on its leader. `resign`: leads no more, without naming a successor."""
+
+    def __init__(self, state: GroupState, owner: Owner, resign: Callable[[], None]) -> None:
+        self._state = state
+        self._owner = owner
+        self._resign = resign
         self._collecting: dict[str | None, list[Callback]] = {}
         self._rounds: deque[_Round] = deque()
         self._context = 0
@@ -45,19 +47,19 @@ class ReadRounds:
         """Joins the round of this turn. `exclude`: this peer's answer does not count (see `rejoin.py`)."""
         self._collecting.setdefault(exclude, []).append(callback)
         self.waiting = True
-        self._group.mark()
+        self._state.mark()
 
     def context_to_send(self) -> int:
         """Opens the round of what was collected; the newest context that appends should carry, or 0."""
-        group = self._group
+        state = self._state
         if self._context + len(self._collecting) >= codec.NO_REPLY:
-            group.resign()  # contexts are compared, so they begin anew in another term only
-        elif self._collecting and group.ready:
+            self._resign()  # contexts are compared, so they begin anew in another term only
+        elif self._collecting and state.ready:
             for exclude, callbacks in self._collecting.items():
                 self._context += 1
-                opened = _Round(self._context, exclude, callbacks, index=group.engine.commit)
-                if exclude != group.me:
-                    opened.answered.add(group.me)
+                opened = _Round(self._context, exclude, callbacks, index=state.engine.commit)
+                if exclude != state.me:
+                    opened.answered.add(state.me)
                 self._rounds.append(opened)
             self._collecting = {}
             self._settle()
@@ -76,7 +78,7 @@ class ReadRounds:
         self._settle()
 
     def _settle(self) -> None:
-        voters = self._group.log.config.voters
+        voters = self._state.log.config.voters
         for opened in self._rounds:
             if not opened.confirmed and is_quorum(voters, opened.answered):
                 opened.confirmed = True
@@ -84,11 +86,11 @@ class ReadRounds:
 
     def serve(self) -> None:
         """Answers the confirmed rounds whose index is applied."""
-        applied = self._group.applied_index
+        applied = self._state.applied_index
         rounds = self._rounds
         while rounds and rounds[0].confirmed and rounds[0].index <= applied:
             for callback in rounds.popleft().callbacks:
-                self._group.call(callback, True)
+                self._owner.call(callback, True)
         self.waiting = bool(self._rounds or self._collecting)
 
     def begin(self) -> None:
@@ -102,7 +104,7 @@ class ReadRounds:
         self.waiting = False
         for opened in rounds:
             for callback in opened.callbacks:
-                self._group.call(callback, False)
+                self._owner.call(callback, False)
         for callbacks in collecting.values():
             for callback in callbacks:
-                self._group.call(callback, False)
+                self._owner.call(callback, False)

@@ -51,6 +51,9 @@ class RecoveredGroup:
     damaged: bool = False
     joining: bool = False
     """`damaged` means only that it was being added to its group."""
+    harmed: bool = False
+    """This reading has met damage of it. Else `damaged` is what the newest state says: a repair counts also where
+    entries are still to come that were carried into a later segment."""
     suspect: bool = False
     """Damage was met, and no later record has proven that it was not this group's."""
     trusted: int | None = None
@@ -296,11 +299,11 @@ class _Scan:
         if group is None:
             group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
             if record.kind != records.STATE:
-                group.damaged = True  # its beginning is lost
+                _harm(group)  # its beginning is lost
                 self.lost = None
         elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
             self.gaps += (record.gseq - group.gseq - 1) & records.GSEQ_MASK
-            group.damaged, group.joining = True, False
+            _harm(group)
             _distrust(group)
         elif group.suspect:
             group.suspect = False
@@ -310,8 +313,12 @@ class _Scan:
         try:
             _replay(group, record, segment)
         except (MembersError, ValueError, IndexError) as e:
-            group.damaged, group.joining = True, False
+            _harm(group)
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+
+def _harm(group: RecoveredGroup) -> None:
+    group.damaged, group.harmed, group.joining = True, True, False
 
 
 def _distrust(group: RecoveredGroup) -> None:
@@ -383,17 +390,16 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.durable = bool(state.flags & records.DURABLE_FLAG)
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
     group.relaxed = bool(state.flags & records.RELAXED_FLAG)
-    damaged = bool(state.flags & records.DAMAGED_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
         # Everything that the log held then is here, also when something was lost before.
-        group.damaged, group.suspect, group.trusted = damaged, False, None
-        group.joining = damaged and bool(state.flags & records.JOINING_FLAG)
+        group.harmed, group.suspect, group.trusted = False, False, None
     elif crc is not None:
-        group.damaged, group.joining = True, False
+        _harm(group)
         _distrust(group)
-    else:
-        group.damaged, group.joining = group.damaged or damaged, False
+    if not group.harmed:
+        group.damaged = bool(state.flags & records.DAMAGED_FLAG)
+        group.joining = group.damaged and bool(state.flags & records.JOINING_FLAG)
 
 
 def _terms_crc(group: RecoveredGroup) -> int | None:

@@ -18,20 +18,25 @@ those who do not wait for their disks (`Snapshots.contradict`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.raft import codec
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
+from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.read_index import ReadRounds
+from jetcluster.raft.snapshots import Snapshots
 
 _RETRY = 0.3
 """Seconds until it is asked again."""
 
 
 class Rejoin:
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(
+        self, state: GroupState, snapshots: Snapshots, reads: ReadRounds, send_ack: Callable[[str, int], None]
+    ) -> None:
+        self._state = state
+        self._snapshots = snapshots
+        self._reads = reads
+        self._send_ack = send_ack
         self._context = 0
         self.at: float | None = None
         """Time to ask again; None when that was not done yet, or is not wanted."""
@@ -42,9 +47,9 @@ class Rejoin:
 
     def on_verified(self, leader: str, index: int) -> None:
         """The log equals the current leader's up to `index`."""
-        group = self._group
-        if self._verified_term != group.term:
-            self._verified_term, self._verified, self._target = group.term, 0, None
+        state = self._state
+        if self._verified_term != state.term:
+            self._verified_term, self._verified, self._target = state.term, 0, None
             self._context += 1
         self._verified = max(self._verified, index)
         if self._target is None and self.at is None:
@@ -56,58 +61,58 @@ class Rejoin:
         if self.at is None or now < self.at:
             return
         self.at = None
-        group = self._group
-        if not group.log.damaged or self._target is not None or group.leader is None or group.engine.leading:
+        state = self._state
+        if not state.log.damaged or self._target is not None or state.leader is None or state.engine.leading:
             return
-        if self._verified_term == group.term:
-            self._ask(group.leader)
+        if self._verified_term == state.term:
+            self._ask(state.leader)
 
     def _ask(self, leader: str) -> None:
-        group = self._group
-        group.send(leader, codec.encode_rejoin(group.term, self._context))
-        self.at = group.now() + _RETRY
-        group.wake_at(self.at)
+        state = self._state
+        state.send(leader, codec.encode(codec.Rejoin(state.term, self._context)))
+        self.at = state.now() + _RETRY
+        state.wake_at(self.at)
 
     def on_ahead(self, leader: str) -> None:
         """Told when what the leader sends ends before this log begins."""
-        if self.at is None or self._group.now() >= self.at:
+        if self.at is None or self._state.now() >= self.at:
             self._context += 1
             self._ask(leader)
 
     def on_reply(self, message: codec.RejoinReply) -> None:
-        group = self._group
-        if message.term != group.term or message.context != self._context:
+        state = self._state
+        if message.term != state.term or message.context != self._context:
             return
-        if group.log.relaxed and message.last_index < group.log.base_index:
-            group.snapshots.contradict(message.last_index + 1)
+        if state.log.relaxed and message.last_index < state.log.base_index:
+            self._snapshots.contradict(message.last_index + 1)
             return
         self._target = (message.term, message.last_index)
         self.check()
 
     def check(self) -> None:
         """Heals when the target is reached on disk."""
-        group = self._group
-        log = group.log
-        if not log.damaged or self._target is None or group.snapshots.needed:
+        state = self._state
+        log = state.log
+        if not log.damaged or self._target is None or state.needs_snapshot:
             return  # by the state that is on its way the group may have other members
         term, index = self._target
         reached = self._verified_term == term and self._verified >= index
         if reached and log.durable_index >= index:
             if not log.joining:
-                group.node.report(group, "journal damage repaired from the leader")
+                state.report("journal damage repaired from the leader")
             log.heal()
             self._target = None
-            if group.leader is not None:
-                group.send_ack(group.leader, self._verified)  # the leader need not send anything for long
+            if state.leader is not None:
+                self._send_ack(state.leader, self._verified)  # the leader need not send anything for long
 
     def on_request(self, peer: str, message: codec.Rejoin) -> None:
         """At the leader."""
-        group = self._group
-        term = group.term
+        state = self._state
+        term = state.term
 
         def confirmed(leads: bool) -> None:
-            if leads and group.term == term:
-                group.send(peer, codec.encode_rejoin_reply(term, message.context, group.log.last_index))
+            if leads and state.term == term:
+                state.send(peer, codec.encode(codec.RejoinReply(term, message.context, state.log.last_index)))
 
-        if group.engine.leading and message.term == term:
-            group.reads.add(confirmed, exclude=peer)
+        if state.engine.leading and message.term == term:
+            self._reads.add(confirmed, exclude=peer)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jetcluster import faults
 from jetcluster.raft import codec
+from jetcluster.raft.changes import Changes
+from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.grouplog import NO_PIN, JournalDamageError
+from jetcluster.raft.led import LedGroups
 from jetcluster.raft.peer_progress import FlowState, PeerProgress
-
-if TYPE_CHECKING:
-    from jetcluster.raft.group import Group
+from jetcluster.raft.read_index import ReadRounds
 
 
 class Replicator:
     """Exists on every replica; has flows only while it leads."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self.flows: dict[str, PeerProgress] = {}
+    def __init__(self, state: GroupState, led: LedGroups, reads: ReadRounds, changes: Changes) -> None:
+        self._state = state
+        self._led = led
+        self._reads = reads
+        self._changes = changes
+        self.flows = state.flows
         self.check_at: float | None = None
         """When something that is under way becomes overdue."""
         self.pinning = False
@@ -31,7 +33,7 @@ class Replicator:
         self.follow_config()
 
     def stop(self) -> None:
-        self._group.node.led.drop(self._group)
+        self._led.drop(self._state)
         self.flows.clear()
         self.check_at = None
         self.pin()
@@ -39,23 +41,23 @@ class Replicator:
 
     def follow_config(self) -> None:
         """One flow for each other member of the newest configuration."""
-        group = self._group
-        members = group.log.config.others(group.me)
+        state = self._state
+        members = state.log.config.others(state.me)
         gone = [p for p in self.flows if p not in members]
         for peer in gone:
             del self.flows[peer]
         for peer in members:
             if peer not in self.flows:
-                self.flows[peer] = PeerProgress(peer, group.log.last_index + 1, group.node.is_up(peer))
-        group.node.led.put(group)
+                self.flows[peer] = PeerProgress(peer, state.log.last_index + 1, state.node.peers.is_up(peer))
+        self._led.put(state)
         for peer in gone:  # it hears of no commit any more: before anybody there hears of what comes after these
-            group.node.tell_led(peer)
+            self._led.tell([peer])
 
     def peer_changed(self, peer: str, up: bool) -> None:
         flow = self.flows.get(peer)
         if flow is not None:
-            flow.reset(self._group.log.last_index + 1, up)
-            flow.heard = self._group.now()
+            flow.reset(self._state.log.last_index + 1, up)
+            flow.heard = self._state.now()
 
     # -- sending
 
@@ -63,9 +65,9 @@ class Replicator:
         """Sends every peer what its window allows, the newest read context and the commit index."""
         if faults.active:
             faults.point("raft.flush")
-        reads, last = self._group.reads, self._group.log.last_index
+        reads, last = self._reads, self._state.log.last_index
         context = reads.context_to_send() if reads.waiting else 0
-        commit = self._group.engine.commit
+        commit = self._state.engine.commit
         for flow in self.flows.values():
             if flow.next <= last or flow.state != FlowState.REPLICATE:
                 self._fill(flow, context)
@@ -80,8 +82,8 @@ class Replicator:
                 self.beat(flow, codec.NO_REPLY)
 
     def _fill(self, flow: PeerProgress, context: int) -> None:
-        group = self._group
-        config, log = group.config, group.log
+        state = self._state
+        config, log = state.config, state.log
         while flow.window_open(config.window_bytes, config.window_batches):
             if flow.next <= log.base_index and not self._reaches(flow):
                 self.offer(flow)
@@ -89,15 +91,15 @@ class Replicator:
             try:
                 frame, last, size = self._batch(flow.next, context)
             except JournalDamageError as error:
-                group.node.report(group, str(error))
+                state.report(str(error))
                 self.offer(flow)
                 return
-            if not group.node.send(flow.peer, group.gid, frame):
+            if not state.node.send(flow.peer, state.gid, frame):
                 flow.reset(flow.next, connected=False)
                 return
-            now = group.now()
+            now = state.now()
             flow.sent(flow.next - 1, last, size, now)
-            flow.sent_commit = group.engine.commit
+            flow.sent_commit = state.engine.commit
             if context:
                 flow.context_sent = context
             if self.check_at is None:
@@ -108,7 +110,7 @@ class Replicator:
     def _reaches(self, flow: PeerProgress) -> bool:
         """True when the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
         less than it says: it is asked once whether it holds the entry at the log's base."""
-        base = self._group.log.base_index
+        base = self._state.log.base_index
         if flow.next <= base and flow.base_probed != base:
             flow.base_probed = base
             flow.next = base + 1
@@ -116,26 +118,26 @@ class Replicator:
 
     def _batch(self, first: int, context: int) -> tuple[bytes, int, int]:
         """(frame, last index, bytes); the frame made for one peer serves the next one that stands at the same place."""
-        group = self._group
-        log = group.log
-        commit = group.engine.commit
+        state = self._state
+        log = state.log
+        commit = state.engine.commit
         cached = self._frame
         if cached is not None and cached[:4] == (first, log.last_index, commit, context):
             return cached[4:]
         entries = (
-            log.slice(first, group.config.frame_bytes, group.config.frame_entries) if first <= log.last_index else []
+            log.slice(first, state.config.frame_bytes, state.config.frame_entries) if first <= log.last_index else []
         )
         prev_term = log.term_at(first - 1)
         assert prev_term is not None
-        frame = codec.encode_append(group.term, first - 1, prev_term, commit, context, entries)
+        frame = codec.encode_append(state.term, first - 1, prev_term, commit, context, entries)
         last = first - 1 + len(entries)
         self._frame = (first, log.last_index, commit, context, frame, last, len(frame))
         return frame, last, len(frame)
 
     def beat(self, flow: PeerProgress, context: int) -> None:
         """An append without entries: proves leadership, carries a read context or the commit index."""
-        group = self._group
-        log = group.log
+        state = self._state
+        log = state.log
         if context != codec.NO_REPLY:
             prev = flow.match
         else:  # where a probe stands the follower may not be, but it hears of the commit index all the same
@@ -144,12 +146,12 @@ class Replicator:
         term = log.last_term if prev == log.last_index else log.term_at(prev)
         if term is None:
             return
-        commit = group.engine.commit
+        commit = state.engine.commit
         place = (prev, prev, commit, context)
         if self._frame is None or self._frame[:4] != place:  # the next one may stand at the same place
-            frame = codec.encode_append(group.term, prev, term, commit, context, [])
+            frame = codec.encode_append(state.term, prev, term, commit, context, [])
             self._frame = (*place, frame, prev, len(frame))
-        if group.node.send(flow.peer, group.gid, self._frame[4]):
+        if state.node.send(flow.peer, state.gid, self._frame[4]):
             if context == codec.NO_REPLY:
                 flow.sent_commit = commit
             else:
@@ -158,43 +160,43 @@ class Replicator:
     # -- answers
 
     def on_ack(self, peer: str, message: codec.Ack) -> None:
-        group = self._group
+        state = self._state
         flow = self.flows.get(peer)
         if flow is None:
             return
-        if message.match > group.log.last_index:
-            group.node.counters.refused_frames += 1
+        if message.match > state.log.last_index:
+            state.node.counters.refused_frames += 1
             return
         if message.recovering or not flow.whole:
             self._recovering(flow, message.recovering)
-        flow.acked(message.match, group.now())
+        flow.acked(message.match, state.now())
         if not message.recovering:
-            group.engine.receive_match(peer, message.match)
+            state.engine.receive_match(peer, message.match)
             if message.context:
-                group.reads.on_answer(peer, message.context)
-        if group.log.configs[-1][1].learners:
-            group.changes.on_progress(flow)
+                self._reads.on_answer(peer, message.context)
+        if state.log.configs[-1][1].learners:
+            self._changes.on_progress(flow)
 
     def on_reject(self, peer: str, message: codec.Reject) -> None:
-        group = self._group
+        state = self._state
         flow = self.flows.get(peer)
         if flow is None:
             return
-        flow.heard = group.now()
+        flow.heard = state.now()
         self._recovering(flow, message.recovering)
         if not message.recovering:
-            group.reads.on_answer(peer, message.context)
-        if flow.state == FlowState.SNAPSHOT and group.log.base_index < message.hint <= flow.offered:
+            self._reads.on_answer(peer, message.context)
+        if flow.state == FlowState.SNAPSHOT and state.log.base_index < message.hint <= flow.offered:
             flow.offered = message.hint - 1  # it got an older state from somebody else, and this log reaches back to it
-        if flow.rejected(message.prev_index, message.hint, group.log.last_index):
-            group.mark()
+        if flow.rejected(message.prev_index, message.hint, state.log.last_index):
+            state.mark()
 
     def _recovering(self, flow: PeerProgress, recovering: bool) -> None:
         """A peer with a damaged journal counts for nothing: not for commits, and not as a witness that no newer leader
         exists, because it may have forgotten its vote."""
         if recovering and not flow.recovering:
-            self._group.engine.forget_match(flow.peer)
-            self._group.node.led.recovers(self._group)
+            self._state.engine.forget_match(flow.peer)
+            self._led.recovers(self._state)
         flow.recovering = recovering
         flow.whole = not recovering
 
@@ -202,13 +204,13 @@ class Replicator:
 
     def offer(self, flow: PeerProgress) -> None:
         """The log does not reach back to what the peer needs: it has to fetch the state of a replica."""
-        group = self._group
-        log = group.log
-        index = group.machine_index
+        state = self._state
+        log = state.log
+        index = state.machine_index
         term = log.term_at(index)
-        if not flow.connected or term is None or group.snapshots.needed:
+        if not flow.connected or term is None or state.needs_snapshot:
             return
-        now = group.now()
+        now = state.now()
         if flow.state == FlowState.SNAPSHOT and flow.offered >= log.base_index:
             index, term = flow.offered, log.term_at(flow.offered)
             assert term is not None
@@ -218,27 +220,27 @@ class Replicator:
             flow.pinned = index
         flow.waiting_since = now
         self.pin()
-        group.send(flow.peer, codec.encode_snap_offer(group.term, index, term, log.config_at(index)))
+        state.send(flow.peer, codec.encode_snap_offer(state.term, index, term, log.config_at(index)))
         self._watch(now)
 
     def on_snap_request(self, peer: str) -> None:
         flow = self.flows.get(peer)
         if flow is not None:
-            flow.heard = self._group.now()
+            flow.heard = self._state.now()
             self.offer(flow)
 
     def fetches(self, peer: str, index: int) -> None:
         """`peer` is being given the state of `index` by this node, and goes on behind it."""
         flow = self.flows.get(peer)
-        if flow is not None and index >= self._group.log.base_index:
-            flow.heard = self._group.now()
+        if flow is not None and index >= self._state.log.base_index:
+            flow.heard = self._state.now()
             flow.pinned = index
             self.pin()
 
     def pin(self) -> None:
         """Keeps the log for peers that need it: those that are connected and take it, those that fetch the state, and
         those that have and are not there yet. Sees who has been silent for too long."""
-        log, config, now = self._group.log, self._group.config, self._group.now()
+        log, config, now = self._state.log, self._state.config, self._state.now()
         pin, self.pinning = NO_PIN, False
         for flow in self.flows.values():
             needed = flow.needs(log.base_index, log.last_index, now, config.pin_seconds, config.promote_lag)
@@ -247,14 +249,14 @@ class Replicator:
             self.pinning |= flow.pinned is not None
         log.pin = pin
         if self.pinning:
-            self._group.node.stir(self._group)
+            self._state.node.turns.stir(self._state.gid)
 
     # -- time
 
     def _watch(self, now: float) -> None:
         if self.check_at is None:
-            self.check_at = now + self._group.config.stall
-            self._group.wake_at(self.check_at)
+            self.check_at = now + self._state.config.stall
+            self._state.wake_at(self.check_at)
 
     def on_time(self, now: float) -> None:
         if self.check_at is not None and now >= self.check_at:
@@ -262,16 +264,16 @@ class Replicator:
             self._check(now)
 
     def _check(self, now: float) -> None:
-        group = self._group
-        config = group.config
+        state = self._state
+        config = state.config
         busy = False
         for flow in self.flows.values():
             if flow.state == FlowState.SNAPSHOT:
                 if flow.stalled(now, config.offer_retry):
                     self.offer(flow)
             elif flow.stalled(now, config.stall * 0.9):
-                flow.reset(flow.match + 1 if flow.match else group.log.last_index + 1, flow.connected)
-                group.mark()
+                flow.reset(flow.match + 1 if flow.match else state.log.last_index + 1, flow.connected)
+                state.mark()
             busy = busy or flow.connected
         if busy and any(
             f.probe_prev is not None or f.out or f.state == FlowState.SNAPSHOT for f in self.flows.values()

@@ -7,11 +7,8 @@ with the batches that follow. Segments from before such a pass may go when it is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from jetcluster.raft.grouplog import GroupLog
-    from jetcluster.raft.journal import Journal
+from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal_state import JournalState
 
 PER_BATCH = 128
 """Quiet groups in a batch: about a millisecond of the event loop, and 12 KB."""
@@ -20,7 +17,7 @@ PER_BATCH = 128
 class Restatement:
     """One per journal."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: JournalState) -> None:
         self.complete = 0
         """In this segment and later ones every group has its state: nothing is needed of the older ones but what is
         live there."""
@@ -47,7 +44,7 @@ class Restatement:
         while self.left and most:
             log = self.left.pop()
             if log.stated < self._since and journal.groups.get(log.gid) is log:
-                journal.append_state(log, 0)
+                log.restate()
                 most -= 1
         if not self.left:
             self.complete = self._since

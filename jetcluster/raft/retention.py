@@ -12,14 +12,14 @@ first, so what is live in the oldest one keeps all. When the journal holds more 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from jetcluster.raft import records
 from jetcluster.raft.grouplog import NO_PIN, GroupLog, JournalDamageError
-
-if TYPE_CHECKING:
-    from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal_state import JournalState
+from jetcluster.raft.restatement import Restatement
+from jetcluster.raft.syncs import Syncs
 
 _DENSE = 4
 """A segment of which pins hold more than this part is kept: to carry forward what they hold costs at most that much."""
@@ -42,13 +42,25 @@ class PinLimits:
 
 
 class Retention:
-    """One per journal."""
+    """One per journal. `carry` writes an entry of a log, by its type, index and term, again; `delete` takes a segment
+    off the disk."""
 
-    def __init__(self, journal: Journal, oldest: int) -> None:
-        self.oldest = oldest
+    def __init__(
+        self,
+        journal: JournalState,
+        syncs: Syncs,
+        restatement: Restatement,
+        carry: Callable[[GroupLog, int, int, int, bytes], None],
+        delete: Callable[[int], None],
+    ) -> None:
+        self.oldest = 1
         """The oldest segment that is still needed."""
         self.pins = PinLimits()
         self._journal = journal
+        self._syncs = syncs
+        self._restatement = restatement
+        self._write_again = carry
+        self._delete = delete
         self._forget_to = 0
         """Segments up to it are to go, also against retention."""
         self.doomed: list[tuple[int, int]] = []
@@ -98,7 +110,7 @@ class Retention:
         limit = self._segments
         self._kept = False
         # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
-        end = min(journal.restatement.complete, journal.newest_segment)
+        end = min(self._restatement.complete, journal.newest_segment)
         while self.oldest < end:
             if self._is_held() and (journal.segment - self.oldest >= limit or self.oldest <= self._forget_to):
                 self._release(self._holders())
@@ -116,8 +128,8 @@ class Retention:
         self._forget_to = segment
 
     def delete_doomed(self) -> None:
-        while self.doomed and self.doomed[0][1] <= self._journal.synced:
-            self._journal.delete(self.doomed.pop(0)[0])
+        while self.doomed and self.doomed[0][1] <= self._syncs.synced:
+            self._delete(self.doomed.pop(0)[0])
 
     def _is_held(self) -> bool:
         """Some log has entries in the oldest segment. The one that had them last time mostly still has."""
@@ -180,6 +192,6 @@ class Retention:
             log.damaged = True  # found now instead of at the next start
             return 0
         term, kind = log.describe(index)
-        self._journal.carry(log, kind, index, term, command)
+        self._write_again(log, kind, index, term, command)
         log.moving(index)
         return len(command) + records.RECORD_HEAD

@@ -31,18 +31,17 @@ class Syncs:
         disk: Disk,
         writer: Writer,
         timers: Timers,
-        on_synced: Callable[[], None],
         on_error: Callable[[BaseException], None],
     ) -> None:
-        """`on_synced`: more is durable, other than by `written`. `on_error`: a sync has failed, so that nothing can be
-        vouched for any more."""
+        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
+        self.on_synced: Callable[[], None] = lambda: None
+        """More is durable, other than by `written`."""
         self.closed = False
         self._disk = disk
         self._writer = writer
         self._timers = timers
-        self._on_synced = on_synced
         self._on_error = on_error
         self._written = 0
         self._segment = 0
@@ -104,7 +103,7 @@ class Syncs:
         if error is None:
             self._refused = False
             self.synced = max(self.synced, seq)
-            self._on_synced()
+            self.on_synced()
             self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
             self.sync_within(RETRY)

@@ -4,4 +4,7 @@ Here: `stream_replica` (the whole), applying, proposals, leadership, Direct Get 
 repair, the hosts of consumers, mirrors and objects, and the node's context that they share. Not here: which streams a
 node has (`cluster`). Promise: an ack is sent when its command is committed and applied; a replica that differs from a
 majority is rebuilt; reads tell nothing older than what the connection has seen.
+
+Bottom to top: `replica_state`, what is known of a replica; its parts, each of which takes that state and the few calls
+it makes; `applying`, which tells all of them of a command; `stream_replica`, all of them together.
 """

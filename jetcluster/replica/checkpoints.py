@@ -13,8 +13,6 @@ CHECKPOINTS = 256
 class Checkpoints:
     """The rolling hash at the last few checkpoints, and at the newest applied index."""
 
-    __slots__ = ("_hashes", "newest")
-
     def __init__(self, index: int = 0, digest: bytes = b"") -> None:
         """`index` and `digest`: where the state machine stands."""
         self._hashes: dict[int, bytes] = {}

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
-from jetcluster.consumer.table import ConsumerTable
 from jetcluster.replica.members import CAUGHT_UP
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.replica_state import ReplicaState
 
 SILENT = 1.0
 """Seconds without a sign of a node after which its consumers go elsewhere."""
@@ -19,12 +15,13 @@ REPEAT = 0.2
 
 
 class ConsumerBalancer:
-    def __init__(
-        self, context: NodeContext, replica: StreamReplica, table: ConsumerTable, policy: ConsumerOwners
-    ) -> None:
-        self._context = context
+    """One per replica; does something on the leader only. `propose` puts a command into the log; False: not now."""
+
+    def __init__(self, replica: ReplicaState, policy: ConsumerOwners, propose: Callable[[bytes], bool]) -> None:
+        self._context = replica.context
         self._replica = replica
-        self._table = table
+        self._table = replica.table
+        self._propose = propose
         self._policy = policy
         self._again_at = 0.0
 
@@ -48,7 +45,7 @@ class ConsumerBalancer:
         if not self._policy.must_move(present) or now < self._again_at:
             return
         moves = self._policy.moves(self._table.by_cid.values(), present, self.able_peers())
-        if moves and replica.try_propose(encode_moves(self._context.clock.time_ns(), moves)):
+        if moves and self._propose(encode_moves(self._context.clock.time_ns(), moves)):
             self._again_at = now + REPEAT
 
     @property
@@ -68,5 +65,5 @@ class ConsumerBalancer:
         return [
             peer
             for peer in voters
-            if peer == context.me or (peer in context.mesh.peers and now - context.raft.last_seen(peer) < SILENT)
+            if peer == context.me or (peer in context.mesh.peers and now - context.raft.peers.last_seen(peer) < SILENT)
         ]

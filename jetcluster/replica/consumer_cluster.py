@@ -4,24 +4,21 @@ the stream is: clients compare what is shown with what they asked for."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, replica_wire
 from jetcluster.replica.advisories import advisories
+from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.replica_state import ReplicaState
 
 
-def consumer_cluster(
-    context: NodeContext, replica: StreamReplica, state: ConsumerState, peers: list[ReplicaInfo]
-) -> dict[str, Any] | None:
+def consumer_cluster(replica: ReplicaState, state: ConsumerState, peers: list[ReplicaInfo]) -> dict[str, Any] | None:
     """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. The leader has seen itself just
     now: 0 would be "never"."""
+    context = replica.context
     if not context.cluster_name:
         return None
     asked = int(state.rules.config.get("num_replicas") or 0)
@@ -44,22 +41,24 @@ def consumer_cluster(
     return cluster
 
 
-def tell_elected(context: NodeContext, replica: StreamReplica, state: ConsumerState) -> None:
+def tell_elected(replica: ReplicaState, state: ConsumerState) -> None:
     """This node owns the consumer now: told to the stream's account and, with that account's name, to the system
     account. The owner in a group of one tells nothing."""
     if len(replica.group.peers) < 2:
         return
+    context = replica.context
     stream, account = replica.assignment.name, replica.assignment.account
     subject = events.subject(events.LEADER_ELECTED, stream, state.name)
     for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account)):
         if bus.has_interest(subject):
-            replicas = [replica_wire(info) for info in all_replicas(context, replica)]
+            replicas = [replica_wire(info) for info in all_replicas(replica)]
             event = events.leader_elected(stream, state.name, context.name, replicas, named)
             bus.publish(subject, advisories(context).render(event))
 
 
-def all_replicas(context: NodeContext, replica: StreamReplica) -> list[ReplicaInfo]:
-    return [own_replica_info(context), *replica_infos(context, replica)] if context.cluster_name else []
+def all_replicas(replica: ReplicaState) -> list[ReplicaInfo]:
+    context = replica.context
+    return [own_replica_info(context), *replica_infos(replica)] if context.cluster_name else []
 
 
 def peer_name(context: NodeContext, peer: str) -> str:

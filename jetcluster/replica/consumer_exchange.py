@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from jetcluster.clock import Clock
 from jetcluster.consumer import turn
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import RaftError, Role
+from jetcluster.replica.consumer_host import ConsumerHost
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.stream.commands import CONSUMER_TURN, HEAD
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
 
@@ -40,9 +39,11 @@ _LEAVE = struct.Struct("<I?")
 
 
 class ConsumerExchange:
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
+    """One per node. `host`: of the replica of a group here; None when there is none."""
+
+    def __init__(self, context: NodeContext, host: Callable[[int], ConsumerHost | None]) -> None:
         self._context = context
-        self._replicas = replicas
+        self._host = host
         self._peer = context.me.encode()
         mesh = context.mesh
         mesh.on_notice(TURN_NOTICE, self._on_turn)
@@ -52,11 +53,12 @@ class ConsumerExchange:
 
     # -- turns
 
-    def send_turn(self, replica: StreamReplica, session: int, body: bytes) -> bool:
+    def send_turn(self, host: ConsumerHost, session: int, body: bytes) -> bool:
         """See `ConsumerOperationLog`."""
+        replica = host.replica
         if replica.group.role is Role.LEADER:
             if not self._propose(replica, body):
-                replica.consumers.turns.refused(session)
+                host.turns.refused(session)
             return True
         leader = replica.group.leader
         if leader is None or leader not in self._context.mesh.peers:
@@ -68,13 +70,13 @@ class ConsumerExchange:
         if len(payload) < _GID.size + 16 or payload[4:12] != peer.encode():
             return
         (gid,) = _GID.unpack_from(payload)
-        replica = self._replicas.get(gid)
+        host = self._host(gid)
         body = payload[_GID.size :]
-        if replica is None or not turn.is_sound(body) or not self._propose(replica, body):
+        if host is None or not turn.is_sound(body) or not self._propose(host.replica, body):
             (session,) = struct.unpack_from("<Q", payload, _GID.size + 8)
             self._context.mesh.notify(peer, REFUSED_NOTICE, _REFUSED.pack(gid, session))
 
-    def _propose(self, replica: StreamReplica, body: bytes) -> bool:
+    def _propose(self, replica: ReplicaState, body: bytes) -> bool:
         if self._context.turn_commit.failing:
             return False
         try:
@@ -87,34 +89,33 @@ class ConsumerExchange:
         if len(payload) != _REFUSED.size:
             raise FrameError("malformed refusal of a turn")
         gid, session = _REFUSED.unpack(payload)
-        replica = self._replicas.get(gid)
-        if replica is not None:
-            replica.consumers.turns.refused(session)
+        host = self._host(gid)
+        if host is not None:
+            host.turns.refused(session)
 
     # -- who leaves
 
-    def tell_leaving(self, replica: StreamReplica, *, leaving: bool) -> None:
+    def tell_leaving(self, host: ConsumerHost, leaving: bool) -> None:
         """Tells everybody, since anybody may lead the stream next, that this node wants to own nothing of it, or that
         it does again."""
-        self._leave(replica, self._context.me, leaving=leaving)
-        self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(replica.assignment.gid, leaving))
+        self._leave(host, self._context.me, leaving=leaving)
+        self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(host.replica.assignment.gid, leaving))
 
     def _on_leave(self, peer: str, payload: bytes) -> None:
         if len(payload) != _LEAVE.size:
             raise FrameError("malformed notice of who leaves")
         gid, leaving = _LEAVE.unpack(payload)
-        replica = self._replicas.get(gid)
-        if replica is not None:
-            self._leave(replica, peer, leaving=leaving)
+        host = self._host(gid)
+        if host is not None:
+            self._leave(host, peer, leaving=leaving)
 
-    def _leave(self, replica: StreamReplica, peer: str, *, leaving: bool) -> None:
-        policy = replica.consumers.policy
-        replica.wake()
+    def _leave(self, host: ConsumerHost, peer: str, *, leaving: bool) -> None:
+        host.replica.wake()
         if leaving:
-            policy.leave(peer)
-            replica.consumers.moves.move()
+            host.policy.leave(peer)
+            host.moves.move()
         else:
-            policy.stay(peer)
+            host.policy.stay(peer)
 
     # -- what only an owner knows
 
@@ -126,61 +127,60 @@ class ConsumerExchange:
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
         body = json.loads(payload)
-        replica = self._replicas.get(int(body["gid"]))
+        host = self._host(int(body["gid"]))
         handler = _HANDLERS.get(body["kind"])
-        if replica is None or handler is None:
+        if host is None or handler is None:
             raise MeshError(f"no replica of group {body['gid']} here")
-        return json.dumps(await handler(self, replica, body)).encode()
+        return json.dumps(await handler(self, host, body)).encode()
 
-    async def _started(self, replica: StreamReplica, body: Body) -> Body:
+    async def _started(self, host: ConsumerHost, body: Body) -> Body:
         """The owner of consumer `cid` runs here, and every node knows where its subjects lead."""
         cid = int(body["cid"])
 
         def settled() -> bool:
-            state = replica.consumers.table.by_cid.get(cid)
-            if replica.machine.applied_index < body["index"]:
+            state = host.table.by_cid.get(cid)
+            if host.replica.machine.applied_index < body["index"]:
                 return False
-            return replica.consumers.owner(cid) is not None or state is None or state.owner != self._context.me
+            return host.owner(cid) is not None or state is None or state.owner != self._context.me
 
         await self._until(settled, STARTED_SECONDS)
         await self._sync_interest()
-        return {"live": self._live_of(replica, [cid])}
+        return {"live": self._live_of(host, [cid])}
 
-    async def _gone(self, replica: StreamReplica, body: Body) -> Body:
+    async def _gone(self, host: ConsumerHost, body: Body) -> Body:
         """The owner of consumer `cid` is gone from here, and every node knows."""
-        await self._until(lambda: replica.consumers.owner(int(body["cid"])) is None, STARTED_SECONDS)
+        await self._until(lambda: host.owner(int(body["cid"])) is None, STARTED_SECONDS)
         await self._sync_interest()
         return {}
 
-    async def _live(self, replica: StreamReplica, body: Body) -> Body:
+    async def _live(self, host: ConsumerHost, body: Body) -> Body:
         """(waiting, bound) of consumers, by a replica that has come to `index`; what those without acks have delivered
         is in the log up to the answer's."""
-        await self._until(lambda: replica.machine.applied_index >= body["index"], FLUSH_SECONDS)
-        host = replica.consumers
+        await self._until(lambda: host.replica.machine.applied_index >= body["index"], FLUSH_SECONDS)
         owners = [owner for owner in map(host.owner, body["cids"]) if owner is not None]
         for owner in owners:
             owner.flush()
-        await self._settled(replica)
+        await self._settled(host)
         if any(not owner.state.rules.acks for owner in owners):
-            await self._settled(replica)  # what was sent while an ADVANCE was in flight comes with the next one
-        return {"live": self._live_of(replica, body["cids"]), "index": replica.machine.applied_index}
+            await self._settled(host)  # what was sent while an ADVANCE was in flight comes with the next one
+        return {"live": self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
 
-    async def _unpin(self, replica: StreamReplica, body: Body) -> Body:
-        owner = replica.consumers.owner(int(body["cid"]))
+    async def _unpin(self, host: ConsumerHost, body: Body) -> Body:
+        owner = host.owner(int(body["cid"]))
         if owner is None:
             raise MeshError("the consumer has another owner")
         owner.unpin(str(body["group"]).encode())
-        await self._settled(replica)
+        await self._settled(host)
         return {}
 
-    async def _settled(self, replica: StreamReplica) -> None:
+    async def _settled(self, host: ConsumerHost) -> None:
         """Waits until the operations that the owners here have submitted so far are applied, or lost."""
-        turns = replica.consumers.turns
+        turns = host.turns
         target = turns.submitted
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
 
-    def _live_of(self, replica: StreamReplica, cids: list[int]) -> dict[str, list[int]]:
-        owners = ((cid, replica.consumers.owner(cid)) for cid in cids)
+    def _live_of(self, host: ConsumerHost, cids: list[int]) -> dict[str, list[int]]:
+        owners = ((cid, host.owner(cid)) for cid in cids)
         return {str(cid): [owner.num_waiting, int(owner.push_bound)] for cid, owner in owners if owner is not None}
 
     async def _sync_interest(self) -> None:
@@ -202,7 +202,7 @@ async def until(condition: Callable[[], bool], clock: Clock, seconds: float) -> 
         await asyncio.sleep(PAUSE)
 
 
-_HANDLERS: dict[str, Callable[[ConsumerExchange, StreamReplica, Body], Awaitable[Body]]] = {
+_HANDLERS: dict[str, Callable[[ConsumerExchange, ConsumerHost, Body], Awaitable[Body]]] = {
     "started": ConsumerExchange._started,
     "gone": ConsumerExchange._gone,
     "live": ConsumerExchange._live,

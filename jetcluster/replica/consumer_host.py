@@ -9,7 +9,7 @@ still, or lost its leader for a while, begins a new session first: it may have l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec
 
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
 from jetcluster.consumer.delivery_context import OwnerDependencies
@@ -21,19 +21,14 @@ from jetcluster.consumer.results import TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.table import ConsumerTable
 from jetcluster.consumer.turn import Turn
 from jetcluster.raft.api import Role
 from jetcluster.replica.advisories import advisories
 from jetcluster.replica.consumer_balancer import ConsumerBalancer
 from jetcluster.replica.consumer_cluster import tell_elected
-from jetcluster.replica.consumer_exchange import ConsumerExchange
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
 from jetcluster.store.api import DamagedError
-
-if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
-    from jetcluster.replica.stream_replica import StreamReplica
 
 OUT_OF_TOUCH = 2.0
 """Seconds without a live leader after which owners stop."""
@@ -47,6 +42,10 @@ START_SECONDS = 0.005
 LOGGED_ERRORS = 10
 
 
+SendTurn = Callable[["ConsumerHost", int, bytes], bool]
+"""Host, session, body: sends a turn on its way into the log; False when there is no way now."""
+TellLeaving = Callable[["ConsumerHost", bool], None]
+"""Host, and whether this node wants to own nothing of its stream: tells all nodes."""
 MakeOwner = Callable[["ConsumerHost", ConsumerState, OwnerTurns, OwnerWakes], ConsumerOwner]
 
 
@@ -79,25 +78,30 @@ class ConsumerHost:
 
     def __init__(
         self,
-        context: NodeContext,
-        replica: StreamReplica,
-        table: ConsumerTable,
-        exchange: ConsumerExchange,
+        replica: ReplicaState,
+        send_turn: SendTurn,
+        tell_leaving: TellLeaving,
+        propose: Callable[[bytes], bool],
+        report_damage: Callable[[DamagedError], None],
         make_owner: MakeOwner | None = None,
     ) -> None:
-        """`make_owner`: of tests."""
+        """`propose` puts a command into the log; False: not now. `report_damage` takes a record that cannot be read.
+        `make_owner`: of tests."""
+        context, table = replica.context, replica.table
         self.context = context
         self.replica = replica
         self.table = table
         self.policy = ConsumerOwners(context.me, context.clock)
-        self.moves = ConsumerBalancer(context, replica, table, self.policy)
+        self.moves = ConsumerBalancer(replica, self.policy, propose)
         self.unused: dict[int, ConsumerState] = {}
         """Consumers that their owners want to be deleted (`ConsumerExpiry` sees to it)."""
         self.tell_unused: Callable[[], None] | None = None
         """Called when one comes to them."""
         self._me = context.me
         self._peer = context.me.encode()
-        self._exchange = exchange
+        self._send_turn = send_turn
+        self._tell_leaving = tell_leaving
+        self._report_damage = report_damage
         self._going = self._leaving = False
         self._tell_at = 0.0
         self._replicated = True
@@ -226,7 +230,7 @@ class ConsumerHost:
             try:
                 stored = self.replica.store.read_columns(range(first_seq, last_seq + 1))
             except DamagedError as error:
-                self.replica.report_damage(error)
+                self._report_damage(error)
                 return
             hosted = self._filters.takers(set(stored.subjects))
         for one in hosted:
@@ -266,10 +270,10 @@ class ConsumerHost:
         if (self._going or not self.active) and self.context.meta_current and self.owns:
             if not self._leaving or now >= self._tell_at:
                 self._leaving, self._tell_at = True, now + TELL_SECONDS
-                self._exchange.tell_leaving(self.replica, leaving=True)
+                self._tell_leaving(self, True)
         elif self._leaving and self.active and not self._going:
             self._leaving = False
-            self._exchange.tell_leaving(self.replica, leaving=False)
+            self._tell_leaving(self, False)
 
     def hand_over(self) -> None:
         """This node goes: other replicas are to own what it owns."""
@@ -298,7 +302,7 @@ class ConsumerHost:
     def _send(self, session: int, body: bytes) -> bool:
         if self.replica.resting:
             self.replica.wake()  # it may get lost
-        return self._exchange.send_turn(self.replica, session, body)
+        return self._send_turn(self, session, body)
 
     def _check_awake(self) -> None:
         """Others may have taken over while this process stood still."""
@@ -319,7 +323,7 @@ class ConsumerHost:
     def _check_touch(self) -> None:
         group, now = self.replica.group, self.context.clock.monotonic()
         leader = group.leader
-        if group.role is Role.LEADER or (leader is not None and self.context.raft.is_alive(leader)):
+        if group.role is Role.LEADER or (leader is not None and self.context.raft.peers.is_alive(leader)):
             self._contact, self._in_touch = now, True
             return
         if self._in_touch:  # the replica may have rested: nobody looked for a while
@@ -370,14 +374,14 @@ class ConsumerHost:
         try:
             owner = self._make_owner(self, state, turns, wakes)
         except DamagedError as error:
-            self.replica.report_damage(error)
+            self._report_damage(error)
             return
         turns.owner = wakes.owner = owner
         hosted = self.running[state.cid] = _Hosted(owner, turns, wakes)
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)
         wakes.soon()
-        tell_elected(self.context, self.replica, state)
+        tell_elected(self.replica, state)
 
     def _consumer_owner(self, state: ConsumerState, turns: OwnerTurns, wakes: OwnerWakes) -> ConsumerOwner:
         context, replica = self.context, self.replica
@@ -432,7 +436,7 @@ class ConsumerHost:
 
     def _owner_failed(self, error: Exception) -> None:
         if isinstance(error, DamagedError):
-            self.replica.report_damage(error)
+            self._report_damage(error)
             return
         self._errors += 1
         if self._errors <= LOGGED_ERRORS or self._errors % 1000 == 0:

@@ -7,16 +7,13 @@ tells nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jetcluster.model.advisory import Event, leader_elected, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.replica.advisories import advisories
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
-
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.replica_state import ReplicaState
 
 LOST_SECONDS: Final = 5.0
 """So long a group has no leader, as its replica sees it, before that is told: elections take less."""
@@ -29,8 +26,8 @@ MakeEvent = Callable[[list[dict[str, Any]], str], Event]
 class Leadership:
     """The advisories about the leadership of one replica; `tick` it a few times per second."""
 
-    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
-        self._context = context
+    def __init__(self, replica: ReplicaState) -> None:
+        self._context = replica.context
         self._replica = replica
         self._led = False
         """The group had a leader since this process started: before that there is nothing to lose."""
@@ -71,6 +68,6 @@ class Leadership:
         ]
         if not listening:
             return
-        replicas = [replica_wire(info) for info in (*replica_infos(context, replica), own_replica_info(context))]
+        replicas = [replica_wire(info) for info in (*replica_infos(replica), own_replica_info(context))]
         for bus, named in listening:
             bus.publish(subject, advisories(context).render(make(replicas, named)))

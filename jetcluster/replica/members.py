@@ -22,9 +22,10 @@ def may_go(group: RaftGroup, peer: str) -> bool:
 
 
 def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
-    """The voters without `peer`, and those of them that are connected and caught up. Only its leader knows them all."""
+    """The voters without `peer`, and those of them that are heard and caught up. Only its leader knows them all. A link
+    to a machine that is gone lasts for seconds: a group that shrank to two of which one is gone is led no more."""
     status = group.status()
-    away = {p.peer for p in status.peers if not (p.connected and _carries(p, status.commit_index))}
+    away = {p.peer for p in status.peers if not (p.connected and not p.silent and _carries(p, status.commit_index))}
     rest = [p for p in group.peers if p != peer]
     return rest, [p for p in rest if p not in away]
 

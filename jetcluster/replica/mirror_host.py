@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT
@@ -18,9 +18,10 @@ from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.failures import Failures
 from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_last
 from jetcluster.replica.read_group import MAX_LAG, ReadGroup
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import sourced
@@ -28,19 +29,27 @@ from jetcluster.stream.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.rules import StreamRules, short_hash
 from jetcluster.stream.sourced import Cursor
 
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
-
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
 
 
 class MirrorHost:
-    """Part of every replica; `mirror.ports.LinkTarget`."""
+    """Part of every replica; `mirror.ports.LinkTarget`. `propose` puts a command that brings messages into the log,
+    `report_damage` takes a record that cannot be read."""
 
-    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+    def __init__(
+        self,
+        replica: ReplicaState,
+        failures: Failures,
+        propose: Callable[[bytes], int],
+        report_damage: Callable[[DamagedError], None],
+    ) -> None:
+        context = replica.context
         self._context = context
         self._replica = replica
+        self._failures = failures
+        self._propose = propose
+        self.report_damage = report_damage
         rooms = (replica.bus, context.clock, context.timers, context.rng, context.log)
         around = LinkDependencies(*rooms, self, context.link_paces)
         self.links = Links(around, replica.assignment.name)
@@ -58,13 +67,10 @@ class MirrorHost:
 
     def propose(self, command: bytes) -> int | None:
         try:
-            return self._replica.propose_data(command)
+            return self._propose(command)
         except RaftError as error:
             self._context.log.debug("proposal refused", stream=self._replica.assignment.name, error=str(error))
             return None
-
-    def report_damage(self, error: DamagedError) -> None:
-        self._replica.report_damage(error)
 
     @property
     def origin(self) -> bytes:
@@ -92,9 +98,9 @@ class MirrorHost:
         try:
             work()
         except DamagedError as error:
-            self._replica.report_damage(error)
+            self.report_damage(error)
         except Exception as error:  # noqa: BLE001 - what an upstream is named, or says, is not ours to choose
-            self._replica.applying.failed("links of the stream fail", error)
+            self._failures.failed("links of the stream fail", error)
 
     def applied(self, index: int, result: object) -> None:
         """From inside apply, maybe before `propose` has returned: looked at when that is over."""

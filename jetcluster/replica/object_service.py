@@ -9,40 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jetcluster.errors import ApiError
 from jetcluster.objects.bucket import Bucket
 from jetcluster.objects.host import BucketHost, Done
 from jetcluster.objects.replies import BucketReplies
-from jetcluster.protocol.bus import Callback, Origin, Subscription
+from jetcluster.protocol.bus import Callback, Subscription
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.failures import Failures
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
-
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
 
 SCAN_PAUSE = 0.001
 """Between two steps of reading chunks again: publishes and reads go first."""
 
 
 class ObjectService:
-    """Part of the replica of every stream whose name is that of a bucket; idle unless the replica leads."""
+    """Part of the replica of every stream whose name is that of a bucket; idle unless the replica leads. `publish`
+    takes a message into the stream, `report_damage` a record that cannot be read."""
 
-    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+    def __init__(
+        self,
+        replica: ReplicaState,
+        failures: Failures,
+        publish: Callback,
+        report_damage: Callable[[DamagedError], None],
+    ) -> None:
+        context = replica.context
         self._context = context
         self._replica = replica
+        self._failures = failures
+        self._publish = publish
+        self._report_damage = report_damage
         host = BucketHost(
             replica.assignment.name,
             replica.store,
             replica.bus,
             context.clock,
             context.timers.call_soon,
-            self._publish,
+            publish,
             self._propose,
             replica.machine.seq_of_id,
-            replica.report_damage,
+            report_damage,
             context.object_limits,
             context.domain,
         )
@@ -120,9 +128,6 @@ class ObjectService:
 
     # ---- what the bucket needs
 
-    def _publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        self._replica.ingest.on_message(subject, reply, headers, payload, origin)
-
     def _propose(self, command: bytes, done: Done) -> bool:
         fitting = self._replica.understood(command)
         if fitting is None:
@@ -150,6 +155,6 @@ class ObjectService:
         try:
             work()
         except DamagedError as error:
-            self._replica.report_damage(error)
+            self._report_damage(error)
         except Exception as error:  # noqa: BLE001 - what a bucket holds is written by its clients
-            self._replica.applying.failed("the object service failed", error)
+            self._failures.failed("the object service failed", error)

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Generator
+from typing import Protocol
 
 from jetcluster.budget import BusyError, Steps
+from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import Callback, Origin, Subscription
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_commit
 from jetcluster.replica.read_waits import ReadWaits
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame
-
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
 
 QUEUE = b"_sys_"
 LAST = "LAST"
@@ -92,9 +90,15 @@ class _Stream:
 
 
 class ReadGroup:
-    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
+    """One replica's part in the queue group. `links`: of the stream to its upstreams. `report_damage` takes a record
+    that cannot be read."""
+
+    def __init__(self, replica: ReplicaState, links: Links, report_damage: Callable[[DamagedError], None]) -> None:
+        context = replica.context
         self._context = context
         self._replica = replica
+        self._links = links
+        self._report_damage = report_damage
         self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
         self._prefixes = [PREFIX]
         if context.domain:
@@ -342,13 +346,12 @@ class ReadGroup:
         that it confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did,
         on its way into the log, is waited for first: the requester may have been told by the upstream that it is
         stored."""
-        replica, group = self._replica, self._replica.group
+        group, links = self._replica.group, self._links
         confirms = self._confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             self._requests += 1
             then = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
-            links = replica.mirrors.links
             if links.by_key:
                 arrived = links.newest()
                 if arrived > group.applied_index:
@@ -553,6 +556,6 @@ class ReadGroup:
 
     def _report(self, error: Exception) -> None:
         if isinstance(error, DamagedError):
-            self._replica.report_damage(error)
+            self._report_damage(error)
         else:
             self._context.log.error("the data store cannot be read", error=str(error) or repr(error))

@@ -9,16 +9,13 @@ another one lead. Without another replica, or while none of them is whole, the d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jetcluster.model.advisory import replica_damaged
 from jetcluster.replica.advisories import advisories
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
-
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
 
 RETRY_SECONDS: Final = 5.0
 
@@ -26,12 +23,10 @@ RETRY_SECONDS: Final = 5.0
 class Repair:
     """The repair of one replica. `tick` it a few times per second."""
 
-    def __init__(self, context: NodeContext, replica: StreamReplica) -> None:
-        self._context = context
+    def __init__(self, replica: ReplicaState) -> None:
+        self._context = replica.context
         self._replica = replica
         self._at = 0.0
-        self.damage = ""
-        """The part that was found unreadable; "" while none was."""
         self.in_store = False
         """The store below found it: its files are damaged, and new records beside them would not last."""
         self.found = 0
@@ -41,7 +36,7 @@ class Repair:
 
     def report(self, error: DamagedError) -> None:
         """A stored record fails its checksum."""
-        known, self.damage = self.damage, str(error)
+        known, self._replica.damaged = self._replica.damaged, str(error)
         self.in_store |= isinstance(error.__cause__, KvDamagedError)
         if known:
             return
@@ -56,7 +51,7 @@ class Repair:
         context, replica = self._context, self._replica
         group = replica.group
         now = context.clock.monotonic()
-        if not self.damage or self.in_store or replica.installing or now < self._at or len(group.peers) < 2:
+        if not replica.damaged or self.in_store or replica.installing or now < self._at or len(group.peers) < 2:
             return
         self._at = now + RETRY_SECONDS
         leader = group.leader
@@ -67,16 +62,16 @@ class Repair:
 
     def rebuilt(self) -> None:
         """The state is another replica's now."""
-        if self.damage:
+        if self._replica.damaged:
             self.repaired += 1
             self._context.log.warning("damaged replica was rebuilt", stream=self._replica.assignment.name)
-        self.damage = ""
+        self._replica.damaged = ""
         self.in_store = False
 
     def _tell(self, cause: str) -> None:
         context, assignment = self._context, self._replica.assignment
         system = context.bus(context.system_account)
         for bus, account in ((self._replica.bus, ""), (system, assignment.account)):
-            event = replica_damaged(assignment.name, context.name, context.me, self.damage, cause, account)
+            event = replica_damaged(assignment.name, context.name, context.me, self._replica.damaged, cause, account)
             if bus.has_interest(event.subject):
                 bus.publish(event.subject, advisories(context).render(event))

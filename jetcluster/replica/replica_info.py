@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire
 from jetcluster.raft.api import GroupStatus, PeerStatus
 from jetcluster.replica.context import NodeContext
-
-if TYPE_CHECKING:
-    from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.replica_state import ReplicaState
 
 ACTIVE_SECONDS = 10.0
 """A replica that was heard of within this time, and lacks nothing, is current."""
 
 
-def cluster_object(context: NodeContext, replica: StreamReplica) -> dict[str, Any]:
+def cluster_object(replica: ReplicaState) -> dict[str, Any]:
+    context = replica.context
     peers = replica.group.peers
     return cluster_wire(
         name=context.cluster_name,
@@ -25,17 +24,18 @@ def cluster_object(context: NodeContext, replica: StreamReplica) -> dict[str, An
         memory=replica.machine.rules.memory,
         leader_since_ns=replica.leader_since_ns,
         traffic_account=context.system_account,
-        others=replica_infos(context, replica),
-        desired=_desired(context, replica),
+        others=replica_infos(replica),
+        desired=_desired(replica),
     )
 
 
-def _desired(context: NodeContext, replica: StreamReplica) -> dict[str, Any] | None:
+def _desired(replica: ReplicaState) -> dict[str, Any] | None:
     """Where a move leads that is still under way."""
     assignment, voters = replica.assignment, replica.group.peers
     origin = assignment.origin
     if origin is None or set(voters) == set(assignment.peers):
         return None
+    context = replica.context
     nodes = context.nodes()
     named = [(nodes[peer].name if peer in nodes else "", peer) for peer in assignment.peers]
     return desired_wire(
@@ -48,8 +48,9 @@ def _desired(context: NodeContext, replica: StreamReplica) -> dict[str, Any] | N
     )
 
 
-def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaInfo]:
+def replica_infos(replica: ReplicaState) -> list[ReplicaInfo]:
     """All peers of the group but this node."""
+    context = replica.context
     now = context.clock.monotonic()
     status = replica.group.status()
     seen = {peer.peer: peer for peer in status.peers}
@@ -61,7 +62,7 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
             continue
         known, node = seen.get(peer), nodes.get(peer)
         online = peer in context.mesh.peers
-        lag = _lag(context, replica, status, known) if known is not None else 0
+        lag = _lag(replica, status, known) if known is not None else 0
         idle = now - known.last_seen if known is not None and known.last_seen else None
         found.append(
             ReplicaInfo(
@@ -76,9 +77,9 @@ def replica_infos(context: NodeContext, replica: StreamReplica) -> list[ReplicaI
     return found
 
 
-def _lag(context: NodeContext, replica: StreamReplica, status: GroupStatus, peer: PeerStatus) -> int:
+def _lag(replica: ReplicaState, status: GroupStatus, peer: PeerStatus) -> int:
     """Log entries that the peer lacks; messages while it fetches, or has to fetch, the whole state."""
-    missing = context.catchup.missing(status.gid, peer.peer)
+    missing = replica.context.catchup.missing(status.gid, peer.peer)
     if missing is not None:
         return max(missing, 1)
     if peer.match_index + 1 < status.first_index:

@@ -9,21 +9,21 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from jetcluster.consumer.table import ConsumerTable
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.valves import ToldValve
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import Advisories, batch_abandoned_events
 from jetcluster.objects.layout import STREAM_PREFIX
-from jetcluster.protocol.bus import Callback
+from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
-from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
+from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding
 from jetcluster.replica.applying import Applying
 from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.failures import Failures
 from jetcluster.replica.leadership import Leadership
 from jetcluster.replica.listening import Listening
 from jetcluster.replica.members import follow_assignment
@@ -32,10 +32,10 @@ from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Repair
+from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
-from jetcluster.store.block_store import BlockStore
 from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
@@ -43,50 +43,42 @@ from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
-from jetcluster.stream.levels import FAST, LEVEL, lowered
-from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.ports import SIDE_MEMBERS
+from jetcluster.stream.levels import FAST
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
 """Seconds that a request waits for a majority to confirm that this replica leads."""
 
 
-class StreamReplica:
+class StreamReplica(ReplicaState):
     """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
-        self.context = context
-        self.assignment = assignment
-        self.bus = context.bus(assignment.account)
-        self.repair = Repair(context, self)
-        self.suspect: str = ""
-        """Why the own state is not to be trusted; it is being replaced by the leader's then."""
-        self.doubt: str = ""
-        """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
-        self.resting = False
-        """It is left out of the ticks (`replica.rounds`)."""
+        rules = StreamRules.from_config(assignment.config)
+        super().__init__(context, assignment, rules)
         self.divergences = 0
         """Number of times that this replica was found to differ from its leader."""
-        self.leader_since_ns = 0
         self._room: Room | None = None
         """For the running import."""
-        rules = StreamRules.from_config(assignment.config)
-        # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
-        # lose nothing to a killed process, and what a power failure takes is what "memory" means.
-        self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
-        self.installing = self.store.incomplete
-        table = ConsumerTable(self.store)
-        self.machine = StreamMachine(assignment.name, rules, self.store, table)
+        self._config_proposed = 0
+        """Revision of the configuration that this leader has put into the log."""
+        self._halted = False
+        self.failures = Failures(context.log, assignment.name)
+        self.repair = Repair(self)
         self.proposals = Proposals()
-        self.objects = ObjectService(context, self) if assignment.name.startswith(STREAM_PREFIX) else None
+        self.objects: ObjectService | None = None
+        if assignment.name.startswith(STREAM_PREFIX):
+            self.objects = ObjectService(self, self.failures, self._publish, self.report_damage)
+        stage = AtomicStage(
+            self.machine.rules, context.batch_quota, context.clock, self._tell_abandoned, self._batches_changed
+        )
         self.ingest = Ingest(
             assignment.name,
             self.propose_data,
             self.bus if self.objects is None else self.objects.replies,
             context.clock,
             context.timers.call_soon,
-            AtomicStage(self.machine.rules, context.batch_quota, context.clock, self._tell_abandoned, self.wake),
+            stage,
             domain=context.domain or None,
             no_ack=rules.no_ack,
             max_pending_messages=context.max_buffered[0],
@@ -96,16 +88,13 @@ class StreamReplica:
         self._bound_batches()
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
-        self.reads = ReadGroup(context, self)
+        self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
+        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage)
         if assignment.config.get("mirror"):
-            self.reads.upstream = MirrorReads(context, self)
-        self.mirrors = MirrorHost(context, self)
-        self.leadership = Leadership(context, self)
-        self.applying = Applying(context, self)
-        self.apply = self.applying.apply
-        """The method of `raft.api.StateMachine`."""
+            self.reads.upstream = MirrorReads(self, self.mirrors.links, self.report_damage)
+        self.leadership = Leadership(self)
         self.listening = Listening(
-            self.bus, context.budget, lambda error: self.applying.failed("a subject cannot be listened to", error)
+            self.bus, context.budget, lambda error: self.failures.failed("a subject cannot be listened to", error)
         )
         self.duties = LeaderDuties(
             self.machine,
@@ -114,14 +103,27 @@ class StreamReplica:
             self.try_propose,
             context.timers.call_soon,
             context.timers.call_later,
-            self.applying.failed,
+            self.failures.failed,
         )
-        self._config_proposed = 0
-        """Revision of the configuration that this leader has put into the log."""
-        self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
-        self._halted = False
-        self.consumers = ConsumerHost(context, self, table, exchange)
-        self.group: RaftGroup
+        self.consumers = ConsumerHost(
+            self, exchange.send_turn, exchange.tell_leaving, self.try_propose, self.report_damage
+        )
+        self.applying = Applying(
+            self,
+            self.failures,
+            ingest=self.ingest,
+            proposals=self.proposals,
+            duties=self.duties,
+            reads=self.reads,
+            consumers=self.consumers,
+            mirrors=self.mirrors,
+            objects=self.objects,
+            repair=self.repair,
+            report_damage=self.report_damage,
+            config_changed=self.config_changed,
+        )
+        self.apply = self.applying.apply
+        """The method of `raft.api.StateMachine`."""
         context.raft.create_group(
             assignment.gid,
             assignment.first_peers(context.me),
@@ -131,7 +133,7 @@ class StreamReplica:
             durable=not rules.memory,
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
-            members=self._members(),
+            members=self.members(),
         )
 
     def _attach(self, group: RaftGroup) -> None:
@@ -206,26 +208,10 @@ class StreamReplica:
 
     def on_members(self, members: Members) -> None:
         self.wake()
-        known = self._members()
+        known = self.members()
         if known is None or known.config != members.config:
-            self._keep_members(members)
+            self.keep_members(members)
             self.context.turn_commit.mark()
-
-    def keep_members(self) -> None:
-        """Puts the configuration in force beside the state once more."""
-        index = self.machine.applied_index
-        self._keep_members(Members(index, self.group.members_at(index)))
-
-    def _keep_members(self, members: Members) -> None:
-        self.store.side_put(SIDE_MEMBERS, b"", encode_members(members))
-
-    def _members(self) -> Members | None:
-        """Raises DamagedError."""
-        stored = self.store.side_get(SIDE_MEMBERS, b"")
-        try:
-            return decode_members(stored) if stored is not None else None
-        except MembersError as error:
-            raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def on_snapshot_needed(self, leader: str, index: int, term: int) -> None:
         if self.group.contradicted:
@@ -243,10 +229,6 @@ class StreamReplica:
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
     # ---- SnapshotOwner
-
-    @property
-    def state_index(self) -> int:
-        return 0 if self.group.contradicted else self.machine.applied_index
 
     def snapshot_export(self) -> Cut:
         if not self.trusted:
@@ -291,7 +273,7 @@ class StreamReplica:
         if self.machine.applied_index != index:
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
-        self._keep_members(Members(index, config))
+        self.keep_members(Members(index, config))
         await self.context.kv.flush()
         self.installing = False
         self.suspect = self.doubt = ""
@@ -303,51 +285,9 @@ class StreamReplica:
 
     # ---- lifecycle
 
-    @property
-    def leading(self) -> bool:
-        """It leads, and the node knows that the stream exists."""
-        return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
-
     def holding(self) -> Holding:
         """This replica in the account's quota."""
         return Holding(self.assignment, self.store.byte_count + self.ingest.pending_bytes, self.leading)
-
-    @property
-    def failed(self) -> str:
-        """Why this replica stopped and does not go on (its state machine raised); empty while it works."""
-        return self.group.stopped
-
-    @property
-    def damaged(self) -> str:
-        """Damage that was found in the store; empty while nothing was."""
-        return self.repair.damage
-
-    @property
-    def keeps_state(self) -> bool:
-        """See `SnapshotOwner`."""
-        return bool(self.damaged or self.suspect)
-
-    @property
-    def wants_state(self) -> bool:
-        """See `SnapshotOwner`."""
-        return self.keeps_state or self.group.lacks_state
-
-    @property
-    def sound(self) -> bool:
-        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
-        return not (self.installing or self.damaged or self.suspect or self.failed)
-
-    @property
-    def trusted(self) -> bool:
-        """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not self.doubt and not self.group.contradicted
-
-    @property
-    def vouches(self) -> bool:
-        """The node may answer for this replica, as far as its own health goes. Where no other replica's node is better
-        it answers all the same: what it has is all there is."""
-        raft = self.context.raft
-        return raft.health.vouches or raft.may_lead(self.group.peers)
 
     def health_changed(self) -> None:
         """The node's health is another one (`health.node_health`)."""
@@ -366,16 +306,6 @@ class StreamReplica:
             self.reads.leave()
         if self.leading:
             self._propose_config()
-
-    @property
-    def retiring(self) -> bool:
-        """The stream has no place here any more. This replica still votes until its group has done without it."""
-        return self.context.me not in self.assignment.peers
-
-    def wake(self) -> None:
-        """Something happened that the next tick may have to look at."""
-        if self.resting:
-            self.context.rounds.wake(self.assignment.gid)
 
     def tick(self) -> float:
         """Called a few times per second, but for the time that it answered last, as long as nothing calls `wake`."""
@@ -473,11 +403,10 @@ class StreamReplica:
             self.reads.abort()
         self.consumers.refresh()
 
-    def config_is_current(self) -> bool:
-        """The configuration that the meta group decided has been applied in the stream's own log."""
-        return dict(self.assignment.config) == self.machine.config
-
     # ---- parts
+
+    def _publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        self.ingest.on_message(subject, reply, headers, payload, origin)
 
     def _listen(self) -> None:
         def taker(subject: bytes) -> Callback:
@@ -512,6 +441,11 @@ class StreamReplica:
         counted = self.machine.tracks_sources
         self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
+    def _batches_changed(self) -> None:
+        """An atomic batch was begun, or is over."""
+        if self.resting:
+            self.wake()
+
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
         """On the real subject and the specification's, to the stream's account and, with the name of
         that account, to the system account."""
@@ -542,16 +476,6 @@ class StreamReplica:
             self.duties.tick()
         except DamagedError as error:
             self.report_damage(error)
-
-    def understood(self, command: bytes) -> bytes | None:
-        """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
-        level = self.level
-        return command if level >= LEVEL else lowered(command, self.machine.clock, level)
-
-    @property
-    def level(self) -> int:
-        """The lowest level among the nodes of the group (`stream.levels`)."""
-        return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def try_propose(self, command: bytes) -> bool:
         """Puts a command into the log, whose outcome nobody waits for; False: not now."""

@@ -62,7 +62,7 @@ class TurnCommit:
             self._commit()
 
     def may_apply(self) -> bool:
-        """See `RaftNode.may_apply`. A caller that is told to wait is told when it is over, also where nothing was
+        """See `Turns.may_apply`. A caller that is told to wait is told when it is over, also where nothing was
         applied that is to be committed: what fills the store may be imports alone."""
         if not self._kv.overloaded:
             return True

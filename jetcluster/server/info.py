@@ -14,7 +14,8 @@ _PROTOCOL_VERSION: Final = 1
 
 def client_url(state: ServerState) -> str:
     """`host:port` of this server for clients; "" when it is not to be advertised."""
-    return "" if state.options.no_advertise else advertised(state.options, state.port)
+    options = state.options
+    return "" if options.no_advertise else advertised(options.client_advertise, options.host, state.port)
 
 
 def connect_urls(state: ServerState) -> list[str]:

@@ -10,7 +10,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.auth.remote_login import signed_login
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.server.leaf_url import host_of, place, wants_tls
-from jetcluster.server.listener import host_port, own_address
+from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState
 
 if TYPE_CHECKING:
@@ -168,8 +168,4 @@ class LeafState:
         """host:port for leaves, as it is advertised."""
         if not self.port or self.options.no_advertise:
             return ""
-        advertise = self.options.advertise
-        if advertise:
-            return advertise if ":" in advertise else host_port(advertise, self.port)
-        host = self.host
-        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+        return advertised(self.options.advertise, self.host, self.port)

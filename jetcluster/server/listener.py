@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import Options
-from jetcluster.net.open_port import address_of, open_port
+from jetcluster.net.open_port import WILDCARDS, address_of, open_port
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
@@ -60,17 +60,14 @@ def bound_address(server: asyncio.Server | TlsListener) -> tuple[str, int]:
     return address_of(tuple(server.sockets))
 
 
-def advertised(options: Options, port: int) -> str:
-    """`host:port` under which clients may reach this server: what INFO.connect_urls says of it."""
-    if options.client_advertise:
-        host, _, given = options.client_advertise.rpartition(":")
-        if host and given.isdigit() and (host.endswith("]") or ":" not in host):
-            return options.client_advertise
-        return host_port(options.client_advertise.strip("[]"), port)
-    host = options.host
-    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        host = own_address()
-    return host_port(host, port)
+def advertised(advertise: str, host: str, port: int) -> str:
+    """`host:port` to tell others: `advertise`, whose port may be left out, else the `host` that is listened on."""
+    if advertise:
+        name, _, given = advertise.rpartition(":")
+        if name and given.isdigit() and (name.endswith("]") or ":" not in name):
+            return advertise
+        return host_port(advertise.strip("[]"), port)
+    return host_port(own_address() if host in WILDCARDS else host, port)
 
 
 def own_address() -> str:

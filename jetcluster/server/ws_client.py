@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.records import dataclass
 from jetcluster.server.client import Client
-from jetcluster.server.listener import host_port, own_address
+from jetcluster.server.listener import advertised
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
@@ -39,11 +39,7 @@ class WsState:
         """`host:port` for WebSocket clients; "" when it is not to be advertised."""
         if self.server.options.no_advertise or not self.port:
             return ""
-        advertise = self.options.advertise
-        if advertise:
-            return advertise if ":" in advertise else host_port(advertise, self.port)
-        host = self.host
-        return host_port(own_address() if host in ("", "0.0.0.0", "::") else host, self.port)  # noqa: S104
+        return advertised(self.options.advertise, self.host, self.port)
 
     @property
     def connect_urls(self) -> list[str]:

@@ -49,8 +49,6 @@ class OpenWrites:
     half a command, therefore this overlay.
     """
 
-    __slots__ = ("_new", "_sorted", "_unsorted", "ranges", "searched", "size", "values")
-
     def __init__(self) -> None:
         self.values: dict[bytes, bytes | None] = {}
         self._new: set[bytes] = set()

@@ -13,8 +13,6 @@ from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 class PubAcks:
     """The acks of one stream: `{"stream":"S","seq":12}`, with a domain `{"stream":"S","domain":"D","seq":12}`."""
 
-    __slots__ = ("_batch", "_batch_duplicate", "_counted", "_duplicate", "_error_end", "_stored")
-
     def __init__(self, stream: str, domain: str | None = None) -> None:
         name = b'"stream":' + _quoted(stream)
         start = b"{" + name

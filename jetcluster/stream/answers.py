@@ -48,8 +48,6 @@ class Publisher(Protocol):
 
 
 class Answers:
-    __slots__ = ("acks", "bus", "no_ack", "refused")
-
     def __init__(self, bus: Publisher, acks: PubAcks, *, no_ack: bool = False) -> None:
         self.bus = bus
         self.acks = acks

@@ -29,8 +29,6 @@ class _Waiting(NamedTuple):
 
 
 class AtomicIngest:
-    __slots__ = ("_answers", "_backlog", "_clock", "_propose", "_waiting", "stage")
-
     def __init__(
         self,
         stage: AtomicStage,

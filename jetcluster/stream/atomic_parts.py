@@ -22,8 +22,6 @@ _HEAD: Final = struct.Struct("<QH")
 
 
 class BatchParts:
-    __slots__ = ("_indexes", "_store", "_term", "pieces")
-
     def __init__(self, store: BlockStore) -> None:
         """Continues with the rows of `store`."""
         self._store = store

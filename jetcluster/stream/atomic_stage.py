@@ -100,8 +100,6 @@ class _Open:
 
 
 class AtomicStage:
-    __slots__ = ("_abandoned", "_clock", "_expecting", "_open", "expected", "opened", "room", "rules")
-
     def __init__(
         self,
         rules: StreamRules,

@@ -31,8 +31,6 @@ MOST_BASE: Final = 1.0
 
 
 class Backlog:
-    __slots__ = ("_base", "bytes", "full", "max_bytes", "max_messages", "messages", "valve", "window")
-
     def __init__(self, max_messages: int = PENDING_MESSAGES, max_bytes: int = PENDING_BYTES) -> None:
         self.max_messages = max_messages
         self.max_bytes = max_bytes

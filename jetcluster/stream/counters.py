@@ -83,8 +83,6 @@ def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
 class CounterTotals:
     """The totals of a command's subjects: what is stored, and what the command's earlier messages made of it."""
 
-    __slots__ = ("_staged", "_store", "tracks")
-
     def __init__(self, store: BlockStore, *, tracks: bool) -> None:
         """`tracks`: as `tracks_sources` says."""
         self._store = store

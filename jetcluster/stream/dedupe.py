@@ -27,8 +27,6 @@ SWEEP_IDS: Final = 8192
 
 
 class DedupeWindow:
-    __slots__ = ("_firsts", "_floor", "_head", "_ids", "_live", "_row_ids", "_store", "_times", "window")
-
     def __init__(self, store: BlockStore, window: int) -> None:
         """`window` in nanoseconds, 0 switches deduplication off. Reads the rows of `store`."""
         self._store = store

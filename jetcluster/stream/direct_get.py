@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeAlias, Union
 
 from jetcluster import API_LEVEL
-from jetcluster.budget import Steps
+from jetcluster.budget import Steps, at_once
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
@@ -73,8 +73,6 @@ class DirectGet:
     """Stateless but for the store. `stream` is the name of the stream that answers: a mirror's own. `server` is told
     to those who ask for a proof."""
 
-    __slots__ = ("_excludes_instant", "_first_line", "_server", "_stream", "_stream_line", "store")
-
     def __init__(
         self, stream: str, store: BlockStore, server: str = "", excludes_instant: Callable[[], bool] = lambda: False
     ) -> None:
@@ -89,7 +87,7 @@ class DirectGet:
     def answer(self, payload: bytes, headers: bytes = b"") -> Answer:
         """`open`, all in one go."""
         found = self.open(payload, headers)
-        return _at_once(found) if isinstance(found, Generator) else found
+        return at_once(found) if isinstance(found, Generator) else found
 
     def open(self, payload: bytes, headers: bytes = b"") -> Answer | Steps[Answer]:
         """The body endpoint: the answer, or the way to it where that may take long; it is of the moment when it is
@@ -345,15 +343,6 @@ def _after(
 ) -> Steps[Answer]:
     yield from steps
     return answer(request, proof)
-
-
-def _at_once(steps: Steps[Answer]) -> Answer:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as stop:
-            answer: Answer = stop.value
-            return answer
 
 
 def _with_proof(answer: tuple[Frame], proof: bytes) -> tuple[Frame]:

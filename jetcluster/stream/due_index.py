@@ -36,8 +36,6 @@ SWEEP_ENTRIES: Final = 4096
 
 
 class DueIndex:
-    __slots__ = ("_cursor", "_floor", "_next", "_store", "_table", "entries")
-
     def __init__(self, store: BlockStore, table: int) -> None:
         self._store = store
         self._table = table

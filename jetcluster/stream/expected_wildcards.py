@@ -38,8 +38,6 @@ _TOO_DEEP: Final = errors.by_code(
 class ExpectedWildcards:
     """`width` tells how many subjects have to be looked at to find what matches."""
 
-    __slots__ = ("_places", "_searches", "spent", "width")
-
     def __init__(self) -> None:
         self.width: Callable[[bytes], int] = lambda subject_filter: 0
         self.spent = 0

@@ -37,8 +37,6 @@ GRAIN: Final = 1_000_000
 
 
 class Expiry:
-    __slots__ = ("_floor", "_never", "_noted", "_place", "_store", "_ttls", "rules")
-
     def __init__(self, store: BlockStore, rules: StreamRules) -> None:
         self._store = store
         self.rules = rules

@@ -59,8 +59,6 @@ class SentBatch(NamedTuple):
 
 
 class FastIngest:
-    __slots__ = ("_answers", "_backlog", "_call_flush", "_open", "_rules", "marked", "waiting")
-
     def __init__(
         self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog, call_flush: Callable[[], None]
     ) -> None:

@@ -83,8 +83,6 @@ class FastBatch:
 
 
 class FastOpen:
-    __slots__ = ("_backlog", "_by_id", "_clock", "_opened", "_room", "by_stem")
-
     def __init__(self, room: BatchQuota, backlog: Backlog, clock: Clock, opened: Callable[[], None]) -> None:
         """`opened` is called for each new batch: `expire` is wanted now and then until there is none."""
         self._room = room

@@ -79,8 +79,6 @@ class FastRow:
 class FastRows:
     """`gate` before a command's messages are admitted, `note` after; `flush` once per commit of the store."""
 
-    __slots__ = ("_changed", "_kept", "_store", "by_id")
-
     def __init__(self, store: BlockStore) -> None:
         """Continues where the store stands. Raises FastRowError."""
         self._store = store

@@ -17,8 +17,6 @@ from jetcluster.stream.rules import StreamRules
 class Republisher:
     """`take` is a `staging.OnAppend`."""
 
-    __slots__ = ("_name", "_rules", "_store", "messages")
-
     def __init__(self, rules: StreamRules, store: BlockStore) -> None:
         assert rules.republish is not None
         self._rules = rules

@@ -31,13 +31,8 @@ _REFUSED: Final = errors.by_code(10062, err="the stream is not being restored")
 _MSG_ID: Final = b"Nats-Msg-Id:"
 
 
-def runs_of(messages: Sequence[Msg]) -> list[Run]:
-    """The ascending messages as runs (`runs.cut`)."""
-    return list(each_run(messages))
-
-
 def each_run(messages: Sequence[Msg]) -> Iterator[Run]:
-    """As `runs_of`, one after the other."""
+    """The ascending messages as runs (`runs.cut`), one after the other."""
     if not messages:
         return iter(())
     seqs, times, subjects, headers, payloads = (list(column) for column in zip(*messages, strict=True))

@@ -41,8 +41,6 @@ def system_zone(name: str) -> tzinfo:
 
 
 class Scheduler:
-    __slots__ = ("_find_zone", "_schedules", "_store", "unknown_zones")
-
     def __init__(self, store: BlockStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
         self._store = store
         self._schedules = due

@@ -141,8 +141,6 @@ def without_schedule(headers: bytes) -> bytes:
 class Schedules:
     """The index of due times."""
 
-    __slots__ = ("_store", "index")
-
     def __init__(self, store: BlockStore) -> None:
         self._store = store
         self.index = DueIndex(store, SIDE_SCHEDULES)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from jetcluster.budget import at_once
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
 
@@ -274,7 +275,7 @@ def _uvarint(value: int) -> bytes:
 
 
 def _chunk(block: bytes, data: bytes | None = None) -> bytes:
-    checksum = s2.masked(s2.decode_block(block) if data is None else data).to_bytes(4, "little")
+    checksum = s2.masked(at_once(s2.decode_block(block)) if data is None else data).to_bytes(4, "little")
     return b"\x00" + (len(block) + 4).to_bytes(3, "little") + checksum + block
 
 

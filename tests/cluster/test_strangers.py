@@ -54,13 +54,13 @@ async def meet(node: Node, name: str, credentials: RouteCredentials | None = SEC
 def forged(term: int, index: int) -> list[bytes]:
     """Of a peer that wants to win an election, to lead, to write, or to spoil the terms."""
     return [
-        codec.encode_pre_vote(term, 10**9, term),
-        codec.encode_vote(term, 10**9, term),
-        codec.encode_vote_reply(term, True),
+        codec.encode(codec.PreVote(term, 10**9, term)),
+        codec.encode(codec.Vote(term, 10**9, term)),
+        codec.encode(codec.VoteReply(term, True)),
         codec.encode_append(term, index, 1, index + 1, 0, [(b"injected", term, codec.REGULAR)]),
         codec.encode_append(term, 0, 0, 10**6, 0, []),
-        codec.encode_resign(term),
-        codec.encode_timeout_now(term),
+        codec.encode(codec.Resign(term)),
+        codec.encode(codec.TimeoutNow(term)),
         codec.encode_snap_offer(term, 10**6, term, codec.Config(("AAAAAAAA",))),
     ]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.config import JournalOptions, RaftConfig
 
 FAST = RaftConfig(
     heartbeat=0.04,

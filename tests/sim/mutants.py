@@ -34,7 +34,7 @@ def _votes_not_held() -> Iterator[None]:
     from jetcluster.raft import codec
 
     def send_vote(self: group.Group, peer: str, term: int) -> None:
-        self.send(peer, codec.encode_vote_reply(term, True))
+        self.send(peer, codec.encode(codec.VoteReply(term, True)))
 
     with mock.patch.object(group.Group, "send_vote", send_vote):
         yield
@@ -71,8 +71,8 @@ def _many_changes() -> Iterator[None]:
     """D5: changes are not kept apart."""
 
     def check(self: changes.Changes) -> membership.Config:
-        config: membership.Config = self._group.log.config
-        if not self._group.engine.leading:
+        config: membership.Config = self._state.log.config
+        if not self._state.engine.leading:
             raise group.NotLeaderError(None)
         return config
 

@@ -440,7 +440,7 @@ class World:
         if there.index < index or node.paused_until > self.now or source.paused_until > self.now:
             return
         group = node.raft.groups[gid]
-        if there.index <= machine.index and not group.snapshots.needed:
+        if there.index <= machine.index and not group.needs_snapshot:
             return
         self.stats["snapshots"] += 1
         self.log(node.name, "INSTALL", gid, there.index, there.term)

@@ -10,9 +10,11 @@ import logging
 
 from jetcluster.clock import Clock, Rng, SystemClock, Timers
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.core import MeshCore, PeerLink
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import MAX_FRAME, FrameError, FrameReader
 from jetcluster.mesh.identity import new_id
+from jetcluster.mesh.peer_link import PeerLink
+from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from tests.twins.time import SeededRng
 
 
@@ -114,14 +116,16 @@ class MemoryLink(PeerLink):
     other: MemoryLink
 
     def __init__(self, core: InMemoryMesh, peer_id: str) -> None:
-        super().__init__(core)
+        super().__init__(core.max_frame, core.counters, core.traffic)
         self.mesh = core
         self.peer_id = peer_id
         self._reader = FrameReader(core.max_frame)
         self._queue: list[bytes] = []
+        self.advance(ConnectionEvent.MAKE)
+        self.advance(ConnectionEvent.CONNECT)
 
     def send(self, frame: bytes) -> None:
-        if self.closed:
+        if self.state is CLOSED:
             return
         if not self._queue:
             self.mesh.network.timers.call_soon(self._deliver)
@@ -130,17 +134,17 @@ class MemoryLink(PeerLink):
 
     def send_urgent(self, frame: bytes) -> bool:
         self.send(frame)
-        return not self.closed
+        return self.state is not CLOSED
 
     def close(self, reason: str, *, abort: bool = False) -> None:
         for link in (self, self.other):
             if not link.closed:
-                link.closed = True
+                link.advance(ConnectionEvent.CLOSE)
                 link._queue.clear()
                 link.mesh._set_down(link)
 
     def _deliver(self) -> None:
-        if self.closed or not self.other.up:
+        if self.state is CLOSED or self.other.state is not JOINED:
             return
         data = b"".join(self._queue)
         self._queue.clear()

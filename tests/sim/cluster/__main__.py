@@ -1,5 +1,6 @@
 """`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
-`--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, `--corpus` those that once failed."""
+`--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
+are to be drawn; `--corpus` runs those that once failed."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from tests.sim.cluster.shrink import shrink
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.cluster", description=__doc__)
     parser.add_argument("--seed", type=int, help="this one only")
+    parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="of --seed and --count: only these are drawn")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest scenario that fails as it does")
@@ -28,7 +30,8 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
     if arguments.seed is not None:
-        return _replay(arguments.seed, trace=arguments.trace, wire=arguments.wire)
+        scenario = Scenario.of(arguments.seed, arguments.only)
+        return _replay(scenario, trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:
         return _shrink(arguments.shrink)
     outcomes: Iterator[batch.Outcome]
@@ -36,7 +39,9 @@ def main() -> int:
         outcomes = map(batch.run_one, batch.corpus())
     else:
         start = arguments.start if arguments.start is not None else int(time.time()) * 1_000
-        outcomes = batch.run_many(start, arguments.count, workers=arguments.workers, seconds=arguments.seconds)
+        outcomes = batch.run_many(
+            start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, only=arguments.only
+        )
     totals = batch.Totals()
     for outcome in outcomes:
         totals.add(outcome)
@@ -47,8 +52,9 @@ def main() -> int:
     return 1 if totals.failed else 0
 
 
-def _replay(seed: int, *, trace: bool, wire: bool) -> int:
-    result = run_seed(seed, trace=trace, wire=wire)
+def _replay(scenario: Scenario, *, trace: bool, wire: bool) -> int:
+    seed = scenario.seed
+    result = run_seed(seed, scenario=scenario, trace=trace, wire=wire)
     for line in result.lines:
         print(line)
     print(result.scenario)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,18 +76,31 @@ def run_one(what: int | Scenario) -> Outcome:
     return outcome
 
 
-def run_many(start: int, count: int, *, workers: int = 1, seconds: float = float("inf")) -> Iterator[Outcome]:
-    """Seeds from `start` on, as they are done: `count` of them, fewer where `seconds` are over before."""
+def _run_drawn(only: Sequence[str] | None, seed: int) -> Outcome:
+    return run_one(Scenario.of(seed, only))
+
+
+def run_many(
+    start: int,
+    count: int,
+    *,
+    workers: int = 1,
+    seconds: float = float("inf"),
+    only: Sequence[str] | None = None,
+) -> Iterator[Outcome]:
+    """Seeds from `start` on, as they are done: `count` of them, fewer where `seconds` are over before. `only`: see
+    `Scenario.of`."""
     end = time.monotonic() + seconds
     seeds = iter(range(start, start + count))
+    run = functools.partial(_run_drawn, only)
     if workers == 1:
         for seed in seeds:
-            yield run_one(seed)
+            yield run(seed)
             if time.monotonic() >= end:
                 return
         return
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for outcome in pool.imap_unordered(run_one, seeds):
+        for outcome in pool.imap_unordered(run, seeds):
             yield outcome
             if time.monotonic() >= end:
                 pool.terminate()

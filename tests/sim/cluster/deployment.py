@@ -20,6 +20,7 @@ from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Address, Network
 from tests.sim.cluster.trace import Bridge, SimLog, Trace
+from tests.sim.cluster.vows import Vows
 
 
 class Violation(AssertionError):
@@ -43,6 +44,10 @@ class Deployment:
         self.power_failures: list[float] = []
         """When machines lost power."""
         self.machines: dict[str, Machine] = {}
+        self.names: dict[str, str] = {}
+        """Of servers, by their addresses."""
+        self.vows = Vows(self)
+        self.network.overhear = self.vows.overhear
         self.clients: dict[str, Machine] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         for server in servers:
@@ -52,7 +57,9 @@ class Deployment:
         """One more machine, which is off; those there are know nothing of it until they start or reload."""
         self.servers[server.name] = server
         machine = self.machines[server.name] = self._machine(server.name, server.ip)
+        self.names[server.ip] = server.name
         machine.power_failures = self.power_failures
+        machine.vows = self.vows
         machine.make_node = functools.partial(self._node, server.name)
         return machine
 

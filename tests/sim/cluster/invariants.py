@@ -98,6 +98,7 @@ class Invariants:
             self._same_state(replica)
             self._sound(replica)
             self._group_bounds(replica)
+        self._deployment.vows.look()
         for machine in self._deployment.machines.values():
             self._node_bounds(machine)
 
@@ -115,7 +116,7 @@ class Invariants:
         group, key = replica.group, (replica.machine.name, replica.gid)
         before, commit = self._commits.get(key, (group, 0))
         now = group.commit_index
-        if before is group:
+        if before is group and self._lasts(replica):
             self._require(now >= commit, f"{replica.where}: its commit index went back from {commit} to {now}")
         self._commits[key] = group, now
         applied, stored = group.applied_index, group.log.last_index
@@ -158,7 +159,7 @@ class Invariants:
         group, limits = replica.group, replica.group.config
         where = replica.where
         most = limits.max_uncommitted + limits.max_entry
-        self._within(where, "bytes of proposals", group._uncommitted, most)
+        self._within(where, "bytes of proposals", group.uncommitted, most)
         self._within(where, "acknowledgements held back", len(group.held.frames), HELD)
         if replica.stream is None:
             return

@@ -19,6 +19,19 @@ def require(is_so: bool, what: str) -> None:
         raise Violation(what)
 
 
+class Exact:
+    """What is known to the last detail, as nothing disturbs it."""
+
+    @staticmethod
+    def equal(what: str, found: object, wanted: object) -> None:
+        require(found == wanted, f"{what}: {found}, not {wanted}")
+
+    @staticmethod
+    def between(what: str, found: float, least: float, most: float) -> None:
+        """Seconds, for example."""
+        require(least <= found <= most, f"{what}: {found:.3f} is not between {least:g} and {most:g}")
+
+
 class Log:
     """Messages of one stream and their acks. `failures`: times of losses of power; an ack that was not older than
     `window` seconds at one of these is worth nothing (0: all are, infinity: a memory stream)."""
@@ -322,6 +335,54 @@ class Batches:
             last = self._acked.get(batch)
             at = found[-1] if found else None
             require(last in (None, at), f"{where}: batch {batch} was acknowledged up to {last} and ends at {at}")
+
+
+class FastBatches:
+    """Fast-ingest batches, whose parts count from 1: in their order, each once, and whole but for the gaps that were
+    told; where there may be none, up to the first that is missing."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._gaps_allowed: dict[str, bool] = {}
+        self._settled: dict[str, int] = {}
+        self._missing: dict[str, set[int]] = {}
+        self._counts: dict[str, int] = {}
+
+    def send(self, batch: str, texts: Sequence[str], *, gaps: bool) -> None:
+        """All texts before the first is sent; more of one batch later."""
+        self._texts.setdefault(batch, []).extend(texts)
+        self._gaps_allowed[batch] = gaps
+        self._missing.setdefault(batch, set())
+
+    def settled(self, batch: str, part: int) -> None:
+        """All up to this part are."""
+        self._settled[batch] = max(part, self._settled.get(batch, 0))
+
+    def gap(self, batch: str, first: int, end: int) -> None:
+        """`first` to `end` - 1 never came."""
+        self._missing[batch] |= set(range(first, end))
+
+    def ended(self, batch: str, count: int) -> None:
+        """It is over at this part, and all are stored unless gaps were told."""
+        self._counts[batch] = count
+
+    def stored(self, where: str, texts: Sequence[str]) -> None:
+        """`texts`: of all messages, in their order."""
+        of = {text: (batch, at) for batch, parts in self._texts.items() for at, text in enumerate(parts, 1)}
+        found: dict[str, list[int]] = {batch: [] for batch in self._texts}
+        for text in texts:
+            require(text in of, f"{where}: {text} is stored, and nobody has sent it")
+            batch, at = of[text]
+            found[batch].append(at)
+        for batch, parts in found.items():
+            require(parts == sorted(set(parts)), f"{where}: batch {batch} is stored as {parts}")
+            known = set(parts) | self._missing[batch]
+            lost = [at for at in range(1, self._settled.get(batch, 0) + 1) if at not in known]
+            require(not lost, f"{where}: parts {lost[:5]} of batch {batch} were settled and are not stored")
+            if not self._gaps_allowed[batch]:
+                require(parts == list(range(1, len(parts) + 1)), f"{where}: batch {batch} has a hole: {parts}")
+            count = len(parts) if self._missing[batch] else self._counts.get(batch, len(parts))
+            require(count == len(parts), f"{where}: {len(parts)} of batch {batch} are stored, {count} were told")
 
 
 class Sums:

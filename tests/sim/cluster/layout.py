@@ -75,10 +75,37 @@ def with_leaf(size: int, leaves: int, *, config: str = "") -> tuple[Server, ...]
     return (*hub, *leaf)
 
 
+ACCOUNTS = """
+accounts {
+  APP {
+    jetstream: enabled
+    users: [
+      { user: app, password: app },
+      { user: narrow, password: narrow, permissions: {
+        publish: { allow: ["may.*", "$JS.API.INFO"], deny: ["may.not"] }, subscribe: ["to.>", "_INBOX.>"],
+        allow_responses: { max: 1, expires: "5s" } } }
+    ]
+    exports: [ { service: "svc.*" }, { stream: "out.>" } ]
+  }
+  OTHER {
+    jetstream: { max_streams: 2, max_mem: 0, max_file: 1MB }
+    users: [ { user: other, password: other } ]
+    imports: [
+      { service: { account: APP, subject: "svc.one" }, to: "remote.one" }
+      { stream: { account: APP, subject: "out.a.>" }, prefix: "in" }
+    ]
+  }
+  SYS { users: [ { user: sys, password: sys } ] }
+}
+system_account: SYS
+no_auth_user: app
+"""
+"""Of clusters without leaves: clients are APP's, unless they say who they are."""
+
 LAYOUTS: dict[str, tuple[Server, ...]] = {
-    "three": cluster(3),
-    "five": cluster(5),
-    "three and a plain one": cluster(3, plain=1),
+    "three": cluster(3, config=ACCOUNTS),
+    "five": cluster(5, config=ACCOUNTS),
+    "three and a plain one": cluster(3, plain=1, config=ACCOUNTS),
     "three and a leaf": with_leaf(3, 1),
     "three and a leaf of three": with_leaf(3, 3),
     "relaxed": cluster(3, sync_interval=1.0),

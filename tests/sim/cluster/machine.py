@@ -6,21 +6,27 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Rng
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.node.node import Node
+from jetcluster.node.part_options import journal_options
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import START_AGAIN, serve
+from jetcluster.raft.config import JournalOptions
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
 from tests.twins.time import SeededRng
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.vows import Vows
 
 EPOCH_NS = 1_700_000_000_000_000_000
 LOOK = 20e-6
@@ -30,6 +36,8 @@ UPTIME = 100.0
 """Seconds of the monotonic clocks when the simulation begins."""
 MEMORY = 8 << 30
 DESCRIPTORS = 65_536
+SMALL_RETENTION = 16
+"""Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
@@ -96,6 +104,19 @@ class SimPlatform:
         self.writers.append(writer)
         return writer
 
+    def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
+        """As usual, or so small that the journal forgets soon, and who was away needs the state of another one."""
+        usual, segment = journal_options(directory, sync_interval, self.files), self._machine.segment
+        if not segment:
+            return usual
+        return replace(
+            usual,
+            segment_bytes=segment,
+            retain_bytes=segment // 4,
+            retain_entries=SMALL_RETENTION,
+            node_retain_bytes=segment,
+        )
+
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
         machine = self._machine
         return RocksKv(
@@ -136,7 +157,13 @@ class Machine:
         self.lost_peers: list[str] = []
         """Peer ids of the stores that were here before the one of now."""
         self.usual_slowness = 1.0
+        self.segment = 0
+        """Bytes of its journal's; 0: as usual."""
+        self.disk_pace = 1.0
+        """How many times as long as usual a disk takes; counts from the next `new_disk` on."""
         self.starts = 0
+        self.vows: Vows | None = None
+        """Of servers: told of ends and beginnings."""
         self.power_failures: list[float] = []
         """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
@@ -171,7 +198,9 @@ class Machine:
             self.lost_peers.append(json.loads(identity.read(0, identity.size))["peer_id"])
         self.damaged_data = False
         self._capacity = capacity or self._capacity
-        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity)
+        self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)
+        if self.vows is not None:
+            self.vows.forget(self)
 
     @property
     def transports(self) -> list[SimTransport]:
@@ -196,6 +225,8 @@ class Machine:
         loop = self.begin()
         platform = self._platform = SimPlatform(self, SeededRng(self._random.getrandbits(64)))
         self.node = self.make_node(loop.log, platform)
+        if self.vows is not None:
+            self.vows.started(self)
         self.run(self._serve(self.node))
 
     async def _serve(self, node: Node) -> None:
@@ -238,6 +269,8 @@ class Machine:
     def _gone(self, *, tell: bool) -> None:
         assert self.loop is not None
         assert self._endpoints is not None
+        if self.vows is not None:
+            self.vows.died(self)
         self.last_words = " ".join(self.loop.log.fatals) if self.loop.log is not None else ""
         self.loop.kill()
         for writer in self._platform.writers if self._platform is not None else ():

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from random import Random
 
+from jetcluster.raft.api import Role
 from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Link
 
-STORED = b'"seq":'
-"""In the answer to a publish."""
+MOMENTS = (
+    re.compile(rb'"seq":'),  # a client is told that its message is stored
+    re.compile(rb"\x09.{4}\x01\x02", re.DOTALL),  # a server tells another what it has on disk (raft.codec.ACK)
+    re.compile(rb"\x09.{4}\x01\x07", re.DOTALL),  # it gives it its vote (raft.codec.VOTE_REPLY)
+)
+"""What is not on disk may not be lost when such bytes come over the network."""
+MOST = 2.0
+"""Seconds to wait for one."""
 
 
 def one(deployment: Deployment, rng: Random) -> Machine | None:
-    """A process that runs and does not stand still."""
+    """A process that runs and does not stand still; often one that leads something."""
     running = [machine for machine in deployment.running if not machine.paused]
+    if rng.random() < 0.5:
+        leaders = [found.machine for found in replicas(deployment) if found.group.role is Role.LEADER]
+        running = [machine for machine in leaders if not machine.paused] or running
     return rng.choice(running) if running else None
 
 
@@ -28,41 +40,73 @@ def start(machine: Machine) -> None:
 
 async def kill(deployment: Deployment, rng: Random) -> None:
     """`kill -9`; it is started again soon."""
-    await _the_moment(deployment, rng)
-    machine = one(deployment, rng)
-    if machine is not None:
+    machine = await _at_a_moment(deployment, rng)
+    if machine is not None and machine.runs:
         machine.kill()
         await asyncio.sleep(rng.uniform(0.1, 5.0))
         start(machine)
 
 
-async def _the_moment(deployment: Deployment, rng: Random) -> None:
-    """Returns at any time, or right when a client is told that a message is stored: that is when nothing may be lost
-    that is not on disk."""
-    if rng.random() < 0.4:
-        return
-    told = asyncio.get_running_loop().create_future()
-    deployment.network.awaited.append((STORED, lambda: told.done() or told.set_result(None)))
+async def _at_a_moment(deployment: Deployment, rng: Random) -> Machine | None:
+    """A machine that runs, at any time, or at one of MOMENTS; then mostly the one that said it."""
+    if rng.random() < 0.3:
+        return one(deployment, rng)
+    told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def come(source: str, target: str) -> None:
+        if not told.done():
+            told.set_result(deployment.names.get(source, ""))
+
+    deployment.network.awaited.append((rng.choices(MOMENTS, (4, 2, 1))[0], come))
     try:
-        async with asyncio.timeout(2.0):
-            await told
+        async with asyncio.timeout(MOST):
+            name = await told
     except TimeoutError:
-        return
+        name = ""
+    said = deployment.machines.get(name)
+    return said if said is not None and said.runs and rng.random() < 0.7 else one(deployment, rng)
 
 
 async def power(deployment: Deployment, rng: Random) -> None:
-    """A machine loses power, and with it what was not synced."""
-    await _the_moment(deployment, rng)
-    machine = one(deployment, rng)
-    if machine is not None:
-        machine.lose_power()
-        await asyncio.sleep(rng.uniform(0.5, 8.0))
-        start(machine)
+    """A machine loses power, and with it what was not synced; sometimes another one does, too."""
+    machine = await _at_a_moment(deployment, rng)
+    if machine is None:
+        return
+    lost = [machine]
+    machine.lose_power()
+    if rng.random() < 0.4 and (other := one(deployment, rng)) is not None:
+        other.lose_power()
+        lost.append(other)
+    for one_of_them in lost:
+        await asyncio.sleep(rng.uniform(0.5, 8.0 / len(lost)))
+        start(one_of_them)
+
+
+async def ballot(deployment: Deployment, rng: Random) -> None:
+    """A leader is killed, and who votes for the next one loses power right then."""
+    leader = one(deployment, rng)
+    if leader is None:
+        return
+    granted: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    come = lambda source, target: granted.done() or granted.set_result(source)  # noqa: E731
+    deployment.network.awaited.append((MOMENTS[2], come))
+    leader.kill()
+    try:
+        async with asyncio.timeout(MOST):
+            voter = deployment.machines[deployment.names[await granted]]
+        if voter.runs:
+            voter.lose_power()
+        await asyncio.sleep(rng.uniform(0.0, 0.5))
+        start(voter)
+    except TimeoutError:
+        pass
+    await asyncio.sleep(rng.uniform(0.0, 2.0))
+    start(leader)
 
 
 async def blackout(deployment: Deployment, rng: Random) -> None:
     """All machines lose power at once."""
-    await _the_moment(deployment, rng)
+    await _at_a_moment(deployment, rng)
     for machine in deployment.machines.values():
         machine.lose_power()
     await asyncio.sleep(rng.uniform(0.5, 3.0))
@@ -155,6 +199,9 @@ async def partition(deployment: Deployment, rng: Random) -> None:
     """Some machines do not reach the others, in both directions or in one."""
     names = list(deployment.machines)
     rng.shuffle(names)
+    if (first := one(deployment, rng)) is not None:
+        names.remove(first.name)
+        names.insert(0, first.name)
     at = rng.randint(1, max(1, len(names) // 2))
     cut = _cut(deployment, names[:at], names[at:], one_way=rng.random() < 0.3)
     await _heal_later(deployment, rng, cut)

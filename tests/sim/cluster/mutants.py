@@ -1,10 +1,11 @@
 """`python -m tests.sim.cluster.mutants [NAME...] --seconds 300`: the product with one mistake in it, and the simulation
 that must notice. Each mutant of mutants.toml is a change of one file; the tree is copied, changed there and simulated
-until a seed fails or so many seconds of processor time are over."""
+until a seed fails that does not fail without the change, or so many seconds of processor time are over."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import tomllib
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -23,6 +25,7 @@ SECONDS = 300.0
 """Of processor time; a mutant that lives longer has survived."""
 FIRST = 20_000
 """Seed."""
+KILLED = "KILLED by seed"
 
 
 @dataclass(slots=True, frozen=True)
@@ -34,8 +37,12 @@ class Mutant:
     new: str
     breaks: str
     """The promise."""
-    killed_by: str = ""
-    """What noticed it, and after how long; what would, where nothing has yet."""
+    noticed_by: str = ""
+    """What is to notice it."""
+    tried: str = ""
+    """What came of it (`--record`)."""
+    survives: str = ""
+    """Why nothing notices it."""
 
     @property
     def path(self) -> Path:
@@ -58,13 +65,26 @@ class Verdict:
     said: str
 
     def __str__(self) -> str:
-        what = f"KILLED by seed {self.said}" if self.killed else "SURVIVED"
+        what = f"{KILLED} {self.said}" if self.killed else "SURVIVED"
         return f"{what}; {self.seeds} seeds, {self.cpu:.0f} s of CPU"
 
 
 def load() -> list[Mutant]:
     with TABLE.open("rb") as file:
         return [Mutant(**row) for row in tomllib.load(file)["mutants"]]
+
+
+def record(mutant: Mutant, verdict: Verdict) -> None:
+    """Into the table, which others may have changed meanwhile."""
+    text = TABLE.read_text()
+    row = text.index(f'name = "{mutant.name}"\n')
+    at = text.index("breaks = ", row)
+    end = text.find("[[mutants]]", at)
+    own = text[at : end if end >= 0 else len(text)]
+    line = f"tried = {json.dumps(f'{datetime.now(UTC):%Y-%m-%d}: {verdict}', ensure_ascii=False)}\n"
+    kept = re.sub(r"^tried = .*\n", "", own, flags=re.M)
+    new = kept.rstrip("\n") + "\n" + line + ("\n" if end >= 0 else "")
+    TABLE.write_text(text[:at] + new + text[at + len(own) :])
 
 
 def copy_tree(source: Path, target: Path) -> None:
@@ -74,12 +94,32 @@ def copy_tree(source: Path, target: Path) -> None:
 
 
 def try_one(mutant: Mutant, tree: Path, seconds: float, start: int = FIRST) -> Verdict:
-    """Seeds from `start` on, over a changed copy of `tree`."""
+    """Seeds from `start` on, over a changed copy of `tree`. A seed that fails in `tree` as well counts for nothing."""
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         root = Path(folder)
         copy_tree(tree, root)
         mutant.apply(root)
-        return _simulate(root, seconds, start)
+        seeds, cpu = 0, 0.0
+        while True:
+            verdict = _simulate(root, seconds - cpu, start + seeds)
+            seeds, cpu = seeds + verdict.seeds, cpu + verdict.cpu
+            if not verdict.killed or not _fails(tree, start + seeds - 1):
+                return Verdict(verdict.killed, seeds, cpu, verdict.said)
+            if cpu >= seconds:
+                return Verdict(False, seeds, cpu, "")
+
+
+def _fails(tree: Path, seed: int) -> bool:
+    """Without the change."""
+    command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed)]
+    return (
+        subprocess.run(command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, check=False).returncode
+        != 0
+    )
+
+
+def _environment(root: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _simulate(root: Path, seconds: float, start: int) -> Verdict:
@@ -92,7 +132,7 @@ def _simulate(root: Path, seconds: float, start: int) -> Verdict:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.sim.cluster.mutants", "--simulate", str(seconds), "--start", str(start)],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"},
+        env=_environment(root),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -102,7 +142,7 @@ def _simulate(root: Path, seconds: float, start: int) -> Verdict:
     lines = said.strip().splitlines()
     found = re.search(r"(\d+) seeds, ([0-9.]+) s$", lines[-1]) if lines else None
     if found is None and process.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return Verdict(killed=True, seeds=0, cpu=seconds, said="of a loop that does not end")
+        return Verdict(killed=True, seeds=1, cpu=seconds, said="of a loop that does not end")
     if found is None:
         raise RuntimeError(f"the copy does not run: {said[-1000:]}")
     cpu = float(found.group(2))
@@ -131,6 +171,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="of mutants, or of rooms; all by default")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of processor time for each")
     parser.add_argument("--start", type=int, default=FIRST, help="the first seed")
+    parser.add_argument("--record", action="store_true", help="write what came of it into mutants.toml")
+    parser.add_argument("--survivors", action="store_true", help="only those that were not killed yet")
     parser.add_argument("--simulate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.simulate is not None:
@@ -143,8 +185,12 @@ def main() -> int:
         for mutant in load():
             if wanted and not {mutant.name, mutant.file.partition("/")[0]} & wanted:
                 continue
+            if arguments.survivors and KILLED in mutant.tried:
+                continue
             verdict = try_one(mutant, tree, arguments.seconds, arguments.start)
             print(f"{mutant.name:32} {verdict}", flush=True)
+            if arguments.record:
+                record(mutant, verdict)
             if not verdict.killed:
                 survived.append(mutant.name)
     print(f"{len(survived)} survived: {', '.join(survived)}" if survived else "all are killed")

@@ -24,6 +24,7 @@ FAULTS: dict[str, Fault] = {
         machine_faults.kill,
         machine_faults.power,
         machine_faults.blackout,
+        machine_faults.ballot,
         machine_faults.stop,
         machine_faults.rolling,
         machine_faults.lame_duck,

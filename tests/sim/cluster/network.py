@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import re
 import socket
 import zlib
 from collections import deque
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, cast
 
+from tests.sim.cluster.layout import ROUTE_PORT
 from tests.sim.cluster.loop import Scheduler, SimLoop
 
 WINDOW = 256 << 10
@@ -147,6 +149,7 @@ class SimTransport(asyncio.Transport):
         self._loop = endpoints.loop
         self._link = endpoints.network.link(own[0], other[0])
         self._lane = Lane()
+        self._between_servers = ROUTE_PORT in (own[1], other[1])
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._in_flight = 0
@@ -187,6 +190,8 @@ class SimTransport(asyncio.Transport):
         if self.gone or self._eof_wanted or not data:
             return
         piece = bytes(data)
+        if self._between_servers and (overhear := self.endpoints.network.overhear) is not None:
+            overhear(self.own, self.other, piece)
         self._queue.append(piece)
         self._queued += len(piece)
         self._pump()
@@ -455,8 +460,10 @@ class Network:
         self.checksum = 0
         self.watch: Callable[[Address, Address, bytes], None] | None = None
         """Told of all bytes that come: from, to, data."""
-        self.awaited: list[tuple[bytes, Callable[[], None]]] = []
-        """Told, once, when something comes that holds certain bytes."""
+        self.awaited: list[tuple[re.Pattern[bytes], Callable[[str, str], None]]] = []
+        """Told, once, when something comes in which that is found: from which machine, to which."""
+        self.overhear: Callable[[Address, Address, bytes], None] | None = None
+        """Told of all that is written between servers: from, to, data."""
         self._rng = rng
         self._links: dict[tuple[str, str], Link] = {}
 
@@ -479,10 +486,10 @@ class Network:
         if self.watch is not None:
             self.watch(source, target, data)
         if self.awaited:
-            found = [one for one in self.awaited if one[0] in data]
+            found = [one for one in self.awaited if one[0].search(data)]
             self.awaited = [one for one in self.awaited if one not in found]
             for _, callback in found:
-                callback()
+                callback(source[0], target[0])
 
     def knock(self, dialler: SimTransport, future: asyncio.Future[None]) -> None:
         """A SYN has come."""

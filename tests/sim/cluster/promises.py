@@ -26,6 +26,11 @@ ALWAYS = (
         ("liveness.settle", "replicas.settle"),
     ),
     Promise(
+        "what a server has told another it has on disk, and whom it voted for, it knows whenever it starts again",
+        "all",
+        ("Vows",),
+    ),
+    Promise(
         "one leader per term, no commit goes back, hashes agree at each index, and every queue stays within its bound",
         "all",
         ("Invariants",),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.workload import found
 
@@ -29,29 +31,44 @@ class Scenario:
     levels: tuple[int, ...]
     """Of the command formats that servers understand, in turns (`jetcluster.stream.levels`): some are of a version of
     before."""
+    pace: float = 1.0
+    """How many times as long as usual disks take."""
+    segment: int = 0
+    """Bytes of each journal's, which then forgets soon; 0: as usual."""
 
     @classmethod
-    def of(cls, seed: int) -> Scenario:
+    def of(cls, seed: int, focus: Container[str] | None = None) -> Scenario:
+        """`focus`: names of workloads; only these are drawn."""
         rng = Random(f"scenario {seed}")
         names = sorted(found())
-        workloads = tuple(sorted(rng.sample(names, rng.randint(1, min(2, len(names))))))
+        names = names if focus is None else [name for name in names if name in focus]
+        exams = [name for name in names if issubclass(found()[name], Exam)]
+        names = [name for name in names if name not in exams]
+        weights = [found()[name].weight for name in names]
+        drawn = rng.choices(names, weights, k=rng.choice([1, 1, 2, 2, 3])) if names else []
+        workloads = tuple(dict.fromkeys(drawn))
+        if exams:
+            workloads = (*workloads, *rng.sample(exams, min(rng.choice([1, 1, 2]), len(exams))))
         layout = rng.choices(USUAL, (60, 8, 12, 12, 8))[0]
         if alone := [name for name in workloads if found()[name].layout]:
-            workloads, layout = (alone[0],), found()[alone[0]].layout
+            workloads = (alone[0], *(name for name in workloads if name in exams))
+            layout = found()[alone[0]].layout
         return cls(
             seed=seed,
             layout=layout,
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
-            workloads=workloads,
+            workloads=tuple(sorted(workloads)),
             rage=Rage(
                 faults=_faults(rng),
                 hands=rng.choice([1, 1, 2, 3]),
-                seconds=rng.uniform(15.0, 35.0),
+                seconds=rng.uniform(12.0, 30.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
             ),
             disk=rng.choices([128 << 20, 1 << 30], (5, 1))[0],
             processor=rng.choice([1.0, 1.0, 10.0]),
-            levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (80, 10, 5, 5))[0],
+            pace=rng.choice([1.0, 1.0, 1.0, 5.0, 20.0]),
+            segment=rng.choice([0, 64 << 10, 512 << 10]),
+            levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
         )
 
 

@@ -124,7 +124,8 @@ def _ended(task: asyncio.Task[None]) -> None:
 class Session:
     """`await connect()` first. `servers` are tried in turn, from the first on."""
 
-    def __init__(self, name: str, servers: Sequence[Address], *, reconnect: float = 0.2) -> None:
+    def __init__(self, name: str, servers: Sequence[Address], *, reconnect: float = 0.2, user: str = "") -> None:
+        """`user`: also the password; "" for nobody."""
         self.name = name
         self.servers = list(servers)
         self.errors: list[str] = []
@@ -132,6 +133,7 @@ class Session:
         self.connects = 0
         self.info: dict[str, Any] = {}
         self._reconnect = reconnect
+        self._user = {"user": user, "pass": user} if user else {}
         self._loop = asyncio.get_running_loop()
         self._connection: _Connection | None = None
         self._up = asyncio.Event()
@@ -196,7 +198,7 @@ class Session:
             await self._loop.create_connection(lambda: connection, host, port)
             await self._greeting
             options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
-                       "lang": "sim", "version": "1", "protocol": 1, "echo": True}  # fmt: skip
+                       "lang": "sim", "version": "1", "protocol": 1, "echo": True} | self._user  # fmt: skip
             lines = [f"CONNECT {json.dumps(options)}\r\n"]
             lines += [f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self._subscriptions.items()]
             ponged = self._loop.create_future()

@@ -88,7 +88,7 @@ def test_a_state_of_its_own_is_noticed(deployment: Deployment) -> None:
 
 def test_a_queue_above_its_bound_is_noticed(deployment: Deployment) -> None:
     group = meta(deployment)[0].group
-    group._uncommitted = group.config.max_uncommitted * 2
+    group.uncommitted = group.config.max_uncommitted * 2
     with pytest.raises(Violation, match="bytes of proposals"):
         Invariants(deployment).look()
 

@@ -66,6 +66,20 @@ def batches() -> judges.Batches:
     return history
 
 
+def fast_batches() -> judges.FastBatches:
+    """One that may have gaps, told of the second, and one that may not."""
+    history = judges.FastBatches()
+    history.send("gaps", ["a", "b", "c"], gaps=True)
+    history.settled("gaps", 3)
+    history.gap("gaps", 2, 3)
+    history.ended("gaps", 3)
+    history.send("none", ["x", "y", "z"], gaps=False)
+    history.settled("none", 1)
+    history.send("whole", ["u", "v"], gaps=True)
+    history.ended("whole", 2)
+    return history
+
+
 def sums() -> judges.Sums:
     history = judges.Sums()
     for seq, (text, increment, total) in enumerate((("a", 5, 5), ("b", -2, 3)), 1):
@@ -137,10 +151,18 @@ CLEAN: dict[type, list[Plant]] = {
         lambda: deliveries().complete([1, 2]),
         lambda: acks_all(lost=2, acked=4).complete([1, 2, 3, 4]),  # it said that it has them
     ],
+    judges.Exact: [
+        lambda: judges.Exact.equal("sequences", [1, 2], [1, 2]),
+        lambda: judges.Exact.between("seconds", 2.0, 1.9, 2.0),
+    ],
     judges.Registers: [lambda: registers().stored("n1", "k", {1: "a", 4: "b"})],
     judges.Batches: [
         lambda: batches().stored("n1", {1: "a", 2: "b"}),
         lambda: batches().stored("n1", {1: "a", 2: "b", 7: "c", 8: "d"}),
+    ],
+    judges.FastBatches: [
+        lambda: fast_batches().stored("n1", ["a", "x", "c", "u", "v"]),
+        lambda: fast_batches().stored("n1", ["a", "x", "u", "y", "v", "c", "z"]),
     ],
     judges.Sums: [lambda: sums().stored("n1", [(1, "a", 5), (2, "b", 3)])],
     judges.Copies: [
@@ -187,6 +209,11 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "two skipped and one lost": lambda: acks_all(lost=1, acked=4).complete([1, 2, 3, 4]),
         "lost and not acknowledged": lambda: acks_all(lost=2, acked=1).complete([1, 2, 3, 4]),
     },
+    judges.Exact: {
+        "another one": lambda: judges.Exact.equal("sequences", [1, 3], [1, 2]),
+        "too early": lambda: judges.Exact.between("seconds", 1.8, 1.9, 2.0),
+        "too late": lambda: judges.Exact.between("seconds", 2.1, 1.9, 2.0),
+    },
     judges.Registers: {
         "stale": lambda: registers().read("k", 4, 1, "a"),
         "nothing where there was something": lambda: registers().read("k", 4, 0, ""),
@@ -202,6 +229,15 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "reordered": lambda: batches().stored("n1", {1: "b", 2: "a"}),
         "moved": lambda: batches().stored("n1", {2: "a", 3: "b"}),
         "twice": lambda: batches().stored("n1", {1: "a", 2: "b", 3: "a", 4: "b"}),
+    },
+    judges.FastBatches: {
+        "settled and lost": lambda: fast_batches().stored("n1", ["a", "c", "u", "v"]),
+        "a gap that was not told": lambda: fast_batches().stored("n1", ["a", "x", "u", "v"]),
+        "another number": lambda: fast_batches().stored("n1", ["a", "c", "x", "v"]),
+        "a hole": lambda: fast_batches().stored("n1", ["a", "c", "x", "z", "u", "v"]),
+        "reordered": lambda: fast_batches().stored("n1", ["c", "a", "x", "u", "v"]),
+        "twice": lambda: fast_batches().stored("n1", ["a", "c", "x", "x", "u", "v"]),
+        "phantom": lambda: fast_batches().stored("n1", ["a", "c", "x", "p", "u", "v"]),
     },
     judges.Sums: {
         "lost": lambda: sums().stored("n1", [(1, "a", 5)]),

@@ -42,7 +42,6 @@ class Trace:
 class SimLog:
     """The logger of a node: `jetcluster.logs.Logger`."""
 
-    is_debug = False
     is_trace = False
 
     def __init__(self, trace: Trace, who: str) -> None:

@@ -36,6 +36,8 @@ class Workload:
     """In the words of docs/."""
     layout: ClassVar[str] = ""
     """A key of `layout.LAYOUTS` for a workload that needs that one and runs alone; "" for any of the usual ones."""
+    weight: ClassVar[int] = 1
+    """How often a seed has it, compared with others: more for what is seldom in the one state that matters."""
     judges: ClassVar[tuple[type, ...]] = ()
     """Classes of `judges` that look at its history."""
 
@@ -197,11 +199,11 @@ class Workload:
         """Into the trace."""
         self.deployment.trace.add(self.name, what)
 
-    async def session(self, name: str, *nodes: str) -> Session:
-        """Connected; to one of `nodes`, or of all in a random order."""
+    async def session(self, name: str, *nodes: str, user: str = "") -> Session:
+        """Connected; to one of `nodes`, or of all in a random order. `user`: of `layout.ACCOUNTS`."""
         servers = self.deployment.addresses(*nodes)
         self.rng.shuffle(servers)
-        session = Session(f"{self.name}-{name}", servers)
+        session = Session(f"{self.name}-{name}", servers, user=user)
         await session.connect()
         return session
 
@@ -241,11 +243,12 @@ class Delivered(NamedTuple):
     count: int
     seq: int
     consumer_seq: int
+    pending: int = 0
 
     @classmethod
     def of(cls, msg: Msg) -> Delivered:
         tokens = msg.reply.split(".")
-        return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]))
+        return cls(int(tokens[4]), int(tokens[5]), int(tokens[6]), int(tokens[8]))
 
 
 @functools.cache

@@ -49,9 +49,11 @@ class Rename:
 
 
 class SimDisk:
-    def __init__(self, rng: Rng, *, sector: int = 4_096, capacity: int = 1 << 40) -> None:
-        """`sector`: bytes that are written as one, 512 or 4096. `capacity` in bytes; may be changed."""
+    def __init__(self, rng: Rng, *, sector: int = 4_096, capacity: int = 1 << 40, pace: float = 1.0) -> None:
+        """`sector`: bytes that are written as one, 512 or 4096. `capacity` in bytes; may be changed. `pace`: how many
+        times as long as usual everything takes."""
         self.rng = rng
+        self.pace = pace
         self.sector = sector
         self.capacity = capacity
         self.ballast = 0
@@ -83,7 +85,7 @@ class SimDisk:
         """The time that the next piece of work takes."""
         rng = self.rng
         usual = rng.uniform(*USUAL) if rng.random() < 0.95 else rng.uniform(*TAIL)
-        return usual + (rng.uniform(0.0, self.slowness) if self.slowness else 0.0)
+        return usual * self.pace + (rng.uniform(0.0, self.slowness) if self.slowness else 0.0)
 
     def hang(self) -> None:
         """No work ends until `release`."""

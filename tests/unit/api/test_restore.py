@@ -12,6 +12,7 @@ import pytest
 
 from jetcluster.api import restore
 from jetcluster.api.context import RestoreRoom
+from jetcluster.budget import at_once
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
 from tests.twins.time import SeededRng
@@ -46,7 +47,7 @@ def compressed(pattern: bytes, size: int) -> bytes:
     block += bytes((2 | 3 << 2,)) + len(pattern).to_bytes(2, "little")
     left -= 4
     block += bytes((1 | 7 << 2, 0)) + (left - 65_540).to_bytes(3, "little")
-    body = s2.masked(s2.decode_block(block)).to_bytes(4, "little") + block
+    body = s2.masked(at_once(s2.decode_block(block))).to_bytes(4, "little") + block
     return b"\x00" + len(body).to_bytes(3, "little") + body
 
 

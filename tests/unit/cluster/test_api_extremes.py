@@ -176,7 +176,7 @@ async def test_every_request_is_answered_and_none_stops_a_stream(seed: int) -> N
         for name in ("Z", "Y", "W", "V"):
             await node.request(f"$JS.API.STREAM.DELETE.{name}".encode(), seconds=9.0)
         for replica in node.js.replicas.values():
-            assert (replica.failed, replica.applying.refusals, replica.applying.failures) == ("", 0, 0)
+            assert (replica.failed, replica.applying.refusals, replica.failures.count) == ("", 0, 0)
         for line in node.log.lines:
             assert line[0] != "error", line
         for name in streams:
@@ -233,7 +233,7 @@ async def test_an_archive_is_taken_in_or_refused_and_the_stream_goes_on(entries:
         if not code:
             assert (await node.publish(b"v", b"y"))["seq"] == node.replica("V").store.last_seq
             replica = node.replica("V")
-            assert (replica.failed, replica.applying.refusals, replica.applying.failures) == ("", 0, 0)
+            assert (replica.failed, replica.applying.refusals, replica.failures.count) == ("", 0, 0)
         else:
             await asyncio.sleep(0.1)
             assert not node.has("V"), "what was begun is gone"

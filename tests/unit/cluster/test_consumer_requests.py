@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
-from jetcluster.stream.restoring import runs_of
+from jetcluster.stream.restoring import each_run
 from jetcluster.stream.runs import encode_runs
 from tests.unit.cluster.consumers import (
     SECOND,
@@ -217,7 +217,7 @@ async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None
         body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 3, "retention": "interest"})
         body["config"]["restoring"] = True
         assignment = await cluster.ready(node, await node.js.meta_request("stream_create", body))
-        runs = encode_runs(runs_of([Msg(seq, seq, b"s", b"", b"%d" % seq) for seq in (1, 2, 3)]))
+        runs = encode_runs(each_run([Msg(seq, seq, b"s", b"", b"%d" % seq) for seq in (1, 2, 3)]))
         await ask(node, "S", "restore", runs=base64.b64encode(runs).decode())
         await ask(node, "S", "restore_end", last_seq=3, last_ts=3)
         start = {"delivered": [0, 0], "floor": [0, 0], "pending": []}

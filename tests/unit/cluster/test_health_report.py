@@ -186,7 +186,7 @@ async def test_a_replica_that_was_removed_leaves_the_reads_when_it_hears_of_anot
     async with Cluster("ABCD") as cluster:
         removed = await removal_unheard(cluster)
         old = cluster.leader("S")
-        old.raft._send_digests = lambda to=None: None  # type: ignore[method-assign, assignment]
+        old.raft.led.tell = lambda to=None: None  # type: ignore[method-assign, assignment]
         group = old.replica("S").group
         await cluster.until(lambda: removed.me not in group.peers and len(group.peers) == 3, 30, "its removal")
         assert removed.reads("S") and removed.replica("S").group.leader == old.me

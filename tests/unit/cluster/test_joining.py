@@ -6,8 +6,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from jetcluster.cluster.joining import Joining
+from jetcluster.cluster.meta_service import MetaService
 from jetcluster.mesh.api import MeshError
+from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
@@ -36,3 +40,32 @@ async def test_peers_that_say_nothing_do_not_delay_who_asks_to_be_counted_in() -
     began = loop.time()
     await joining._join()
     assert loop.time() - began < 5
+
+
+@virtual_time
+async def test_a_voter_that_was_lost_before_it_was_listed_gives_its_place_to_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody who leads has met it, so its name tells nothing; with both the group would have four voters of three."""
+    listed = MetaService.handle
+
+    async def not_c(service: MetaService, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        return {} if kind == "node" and body["name"] == "C" else await listed(service, kind, body)
+
+    monkeypatch.setattr(MetaService, "handle", not_c)
+    cluster = Cluster()
+    await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+    await cluster.until(lambda: len(cluster["A"].js.meta.machine.nodes) == 2, what="A and B are listed")
+    old = cluster["C"].me
+    for name in "CAB":
+        cluster.crash(name)
+    for name in "AB":
+        cluster.restart(name)
+    monkeypatch.undo()
+    cluster.add("C")
+    members = {node.me for node in cluster}
+    group = cluster["A"].js.meta.group
+    assert group is not None and old in group.peers
+    await cluster.until(lambda: set(group.peers) == members, 60, "the three that are there are its voters")
+    for node in cluster:
+        await cluster.stop(node.name)

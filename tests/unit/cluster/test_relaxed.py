@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.config import JournalOptions
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from jetcluster.cluster.restart_safety import ASK_SECONDS, Safety
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -74,15 +76,18 @@ async def test_of_two_voters_none_may_stop() -> None:
             assert [risk.name for risk in risks] == (["S"] if node.has("S") else [])
 
 
+@pytest.mark.parametrize("it_led", [True, False])
 @virtual_time
-async def test_whose_replica_has_stopped_may_stop_where_the_others_wait_for_it() -> None:
+async def test_whose_replica_has_stopped_may_stop_where_the_others_wait_for_it(it_led: bool) -> None:
+    """Seeds 30152 and 50427 of the simulation of complete nodes."""
     async with Cluster("ABCD") as cluster:
         await cluster.create("S", 2)
         await asyncio.sleep(1)
-        hurt, other = (node for node in cluster if node.has("S"))
+        leader, (follower,) = cluster.leader("S"), cluster.followers("S")
+        hurt, other = (leader, follower) if it_led else (follower, leader)
         hurt.replica("S").group.fail("its state cannot be read")
         await asyncio.sleep(5)
-        assert not other.replica("S").leading
+        assert other.replica("S").leading is not it_led
         assert (await check(hurt)).risks == ()
         assert [risk.name for risk in (await check(other)).risks] == ["S"]
         cluster.crash(other.name)

@@ -249,9 +249,9 @@ async def test_a_stranger_takes_no_part_in_anything() -> None:
         for group in groups:
             entry = (b"injected", group.term + 1, codec.REGULAR)
             for frame in (
-                codec.encode_vote(group.term + 1, 10**6, group.term),
+                codec.encode(codec.Vote(group.term + 1, 10**6, group.term)),
                 codec.encode_append(group.term + 1, group.last_index, group.log.last_term, 10**6, 0, [entry]),
-                codec.encode_resign(group.term), codec.encode_timeout_now(group.term),
+                codec.encode(codec.Resign(group.term)), codec.encode(codec.TimeoutNow(group.term)),
                 codec.encode_ack(group.term + 1, 1, 0, False),
             ):  # fmt: skip
                 rogue.send_raft(group.me, group.gid, frame)

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.cluster.store_care import REFUSED_SECONDS, WAIT_SECONDS
+from jetcluster.cluster.store_care import PAUSE_SECONDS, REFUSED_SECONDS, WAIT_SECONDS
+from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
 from tests.unit.cluster.nodes import Cluster, Node
@@ -42,6 +43,22 @@ async def test_it_is_asked_for_once_and_only_while_the_others_can_do_without_the
 
 
 @virtual_time
+async def test_a_group_of_two_pauses_for_it_if_the_other_one_is_there() -> None:
+    """It can never do without one of its nodes."""
+    async with Cluster("ABCD") as cluster:
+        await cluster.create("S", 2)
+        await asyncio.sleep(10)
+        node, other = (node for node in cluster if node.has("S"))
+        asked = watched(node)
+        cluster.isolate(other.name)
+        node.kv.damage = DAMAGE
+        await asyncio.sleep(2 * PAUSE_SECONDS)
+        assert asked == []
+        cluster.heal()
+        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
+
+
+@virtual_time
 async def test_a_stream_that_only_this_node_has_is_not_put_aside() -> None:
     async with Cluster() as cluster:
         await cluster.create("ONE", 1)
@@ -69,6 +86,26 @@ async def test_a_stream_that_has_not_moved_here_alone_yet_is_fetched_from_where_
         replica = node.replica("S")
         replica.assignment = replace(replica.assignment, peers=(node.context.me,))
         replica.group.fail(KvDamagedError(DAMAGE))
+        node.kv.damage = DAMAGE
+        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
+
+
+@virtual_time
+async def test_a_stream_that_never_began_here_keeps_no_store_from_its_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seed 50400 of the simulation of complete nodes: it was placed on the damaged node."""
+    async with Cluster() as cluster:
+        await asyncio.sleep(10)
+
+        def unreadable(start: bytes, end: bytes) -> None:
+            raise KvDamagedError(DAMAGE)
+
+        for node in cluster:
+            monkeypatch.setattr(node.kv, "chunks", unreadable)
+        with pytest.raises(ApiError):
+            await cluster.create("ONE", 1)
+        monkeypatch.undo()
+        (node,) = (node for node in cluster if node.js.broken)
+        asked = watched(node)
         node.kv.damage = DAMAGE
         await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
 

@@ -22,7 +22,7 @@ from jetcluster.config import (
 )
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.reader import Refusal
+from jetcluster.config.reader import INERT, Refusal
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
@@ -39,20 +39,24 @@ REFUSED_BY_FUNCTION = {
 """Readers that look at the value first, and what they refuse."""
 
 SECTIONS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]] = {
-    "Server": (server_block.FIELDS, server_block.BLOCKS, server_block.INERT),
-    "`cluster`": (cluster_block.FIELDS, cluster_block.BLOCKS, cluster_block.INERT),
-    "`jetstream`": (jetstream_block.FIELDS, jetstream_block.BLOCKS, jetstream_block.INERT),
+    "Server": (server_block.FIELDS, server_block.BLOCKS, server_block.INERT_NAMES),
+    "`cluster`": (cluster_block.FIELDS, cluster_block.BLOCKS, cluster_block.INERT_NAMES),
+    "`jetstream`": (jetstream_block.FIELDS, jetstream_block.BLOCKS, frozenset()),
     "`compat`": (compat_block.FIELDS, {}, frozenset()),
     "`jetstream { limits }`": (jetstream_block.LIMIT_FIELDS, {}, frozenset()),
     "`jetstream { limits { batch } }`": (jetstream_block.BATCH_FIELDS, {}, frozenset()),
     "`jetstream { limits { objects } }`": (jetstream_block.OBJECT_FIELDS, {}, frozenset()),
-    "`leafnodes`": (leafnodes_block.FIELDS, leafnodes_block.BLOCKS, leafnodes_block.INERT),
+    "`leafnodes`": (leafnodes_block.FIELDS, leafnodes_block.BLOCKS, leafnodes_block.INERT_NAMES),
     "`leafnodes { remotes }`": (
         leafnodes_block.REMOTE_FIELDS,
         leafnodes_block.REMOTE_BLOCKS,
-        leafnodes_block.REMOTE_INERT,
+        frozenset(),
     ),
     "`websocket`": (websocket_block.FIELDS, websocket_block.BLOCKS, frozenset()),
+}
+SECTIONS = {
+    section: (fields, blocks, inert | {name for name, (attribute, _) in fields.items() if attribute == INERT})
+    for section, (fields, blocks, inert) in SECTIONS.items()
 }
 
 

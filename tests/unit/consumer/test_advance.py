@@ -7,7 +7,7 @@ from jetcluster.consumer.turn import Value
 
 
 def made() -> tuple[ConsumerState, Advance, list[Value]]:
-    state = ConsumerState(1, ConsumerRules("C", {"ack_policy": "none"}), 0, "o", 1)
+    state = ConsumerState(1, ConsumerRules("C", {"ack_policy": "none"}), 0, "o", 0)
     submitted: list[Value] = []
     return state, Advance(state, lambda kind, value: submitted.append(value)), submitted
 

@@ -48,7 +48,7 @@ class Log:
 
 class Owner:
     def __init__(self, cid: int) -> None:
-        self.state = ConsumerState(cid, ConsumerRules(f"c{cid}", {}), 0, ME.decode(), 1)
+        self.state = ConsumerState(cid, ConsumerRules(f"c{cid}", {}), 0, ME.decode(), 0)
         self.told: list[tuple[int, Any, object]] = []
         self.resets = 0
 

@@ -15,7 +15,7 @@ ALL = ("A", "B", "C")
 
 
 def state(cid: int, owner: str) -> ConsumerState:
-    return ConsumerState(cid, ConsumerRules(f"c{cid}", {}), 0, owner, 1)
+    return ConsumerState(cid, ConsumerRules(f"c{cid}", {}), 0, owner, 0)
 
 
 def owners(*owned: str, time: ManualTime | None = None) -> tuple[ConsumerOwners, list[ConsumerState]]:

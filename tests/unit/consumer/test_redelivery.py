@@ -115,7 +115,7 @@ def test_without_ack_wait_nothing_is_due() -> None:
 
 
 def delivered(count: int) -> tuple[ConsumerState, Redelivery]:
-    state = ConsumerState(1, ConsumerRules("C", {"ack_wait": SECOND}), 0, "o", 1)
+    state = ConsumerState(1, ConsumerRules("C", {"ack_wait": SECOND}), 0, "o", 0)
     return state, Redelivery(state)
 
 
@@ -224,7 +224,7 @@ def test_clocks_that_differ(ahead: int) -> None:
 
 
 def test_what_was_delivered_again_out_of_order_is_not_forgotten_when_older_messages_are_settled() -> None:
-    state = ConsumerState(1, ConsumerRules("c", {"ack_wait": SECOND}), 0, "me", 1)
+    state = ConsumerState(1, ConsumerRules("c", {"ack_wait": SECOND}), 0, "me", 0)
     state.unacked.add([1, 2, 3, 4], 1, 10)
     redelivery = Redelivery(state)
     for seq in (2, 1, 4, 3):  # one op, in the order of their NAKs

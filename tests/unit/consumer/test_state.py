@@ -8,7 +8,7 @@ from tests.unit.consumer.nodes import consumer
 
 
 def state(start: int = 1, **config: object) -> ConsumerState:
-    return ConsumerState(3, ConsumerRules("C", consumer("C", **config)), 77, "peer", start)
+    return ConsumerState(3, ConsumerRules("C", consumer("C", **config)), 77, "peer", start - 1)
 
 
 def delivered(count: int) -> ConsumerState:

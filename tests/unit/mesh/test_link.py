@@ -22,6 +22,7 @@ from jetcluster.mesh.link import (
 )  # fmt: skip
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
+from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from jetcluster.raft.config import RaftConfig
 from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, info
@@ -91,6 +92,7 @@ async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, 
     transport = FakeTransport()
     transport.protocol = link
     link.connection_made(cast(asyncio.BaseTransport, transport))
+    link.advance(ConnectionEvent.CONNECT)
     link.peer_id = "BBBBBBBB"
     link._reader.max_frame = mesh.max_frame
     mesh._choose(link)
@@ -99,6 +101,17 @@ async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, 
     transport.written.clear()
     transport.buffered = 0
     return link, transport, time
+
+
+async def test_what_is_over_stays_over() -> None:
+    link, _, _ = await up_link()
+    assert link.up and link.state is JOINED
+    link.close("enough")
+    assert link.closed and not link.up
+    with pytest.raises(AssertionError, match="CONNECT cannot happen to a connection that is CLOSED"):
+        link.advance(ConnectionEvent.CONNECT)
+    link.connection_lost(None)
+    assert link.state is CLOSED and link.close_reason == "enough"
 
 
 def msg(payload: bytes) -> bytes:
@@ -241,7 +254,7 @@ async def test_a_greeting_is_made_as_the_connection_takes_it() -> None:
 async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later() -> None:
     link, transport, _ = await up_link()
     board = FakeSwitchboard()
-    link.core.attach(board, lambda _: None)
+    link.mesh.attach(board, lambda _: None)
     subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
     link.data_received(subs + msg(b"later"))
     assert len(board.log) == PORTION and not transport.reading
@@ -261,7 +274,7 @@ async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later(
 async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_it() -> None:
     link, transport, _ = await up_link()
     board = FakeSwitchboard()
-    link.core.attach(board, lambda _: None)
+    link.mesh.attach(board, lambda _: None)
     subs = [encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)]
     subs.insert(PORTION, msg(b"between"))
     link.data_received(b"".join(subs))
@@ -275,7 +288,7 @@ async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_
 async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_with_the_link() -> None:
     link, _, _ = await up_link()
     board = FakeSwitchboard()
-    link.core.attach(board, lambda _: None)
+    link.mesh.attach(board, lambda _: None)
     subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
     link.data_received(subs)
     link.data_received(encode_sub("$G", b"0", None, 0))  # though reading is paused
@@ -294,7 +307,7 @@ async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() ->
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
         await asyncio.sleep(0)
     assert link.pending <= 4_000_000 // 2 + 100_100
-    assert link.core.counters.dropped_msgs == 100 - link.stats.out_msgs > 0
+    assert link.mesh.counters.dropped_msgs == 100 - link.stats.out_msgs > 0
     assert link.send_urgent(encode_raft(1, b"x"))
     for _ in range(40):
         await asyncio.sleep(0)
@@ -307,14 +320,14 @@ async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() ->
 async def test_beyond_the_limit_the_link_is_closed_later_in_the_turn() -> None:
     link, transport, _ = await up_link(max_pending=1_000_000)
     down: list[str] = []
-    link.core.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    link.mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
     sent = [link.send_urgent(encode_raft(1, b"x" * 300_000)) for _ in range(6)]
     assert sent == [True, True, True, False, False, False]
     assert down == []  # the caller may be in the middle of something
     await asyncio.sleep(0)
     assert down == ["BBBBBBBB"]
     assert transport.closed == "abort"
-    assert link.core.counters.slow == 1
+    assert link.mesh.counters.slow == 1
     assert link.close_reason.startswith("slow peer")
 
 
@@ -324,7 +337,7 @@ async def test_what_the_transport_sent_meanwhile_is_not_held_against_the_link() 
         assert link.send_urgent(encode_raft(1, b"x" * 300_000))
         await asyncio.sleep(0)
         transport.drain()
-    assert link.core.counters.slow == 0
+    assert link.mesh.counters.slow == 0
 
 
 async def keeps_up(link: TcpLink, time: ManualTime, seconds: float) -> None:
@@ -346,7 +359,7 @@ async def test_who_takes_nothing_is_closed_though_it_speaks() -> None:
     await keeps_up(link, time, 2)
     assert link.closed
     assert link.close_reason.startswith("slow peer: nothing taken for 10 s")
-    assert link.core.counters.slow == 1
+    assert link.mesh.counters.slow == 1
 
 
 async def test_who_takes_little_is_not_closed() -> None:
@@ -456,14 +469,14 @@ async def test_a_malformed_frame_closes_the_link_after_the_good_ones(bad: bytes)
     link, transport, _ = await up_link()
     seen: list[bytes] = []
     down: list[str] = []
-    link.core.on_raft = lambda peer, gid, frame: seen.append(frame)
-    link.core.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    link.mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
+    link.mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
     link.data_received(encode_raft(1, b"good") + bad)
     link.data_received(encode_raft(1, b"after the end"))
     assert seen == [b"good"]
     assert down == ["BBBBBBBB"]
     assert transport.closed
-    assert link.core.counters.malformed == 1
+    assert link.mesh.counters.malformed == 1
     assert "malformed" in link.close_reason
 
 
@@ -471,8 +484,8 @@ async def test_a_part_of_a_frame_is_a_sign_of_life() -> None:
     link, _, _ = await up_link()
     heard: list[str] = []
     seen: list[bytes] = []
-    link.core.on_part = heard.append
-    link.core.on_raft = lambda peer, gid, frame: seen.append(frame)
+    link.mesh.on_part = heard.append
+    link.mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
     data = encode_raft(1, b"first") + encode_raft(1, b"x" * 100)
     for at in range(0, len(data), 20):
         link.data_received(data[at : at + 20])

@@ -10,7 +10,7 @@ from jetcluster.monitor.source import Health
 
 
 def ask(node: Any, **query: str) -> dict[str, Any]:
-    return NodeSource(node).jsz({name.replace("_", "-"): value for name, value in query.items()})
+    return NodeSource(node).page("jsz", {name.replace("_", "-"): value for name, value in query.items()})
 
 
 def health(node: Any, **query: str) -> Health:

@@ -23,19 +23,19 @@ async def test_accountz(server: Server, node: Any) -> None:
     for name in ("$G", "$SYS", "APP"):
         server.account(name)
     source = NodeSource(node)
-    assert source.accountz({})["accounts"] == ["$G", "$SYS", "APP"]
-    detail = source.accountz({"acc": "$SYS"})["account_detail"]
+    assert source.page("accountz", {})["accounts"] == ["$G", "$SYS", "APP"]
+    detail = source.page("accountz", {"acc": "$SYS"})["account_detail"]
     assert (detail["is_system"], detail["jetstream_enabled"]) == (True, False)
     assert [entry["to"] for entry in detail["imports"]] == ["$SYS.REQ.USER.INFO"]
     assert "$SYS.DEBUG.SUBSCRIBERS" in {entry["subject"] for entry in detail["exports"]}
-    detail = source.accountz({"acc": "APP"})["account_detail"]
+    detail = source.page("accountz", {"acc": "APP"})["account_detail"]
     assert {entry["to"] for entry in detail["imports"]} == {
         "$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ",
         "$SYS.REQ.USER.INFO",
     }  # fmt: skip
     with pytest.raises(QueryError, match="Account nobody does not exist"):
-        source.accountz({"acc": "nobody"})
-    assert "nobody" not in source.accountz({})["accounts"]
+        source.page("accountz", {"acc": "nobody"})
+    assert "nobody" not in source.page("accountz", {})["accounts"]
 
 
 async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
@@ -53,7 +53,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
     node.options.accounts = {"A": exporter, "B": importer}
     server.share(node.options.accounts, [], "$SYS")
     source = NodeSource(node)
-    detail = source.accountz({"acc": "A"})["account_detail"]
+    detail = source.page("accountz", {"acc": "A"})["account_detail"]
     assert detail["exports"] == [
         {"subject": "pub.>", "type": "stream"},
         {
@@ -72,7 +72,7 @@ async def test_accountz_shows_what_is_shared(server: Server, node: Any) -> None:
             {"subject": "w.$1", "weight": 100, "cluster": "C"},
         ]
     }
-    of_importer = source.accountz({"acc": "B"})["account_detail"]["imports"]
+    of_importer = source.page("accountz", {"acc": "B"})["account_detail"]["imports"]
     flags = {"invalid": False, "tracking": False}
     assert of_importer[:2] == [
         {"subject": "pub.>", "account": "A", "local_subject": "imp.pub.>", "type": "stream", "share": False, **flags},

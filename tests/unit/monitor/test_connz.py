@@ -12,7 +12,7 @@ from tests.unit.monitor.wire import TIME, Wire
 async def test_connz(server: Server, source: NodeSource) -> None:
     first = await Wire.open(server, "a", b"SUB foo q 1", b"SUB bar.* 2", b"UNSUB 2 5", b"PUB foo 2\r\nhi")
     second = await Wire.open(server, "b")
-    found = source.connz({})
+    found = source.page("connz", {})
     assert (found["num_connections"], found["total"], found["offset"], found["limit"]) == (2, 2, 0, 1024)
     one = found["connections"][0]
     assert one["name"] == "a"
@@ -27,7 +27,7 @@ async def test_connz(server: Server, source: NodeSource) -> None:
     assert "authorized_user" not in one
     assert "subscriptions_list" not in one
     assert TIME.fullmatch(one["start"])
-    detail = source.connz({"subs": "detail", "auth": "1", "cid": str(one["cid"])})
+    detail = source.page("connz", {"subs": "detail", "auth": "1", "cid": str(one["cid"])})
     assert detail["limit"] == 1
     one = detail["connections"][0]
     assert one["account"] == "$G"
@@ -36,7 +36,7 @@ async def test_connz(server: Server, source: NodeSource) -> None:
         "subject": "foo", "qgroup": "q", "sid": "1", "msgs": 1, "cid": one["cid"],
     }  # fmt: skip
     assert by_subject["bar.*"]["max"] == 5
-    listed = source.connz({"subs": "1"})["connections"][0]["subscriptions_list"]
+    listed = source.page("connz", {"subs": "1"})["connections"][0]["subscriptions_list"]
     assert sorted(listed) == ["bar.*", "foo"]
     await first.close()
     await second.close()
@@ -51,7 +51,7 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
         await asyncio.sleep(0.005)
 
     def names(**query: str) -> list[str]:
-        return [connection["name"] for connection in source.connz(query)["connections"]]
+        return [connection["name"] for connection in source.page("connz", query)["connections"]]
 
     assert names(sort="msgs_from") == ["busy", "quiet"]
     assert names(sort="subs") == ["busy", "quiet"]
@@ -78,10 +78,10 @@ async def test_connz_sorts_pages_and_shows_the_closed(server: Server, source: No
     assert names(sort="uptime") == ["busy", "quiet"], "the youngest first"
     assert names(mqtt_client="x") == []
     for filtered in ({"cid": "999"}, {"user": "nobody"}, {"filter_subject": "z", "acc": "$G"}, {"mqtt_client": "x"}):
-        page = source.connz(filtered)
+        page = source.page("connz", filtered)
         assert (page["num_connections"], page["total"]) == (0, 2), "the total is of all in this state"
-    assert source.connz({"acc": "nobody"})["total"] == 0
-    closed = source.connz({"state": "closed"})["connections"][0]
+    assert source.page("connz", {"acc": "nobody"})["total"] == 0
+    closed = source.page("connz", {"state": "closed"})["connections"][0]
     assert closed["reason"] == "Client Closed"
     assert TIME.fullmatch(closed["stop"])
     await quiet.close()

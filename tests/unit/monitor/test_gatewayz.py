@@ -11,7 +11,7 @@ from jetcluster.monitor.source import QueryError
 
 
 async def test_gatewayz(node: Any) -> None:
-    found = NodeSource(node).gatewayz({})
+    found = NodeSource(node).page("gatewayz", {})
     assert (found["outbound_gateways"], found["inbound_gateways"]) == ({}, {})
     with pytest.raises(QueryError):
-        NodeSource(node).gatewayz({"accs": "x"})
+        NodeSource(node).page("gatewayz", {"accs": "x"})

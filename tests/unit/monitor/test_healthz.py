@@ -67,7 +67,10 @@ async def test_where_nobody_can_be_elected_readiness_does_without_a_meta_leader(
     node = twins.node(server, clock, twins.engine(clock, leader=None))
     context = node.jetstream.jetstream.context
     context.meta_current = current
-    context.raft.others_well, context.raft.silent = {8 * peer for peer in well}, {8 * peer for peer in silent}
+    context.raft.peers.others_well, context.raft.peers.silent = (
+        {8 * peer for peer in well},
+        {8 * peer for peer in silent},
+    )
     if ill:
         context.raft.health.watch(Aspect.JOURNAL, lambda: "hangs")
         context.raft.health.look()
@@ -78,7 +81,7 @@ async def test_where_nobody_can_be_elected_readiness_does_without_a_meta_leader(
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
 async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -> None:
     engine = node.jetstream.jetstream
-    engine.context.raft.others_well = {engine.meta.group.peers[1]}
+    engine.context.raft.peers.others_well = {engine.meta.group.peers[1]}
     checks = engine.context.raft.health
     checks.watch(aspect, lambda: "broken")
     checks.look()
@@ -96,7 +99,7 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
     clock = ManualTime()
     node = twins.node(server, clock, twins.engine(clock, replicas=1 if alone else 3))
     raft = node.jetstream.jetstream.context.raft
-    raft.others_well = {"of another group"}
+    raft.peers.others_well = {"of another group"}
     raft.health.watch(aspect, lambda: "broken")
     raft.health.look()
     assert health(node, js_server_only="1") == health(node, js_meta_only="1") == Health(200, {"status": "ok"})

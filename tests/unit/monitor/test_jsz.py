@@ -32,7 +32,7 @@ async def test_configured_limits(node: Any) -> None:
     assert ask(node)["limits"] == {"default_max_consumers": -1}
     node.options.jetstream.max_batch_timeout, node.options.jetstream.max_ha_assets = 1.5, 20
     expected = {"max_ha_assets": 20, "max_batch_timeout": 1_500_000_000, "default_max_consumers": -1}
-    assert ask(node)["limits"] == NodeSource(node).varz({})["jetstream"]["limits"] == expected
+    assert ask(node)["limits"] == NodeSource(node).page("varz", {})["jetstream"]["limits"] == expected
 
 
 async def test_the_meta_leader_knows_the_replicas(node: Any) -> None:
@@ -122,7 +122,7 @@ async def test_without_jetstream(server: Server) -> None:
 
 
 async def test_varz_carries_the_summary(node: Any) -> None:
-    found = NodeSource(node).varz({})
+    found = NodeSource(node).page("varz", {})
     assert found["jetstream"]["stats"]["storage"] == 500
     assert found["jetstream"]["meta"]["leader"] == "n1"
     assert found["cluster"]["name"] == "c1"

@@ -27,19 +27,19 @@ async def test_links_are_listed_with_what_they_want(server: Server) -> None:
     clock = SystemClock()
     node = twins.node(server, clock, twins.engine(clock))
     source = NodeSource(node)
-    assert source.leafz({})["leafs"] == []
-    assert source.varz({})["leaf"] == {}
+    assert source.page("leafz", {})["leafs"] == []
+    assert source.page("varz", {})["leaf"] == {}
     link: Any = Link(9, "$G")
     node.leafnodes = SimpleNamespace(links=[Link(12, "A"), link], port=7422)
     remote = LeafRemoteOptions(urls=["nats://user:secret@hub:7422"])
     node.options.leafnodes = LeafOptions(port=-1, remotes=[remote])
     server.accounts["$G"].peers.set_leaf_interest(link, b"foo", None, 1)
-    found = source.leafz({"subs": "1", "acc": "$G"})
-    assert (found["leafnodes"], len(source.leafz({})["leafs"])) == (1, 2)
+    found = source.page("leafz", {"subs": "1", "acc": "$G"})
+    assert (found["leafnodes"], len(source.page("leafz", {})["leafs"])) == (1, 2)
     leaf = found["leafs"][0]
     assert (leaf["id"], leaf["name"], leaf["account"], leaf["is_spoke"], leaf["rtt"]) == (9, "edge", "$G", False, "1ms")
     assert (leaf["in_msgs"], leaf["out_msgs"], leaf["in_bytes"], leaf["out_bytes"]) == (1, 2, 3, 4)
     assert (leaf["subscriptions"], leaf["subscriptions_list"]) == (1, ["foo"])
-    varz = source.varz({})
+    varz = source.page("varz", {})
     assert (varz["leafnodes"], varz["leaf"]["port"], varz["in_msgs"]) == (2, 7422, 2)
     assert varz["leaf"]["remotes"] == [{"local_account": "$G", "urls": ["hub:7422"]}]

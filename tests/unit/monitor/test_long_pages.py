@@ -84,7 +84,7 @@ async def test_page_of_many_subscriptions_keeps_nobody_waiting(
     found = json.loads(body)
     assert len(lines(found)) == MANY
     assert turns.longest < LONGEST
-    again = getattr(source, page)(query)
+    again = source.page(page, query)
     assert lines(found) == lines(again), "at once, and in steps"
     assert body.decode() == json.dumps(found, indent=2, ensure_ascii=False)
     await runner.cleanup()

@@ -10,10 +10,10 @@ from jetcluster.raft.api import Role
 
 async def test_raftz(node: Any) -> None:
     source = NodeSource(node)
-    meta = source.raftz({})["$SYS"]["_meta_"]
+    meta = source.page("raftz", {})["$SYS"]["_meta_"]
     assert (meta["id"], meta["state"], meta["size"], meta["quorum_needed"]) == ("AAAAAAAA", "LEADER", 3, 2)
     assert meta["peers"]["BBBBBBBB"]["last_seen"] == "5s"
-    ((name, group),) = source.raftz({"acc": "$G"})["$G"].items()
+    ((name, group),) = source.page("raftz", {"acc": "$G"})["$G"].items()
     assert name.startswith("S-R3F-")
     assert (group["committed"], group["wal"]["messages"]) == (10, 10)
     assert {key: value for key, value in group.items() if key.startswith("ipq_")} == {
@@ -21,10 +21,10 @@ async def test_raftz(node: Any) -> None:
     }  # fmt: skip
     raft = node.jetstream.jetstream.replicas[7].group
     raft.last_index, raft.commit_index, raft.applied_index = 18, 15, 13
-    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
     assert [group[f"ipq_{kind}_len"] for kind in ("proposal", "entry", "apply")] == [3, 8, 2]
     raft.role = Role.FOLLOWER
-    (group,) = source.raftz({"acc": "$G"})["$G"].values()
+    (group,) = source.page("raftz", {"acc": "$G"})["$G"].values()
     assert group["ipq_proposal_len"] == 0
-    assert source.raftz({"acc": "$G", "group": name}) == source.raftz({"acc": "$G"})
-    assert source.raftz({"acc": "$G", "group": "other"}) == source.raftz({"acc": "nobody"}) == {}
+    assert source.page("raftz", {"acc": "$G", "group": name}) == source.page("raftz", {"acc": "$G"})
+    assert source.page("raftz", {"acc": "$G", "group": "other"}) == source.page("raftz", {"acc": "nobody"}) == {}

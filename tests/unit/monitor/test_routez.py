@@ -21,19 +21,19 @@ async def test_routez(server: Server) -> None:
     node = twins.node(server, clock, twins.engine(clock))
     node.jetstream.mesh.links = {"BBBBBBBB": link}
     server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)
-    found = NodeSource(node).routez({"subs": "1"})
+    found = NodeSource(node).page("routez", {"subs": "1"})
     assert found["num_routes"] == 1
     route = found["routes"][0]
     assert (route["rid"], route["remote_id"], route["remote_name"]) == (3, "BBBBBBBB", "n2")
     assert (route["did_solicit"], route["is_configured"], route["pending_size"]) == (True, True, 5)
     assert (route["uptime"], route["rtt"], route["subscriptions"]) == ("1m1s", "790µs", 1)
     assert route["subscriptions_list"] == ["foo"]
-    detailed = NodeSource(node).routez({"subs": "detail"})["routes"][0]
+    detailed = NodeSource(node).page("routez", {"subs": "detail"})["routes"][0]
     assert list(detailed)[-3:] == ["subscriptions", "subscriptions_list_detail", "compression"]
     assert detailed["subscriptions_list_detail"] == [
         {"subject": "foo", "qgroup": "q", "sid": "R $G foo q", "msgs": 0, "cid": 3},
     ]
-    varz = NodeSource(node).varz({})
+    varz = NodeSource(node).page("varz", {})
     assert (varz["routes"], varz["in_msgs"], varz["in_client_msgs"]) == (1, 1, 0)
     assert varz["cluster"]["urls"] == ["127.0.0.1:6222"]
     assert "secret" not in str(varz)

@@ -25,5 +25,5 @@ from jetcluster.monitor.source import QueryError
 )  # fmt: skip
 async def test_senseless_parameters(source: NodeSource, page: str, query: dict[str, str], text: str) -> None:
     with pytest.raises(QueryError) as caught:
-        getattr(source, page)(query)
+        source.page(page, query)
     assert str(caught.value) == text

@@ -12,7 +12,7 @@ from tests.unit.monitor.wire import TIME, Wire
 async def test_varz_has_the_types_that_exporters_decode(server: Server, source: NodeSource) -> None:
     wire = await Wire.open(server, "a", b"SUB foo 1", b"PUB foo 2\r\nhi")
     source.count_request("/varz")
-    found = source.varz({})
+    found = source.page("varz", {})
     for key in ("server_id", "server_name", "version", "go", "host", "uptime", "system_account", "http_base_path"):
         assert isinstance(found[key], str), key
     for key in (
@@ -35,11 +35,11 @@ async def test_varz_has_the_types_that_exporters_decode(server: Server, source: 
 async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are(node: Any) -> None:
     waits = node.jetstream.disk_waits
     waits.came, waits.begun, waits.waits, waits.wait_ns, waits.max_wait_ns = 7, 5, 3, 900, 500
-    varz = NodeSource(node).varz({})
+    varz = NodeSource(node).page("varz", {})
     assert varz["disk_io_wait_stats"] == {"waiters": 2, "waits": 3, "wait_time": 900, "max_wait_time": 500}
     assert varz["feature_flags"]["js_ack_fc_v2"] is False
     meta = varz["jetstream"]["meta"]
     assert (meta["pending_requests"], meta["pending_infos"]) == (3, 2)
     assert varz["jetstream"]["limits"]["default_max_consumers"] == -1, "as nats-server says that there is no limit"
     node.options.jetstream.default_max_consumers = 50
-    assert NodeSource(node).jsz({})["limits"]["default_max_consumers"] == 50
+    assert NodeSource(node).page("jsz", {})["limits"]["default_max_consumers"] == 50

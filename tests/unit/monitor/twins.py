@@ -44,10 +44,16 @@ class LinkTwin:
 class RaftTwin:
     def __init__(self, clock: Any, others: tuple[str, ...]) -> None:
         self.health = NodeHealth(clock)
-        self.others_well = set(others)
+        self.peers = PeersTwin(self.health, set(others))
+        self.losses: list[str] = []
+
+
+class PeersTwin:
+    def __init__(self, health: NodeHealth, others_well: set[str]) -> None:
+        self.health = health
+        self.others_well = others_well
         self.silent: set[str] = set()
         """Peers that are not heard."""
-        self.losses: list[str] = []
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
         return self.health.well or self.others_well.isdisjoint(voters)
@@ -83,7 +89,8 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
     config = {**CONFIG, "num_replicas": replicas}
     assignment = Assignment(7, "$G", "S", config, peers, 1_700_000_000_000_000_000, peers[0], 3)
     replica = SimpleNamespace(
-        assignment=assignment, group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
+        context=context, assignment=assignment,
+        group=GroupTwin(7, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", failed="",
         repair=SimpleNamespace(found=3, repaired=2),
         damaged="", suspect="", doubt="", divergences=1, applying=SimpleNamespace(refusals=1),
         installing=False, leader_since_ns=0,

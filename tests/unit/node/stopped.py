@@ -16,7 +16,8 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import NOOP, REGULAR
-from jetcluster.raft.journal import Journal, JournalOptions, file_journal
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import Journal, file_journal
 from jetcluster.raft.membership import Config
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore

@@ -20,7 +20,7 @@ from jetcluster.config.operator_options import ResolverOptions
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.claims_view import of_operators
-from jetcluster.monitor.connz import connz
+from jetcluster.monitor.node_source import NodeSource
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
@@ -533,7 +533,7 @@ async def test_monitoring_shows_what_the_jwts_say(tmp_path: Path) -> None:
     async with running(tmp_path, case.config()) as node:
         wire, _ = await log_in(node, user), await log_in(node, bearer)
         account, operator = case.account.public, case.operator.key.public
-        shown = {one["authorized_user"]: one for one in connz(node, {"auth": "1"})["connections"]}
+        shown = {one["authorized_user"]: one for one in NodeSource(node).page("connz", {"auth": "1"})["connections"]}
         own = shown[user.key.public]
         assert [own[key] for key in ("account", "jwt", "issuer_key", "name_tag", "tags")] == [
             account, user.jwt, account, "A", ["q:1"],

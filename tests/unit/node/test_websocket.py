@@ -14,7 +14,7 @@ import aiohttp
 import nats
 import pytest
 
-from jetcluster.monitor.connz import connz
+from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
 from jetcluster.server.lame_duck import enter_lame_duck
@@ -78,11 +78,11 @@ async def test_a_stock_client_publishes_subscribes_and_uses_jetstream(tmp_path: 
         pull = await js.pull_subscribe("s.a", "d")
         assert [message.data for message in await pull.fetch(20, timeout=10)] == [b"%d" % at for at in range(20)]
 
-        shown = connz(node, {})["connections"]
+        shown = NodeSource(node).page("connz", {})["connections"]
         assert [(one["type"], one["lang"]) for one in shown] == [("websocket", "python3")]
         await client.close()
         for _ in range(500):
-            closed = connz(node, {"state": "closed"})["connections"]
+            closed = NodeSource(node).page("connz", {"state": "closed"})["connections"]
             if closed:
                 break
             await asyncio.sleep(0.01)

@@ -7,8 +7,9 @@ import dataclasses
 from typing import Any
 
 from jetcluster.raft.codec import REGULAR
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Recovered
 from tests.twins.journal import InlineWriter, MemoryMark

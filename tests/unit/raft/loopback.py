@@ -6,9 +6,9 @@ import copy
 from collections.abc import Callable
 
 from jetcluster.raft.api import Role
-from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.group import Group
-from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from tests.twins.journal import InlineWriter, MemoryMark

@@ -28,19 +28,19 @@ def forged(term: int, index: int, prev_term: int) -> list[bytes]:
     """Everything that a stranger could want to say in `term`."""
     entry = (b"injected", term, codec.REGULAR)
     return [
-        codec.encode_vote(term, 10**9, term),
-        codec.encode_pre_vote(term, 10**9, term),
-        codec.encode_vote_reply(term, True),
-        codec.encode_pre_vote_reply(term, term, True),
+        codec.encode(codec.Vote(term, 10**9, term)),
+        codec.encode(codec.PreVote(term, 10**9, term)),
+        codec.encode(codec.VoteReply(term, True)),
+        codec.encode(codec.PreVoteReply(term, term, True)),
         codec.encode_append(term, index, prev_term, index + 1, 0, [entry]),
         codec.encode_ack(term, index, 0, False),
-        codec.encode_reject(term, index, index, 0, False),
-        codec.encode_timeout_now(term),
-        codec.encode_resign(term),
+        codec.encode(codec.Reject(term, index, index, 0, False)),
+        codec.encode(codec.TimeoutNow(term)),
+        codec.encode(codec.Resign(term)),
         codec.encode_snap_offer(term, 10**6, term, Config(("X",))),
-        codec.encode_snap_request(term),
-        codec.encode_rejoin(term, 1),
-        codec.encode_rejoin_reply(term, 1, 0),
+        codec.encode(codec.SnapRequest(term)),
+        codec.encode(codec.Rejoin(term, 1)),
+        codec.encode(codec.RejoinReply(term, 1, 0)),
     ]
 
 
@@ -212,21 +212,21 @@ def test_terms_do_not_leap_often() -> None:
     b = net["B"]
     group, config = b.group(), b.node.config
     first = group.term + config.max_term_leap
-    assert b.node.on_frame("C", 1, codec.encode_vote(first, 1, 1)) == ""
+    assert b.node.on_frame("C", 1, codec.encode(codec.Vote(first, 1, 1))) == ""
     assert group.term == first, "one that was away for long"
     second = first + config.free_term_leap + 1
     for _ in range(1000):
-        assert b.node.on_frame("C", 1, codec.encode_vote(second, 1, 1)) == "", "its link stays"
+        assert b.node.on_frame("C", 1, codec.encode(codec.Vote(second, 1, 1))) == "", "its link stays"
     assert group.term == first
     assert len([text for _, text in b.reports if "a leap from term" in text]) == 1
     third = first + config.free_term_leap
-    b.node.on_frame("C", 1, codec.encode_vote(third, 1, 1))
+    b.node.on_frame("C", 1, codec.encode(codec.Vote(third, 1, 1)))
     assert group.term == third, "elections, and rescues, are free"
     net.run(config.leap_every)
     far = group.term + config.free_term_leap + 1
-    b.node.on_frame("C", 1, codec.encode_pre_vote(far, 1, 1))
+    b.node.on_frame("C", 1, codec.encode(codec.PreVote(far, 1, 1)))
     assert group.term < far, "it raises no term, and takes nobody's turn"
-    b.node.on_frame("C", 1, codec.encode_vote(far, 1, 1))
+    b.node.on_frame("C", 1, codec.encode(codec.Vote(far, 1, 1)))
     assert group.term == far
 
 
@@ -240,9 +240,9 @@ def test_a_member_of_a_group_that_does_not_belong_to_the_cluster_any_more_is_a_s
     net.run(1.0)
     group = net["C"].group(2)
     term, refused = group.term, net["C"].node.admission.refused
-    net["C"].node.on_frame("D", 2, codec.encode_vote(term + 1, 10**6, term))
+    net["C"].node.on_frame("D", 2, codec.encode(codec.Vote(term + 1, 10**6, term)))
     assert (group.term, net["C"].node.admission.refused) == (term, refused + 1)
-    net["C"].node.on_frame("B", 2, codec.encode_vote(term + 1, 10**6, term))
+    net["C"].node.on_frame("B", 2, codec.encode(codec.Vote(term + 1, 10**6, term)))
     assert group.term == term + 1
 
 
@@ -265,7 +265,7 @@ def test_strangers_tell_no_time_and_lead_nothing() -> None:
     assert b.group().leader == "A"
     for peer in crowds:
         b.node.peer_down(peer)
-        assert peer not in b.node._peers, "whoever comes under ever new names is not remembered"
+        assert peer not in b.node.peers.states, "whoever comes under ever new names is not remembered"
         assert b.node.levels.told(peer) is None
 
 
@@ -273,11 +273,11 @@ def test_a_node_that_has_met_no_cluster_hears_everybody() -> None:
     """Its first frames may come before it knows with whom it founds one."""
     net = Loopback()
     node = net["B"].node
-    node.on_frame("A", 1, codec.encode_pre_vote(1, 0, 0))
+    node.on_frame("A", 1, codec.encode(codec.PreVote(1, 0, 0)))
     group = net["B"].create(1, ("A", "B", "C"))
     assert node.admission.refused == 0
     node.peer_up("X")
-    node.on_frame("X", 7, codec.encode_pre_vote(1, 0, 0))
+    node.on_frame("X", 7, codec.encode(codec.PreVote(1, 0, 0)))
     assert node.admission.refused == 1, "now it knows"
     assert group.term == 0
 
@@ -285,17 +285,19 @@ def test_a_node_that_has_met_no_cluster_hears_everybody() -> None:
 @pytest.mark.parametrize("term", [codec.MAX_TERM + 1, 1 << 61, (1 << 64) - 1])
 def test_a_term_beyond_the_bound_is_no_frame(term: int) -> None:
     for frame in (
-        codec.encode_vote(term, 1, 1), codec.encode_pre_vote(term, 1, 1), codec.encode_append(term, 0, 0, 0, 0, []),
-        codec.encode_ack(term, 1, 0, False), codec.encode_reject(term, 1, 1, 0, False), codec.encode_resign(term),
-        codec.encode_vote_reply(term, True), codec.encode_pre_vote_reply(term, 1, True),
-        codec.encode_timeout_now(term), codec.encode_snap_offer(term, 1, 1, Config(("A",))),
-        codec.encode_snap_request(term), codec.encode_rejoin(term, 0), codec.encode_rejoin_reply(term, 0, 0),
+        codec.encode_append(term, 0, 0, 0, 0, []), codec.encode_ack(term, 1, 0, False),
+        codec.encode_snap_offer(term, 1, 1, Config(("A",))),
+        *map(codec.encode, (
+            codec.Vote(term, 1, 1), codec.PreVote(term, 1, 1), codec.Reject(term, 1, 1, 0, False), codec.Resign(term),
+            codec.VoteReply(term, True), codec.PreVoteReply(term, 1, True), codec.TimeoutNow(term),
+            codec.SnapRequest(term), codec.Rejoin(term, 0), codec.RejoinReply(term, 0, 0),
+        )),
     ):  # fmt: skip
         with pytest.raises(codec.CodecError):
             codec.decode(frame)
     with pytest.raises(codec.CodecError):
         codec.decode_control(codec.encode_digest([(1, term, 0)]))
-    assert codec.decode(codec.encode_vote(codec.MAX_TERM, 1, 1)) == codec.Vote(codec.MAX_TERM, 1, 1)
+    assert codec.decode(codec.encode(codec.Vote(codec.MAX_TERM, 1, 1))) == codec.Vote(codec.MAX_TERM, 1, 1)
 
 
 def test_nobody_stands_for_election_beyond_the_bound() -> None:
@@ -330,4 +332,4 @@ def test_frames_of_members_that_are_no_frames_are_told() -> None:
         told += bool(node.on_frame("C", rng.choice((0, 1)), bytes(frame)))
     assert told > 1500
     assert not group.stopped, group.stopped
-    assert node.on_frame("C", 1, codec.encode_pre_vote(group.term + 1, 1, 1)) == ""
+    assert node.on_frame("C", 1, codec.encode(codec.PreVote(group.term + 1, 1, 1))) == ""

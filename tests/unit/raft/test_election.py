@@ -33,11 +33,11 @@ def test_kept_frames_are_bounded_and_do_not_outlive_their_connection() -> None:
     net = Loopback()
     node = net["B"].node
     for i in range(3_000):
-        node.on_frame("A", 10 + i % 1_500, codec.encode_vote(1, 0, 0))
+        node.on_frame("A", 10 + i % 1_500, codec.encode(codec.Vote(1, 0, 0)))
     early = node._early
     assert len(early.kept) == node.config.early_groups
     for _ in range(1_000):
-        node.on_frame("A", 10, codec.encode_vote(1, 0, 0))
+        node.on_frame("A", 10, codec.encode(codec.Vote(1, 0, 0)))
     assert len(early.kept[10]) == node.config.early_frames
     net.cut("A", "B")
     assert (early.kept, early.bytes) == ({}, 0)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import JournalOptions
 from jetcluster.raft.peer_progress import PeerProgress
 from jetcluster.raft.replicator import Replicator
 from tests.unit.raft.journals import Bench, fill
@@ -119,13 +119,13 @@ def test_another_configuration_is_judged_by_its_own_voters() -> None:
     node = net["A"].node
     net.isolate("C")
     net.isolate("B")
-    assert {group.gid for group in node.led.endangered(node.is_alive)} == {1, 3}
+    assert {group.gid for group in node.led.endangered(node.peers.is_alive)} == {1, 3}
     net.connect("A", "B")
     net.connect("A", "C")
     net.isolate("D")
-    assert node.led.endangered(node.is_alive) == []
+    assert node.led.endangered(node.peers.is_alive) == []
     net.isolate("B")
-    assert [group.gid for group in node.led.endangered(node.is_alive)] == [2]
+    assert [group.gid for group in node.led.endangered(node.peers.is_alive)] == [2]
 
 
 def test_the_commit_index_of_what_was_active_is_recorded() -> None:
@@ -134,7 +134,7 @@ def test_the_commit_index_of_what_was_active_is_recorded() -> None:
     net.run(2.5)
     for name in "ABC":
         assert net[name].group(7).log.commit_hint == net["A"].group(7).commit_index
-    assert net["A"].node._stirred == {}
+    assert net["A"].node.turns.stirred == {}
 
 
 def test_a_pin_is_looked_at_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import pytest
 from jetcluster import faults
 from jetcluster.clock import SystemRng
 from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import JournalOptions, file_journal
+from jetcluster.raft.journal import file_journal
 from jetcluster.raft.membership import Config, encode_config
 from tests.unit.raft.journals import ABC, Bench, content, fill
 
@@ -292,7 +293,7 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
     bench.settle()
     assert log.durable_index == 5
     assert bench.disk.unsynced
-    assert bench.journal.synced == bench.journal._seq - 2, "no later batch says that it was durable"
+    assert bench.journal.synced == bench.journal.seq - 2, "no later batch says that it was durable"
     fill(log, 5)
     fill(other, 1)
     bench.settle()
@@ -308,7 +309,7 @@ def test_entries_of_memory_streams_count_when_written_not_when_synced() -> None:
 def test_a_new_segment_syncs_what_was_only_written_to_the_old_one() -> None:
     bench = Bench()
     log = bench.log(1, durable=False)
-    while bench.journal.segment == 1 or bench.journal._fresh_segment:
+    while bench.journal.segment == 1 or bench.journal.fresh_segment:
         fill(log, 5)
         bench.settle()
     kept = [segment for segment, _, _ in bench.disk.unsynced]

@@ -86,7 +86,7 @@ def test_a_clean_end_marks_all_that_was_written() -> None:
         fill(bench.log(), 5)
         bench.journal.close()
         bench.disk.crash(SeededRng(5))
-        found = bench.open()._seq - 1
+        found = bench.open().seq - 1
         assert bench.mark.batch == found >= 2, "and it is on the disk, whatever the interval"
         assert bench.found.damage == []
         assert bench.log().last_index == 10

@@ -403,8 +403,8 @@ def test_a_term_that_leaps_is_refused() -> None:
     refused = net["A"].node.counters.refused_frames
     for far in (CONFIG.max_term_leap + term + 1, codec.MAX_NUMBER):
         for frame in (
-            codec.encode_vote(far, 10, 1),
-            codec.encode_pre_vote(far, 10, 1),
+            codec.encode(codec.Vote(far, 10, 1)),
+            codec.encode(codec.PreVote(far, 10, 1)),
             codec.encode_ack(far, 1, 0, False),
             codec.encode_append(far, 0, 0, 0, 0, []),
         ):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import zlib
 from array import array
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.raft import records
+from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.recovery import scan
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.time import SeededRng
@@ -229,6 +231,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
     bench.disk.corrupt(number, start, b"\xee" * (end - start))
     bench.open()
     assert 7 not in bench.journal.groups
+    assert [gid for gid in (1, 5, 7, 8) if bench.journal.never_had(gid)] == [8]
     assert bench.log(7).damaged, "all its records may have been lost"
     assert bench.log(5).damaged
     assert not bench.log(8).damaged, "the batch after the damage says that there was none above 7"
@@ -324,13 +327,13 @@ def test_zeros_where_the_mark_knows_of_batches_are_damage() -> None:
     bench.journal.housekeep()
     bench.settle()
     bench.kill()
-    assert bench.mark.batch == bench.journal._seq - 1
+    assert bench.mark.batch == bench.journal.seq - 1
     number, start, _ = batches(bench.disk)[-2]
     bench.disk.wipe(number, start)
     again = reopened(bench, bench.disk)
     assert "had been durable and are gone" in str(again.found.damage)
     assert all(log.damaged for log in again.journal.groups.values())
-    assert again.journal._seq > bench.mark.batch, "numbers that the mark knows are not used again"
+    assert again.journal.seq > bench.mark.batch, "numbers that the mark knows are not used again"
     fill(again.journal.groups[1], 1, term=9)
     again.settle()
     again.kill()
@@ -386,7 +389,35 @@ def test_a_segment_made_on_a_nearly_full_disk_is_not_taken_for_a_cut_one() -> No
     assert content(again.groups[1]) == before
 
 
-@given(st.lists(st.tuples(st.sampled_from("aaaatcrik"), st.integers(0, 30)), max_size=60))
+def told(log: GroupLog) -> tuple[Any, ...]:
+    return content(log), log.damaged, log.joining
+
+
+def test_a_repair_counts_where_older_entries_were_carried_behind_it() -> None:
+    """As of a replica that was added, caught up and went on: its log begins with a state of before that, and its first
+    entries lie behind the one that says that it is whole."""
+    bench = Bench(segment_bytes=2_000, node_retain_bytes=8_000)
+    quiet, busy = bench.log(1), bench.log(2)
+    fill(quiet, 3)
+    carried = False
+    for step in range(60):
+        if step == 8:
+            quiet.mark_joining()
+        elif step == 15:
+            quiet.heal()
+        fill(busy, 2, size=50)
+        busy.compactable = max(busy.base_index, busy.last_index - 50)
+        busy.compact(busy.compactable)
+        bench.settle()
+        bench.journal.housekeep()
+        bench.settle()
+        found = scan(bench.disk).groups[1]
+        assert (found.damaged, found.joining) == (quiet.damaged, quiet.joining), f"step {step}"
+        carried = carried or found.entries[1].segment > bench.disk.segments()[0] > 1
+    assert carried, "there was such a moment"
+
+
+@given(st.lists(st.tuples(st.sampled_from("aaaatcrikjh"), st.integers(0, 30)), max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[tuple[str, int]]) -> None:
     """Each segment begins with the checksum of all terms of the log, made and verified piece by piece."""
@@ -408,20 +439,22 @@ def test_whatever_was_done_to_a_log_is_found_again_and_proven_whole(steps: list[
             bench.settle(1.0)
             bench.journal.housekeep()
             bench.settle()
+        elif step == "j":
+            (log, quiet)[number % 2].mark_joining()
+        elif step == "h":
+            (log, quiet)[number % 2].heal()
         elif step == "i":
             log.install(log.last_index + number + 1, term, ABC)
         elif step == "k":
             bench.settle()
-            before = content(log), content(quiet)
+            before = told(log), told(quiet)
             bench.crash()
             assert bench.found.damage == []
             log, quiet = bench.log(1), bench.log(2)
-            assert not log.damaged
-            assert (content(log), content(quiet)) == before
+            assert (told(log), told(quiet)) == before
     bench.settle()
-    before = content(log), content(quiet)
+    before = told(log), told(quiet)
     bench.crash()
-    assert (content(bench.log(1)), content(bench.log(2))) == before
-    assert not bench.log(1).damaged
+    assert (told(bench.log(1)), told(bench.log(2))) == before
     terms = array("Q", [bench.log(1).term_at(i) or 0 for i in range(bench.log(1).base_index + 1, log.last_index + 1)])
     assert bench.log(1).log_crc() == zlib.crc32(terms.tobytes())

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import JournalOptions
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
 from jetcluster.raft.retention import PinLimits

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from jetcluster.raft import codec
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
 from tests.unit.raft.loopback import SMALL, Loopback

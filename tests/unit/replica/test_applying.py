@@ -102,7 +102,7 @@ async def test_what_follows_from_a_command_may_fail(monkeypatch: pytest.MonkeyPa
         await cluster["A"].publish(b"s", b"2")
         await cluster.equal("S")
         replica = leader.replica("S")
-        assert (replica.store.messages, replica.failed, replica.applying.failures) == (2, "", 1)
+        assert (replica.store.messages, replica.failed, replica.failures.count) == (2, "", 1)
         assert "what follows from a command failed" in leader.log.events("error")
 
 
@@ -195,7 +195,7 @@ async def test_an_object_service_that_fails_stops_no_stream(monkeypatch: pytest.
         await cluster.create("OBJ_b", 1, subjects=["$O.b.>"])
         assert (await cluster["A"].publish(b"$O.b.M.x", b"1"))["seq"] == 1
         replica = cluster["A"].replica("OBJ_b")
-        assert replica.leading and (replica.failed, replica.applying.failures) == ("", 1)
+        assert replica.leading and (replica.failed, replica.failures.count) == ("", 1)
         assert "the object service failed" in cluster["A"].log.events("error")
 
 

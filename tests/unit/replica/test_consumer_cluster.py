@@ -51,7 +51,7 @@ async def test_every_replica_was_seen_by_the_leader_that_shows_it() -> None:
         found = replica.consumers.table.by_name["c"]
         for peer in replica.group.peers:
             found.owner = peer
-            shown = consumer_cluster(leader.js.context, replica, found, all_replicas(leader.js.context, replica))
+            shown = consumer_cluster(replica, found, all_replicas(replica))
             assert shown is not None
             assert len(shown["replicas"]) == 2
             assert all(other["active"] > 0 for other in shown["replicas"]), (peer, shown)
@@ -65,6 +65,6 @@ async def test_a_consumer_of_fewer_replicas_shows_as_many_as_it_was_given() -> N
         leader = cluster.leader("S")
         replica = leader.replica("S")
         found = replica.consumers.table.by_name["c"]
-        shown = consumer_cluster(leader.js.context, replica, found, all_replicas(leader.js.context, replica))
+        shown = consumer_cluster(replica, found, all_replicas(replica))
         assert shown is not None
         assert shown.keys() == {"name", "leader"}

@@ -15,11 +15,19 @@ class FakeGroup:
     """A leader "A" with `voters`; records the changes asked for."""
 
     def __init__(
-        self, voters: str, *, learners: str = "", up: str = "", behind: str = "", recovering: str = ""
+        self,
+        voters: str,
+        *,
+        learners: str = "",
+        up: str = "",
+        behind: str = "",
+        recovering: str = "",
+        silent: str = "",
     ) -> None:
         self.peers = tuple(voters)
         self._others = [p for p in voters + learners if p != "A"]
         self._learners, self._up, self._behind, self._recovering = learners, up, behind, recovering
+        self._silent = silent
         self.asked: list[tuple[str, str]] = []
 
     def status(self) -> GroupStatus:
@@ -31,6 +39,7 @@ class FakeGroup:
                 p in self._up,
                 p not in self._learners,
                 p in self._recovering,
+                p in self._silent,
             )
             for p in self._others
         ]
@@ -102,3 +111,11 @@ def test_a_voter_with_a_damaged_journal_does_not_carry_the_group() -> None:
     assert not may_go(group, "B")  # type: ignore[arg-type]
     assert may_go(group, "C")  # type: ignore[arg-type]
     assert steps(group, "AC", "ABC") == []
+
+
+def test_a_voter_that_says_nothing_does_not_carry_the_group_while_its_link_lasts() -> None:
+    """Its machine may be gone for good; without B the group would be it and A."""
+    group = FakeGroup("ABC", up="BC", silent="C")
+    assert not may_go(group, "B")  # type: ignore[arg-type]
+    assert may_go(group, "C")  # type: ignore[arg-type]
+    assert steps(group, "A", "ABC") == [("remove", "C")]

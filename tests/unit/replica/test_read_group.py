@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.config import JournalOptions
 from jetcluster.replica import read_group
 from jetcluster.replica.read_group import MAX_STREAMING
 from jetcluster.store import kept_filters, view

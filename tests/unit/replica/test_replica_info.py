@@ -24,7 +24,7 @@ async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkey
         leader = cluster.leader("S")
 
         def info() -> tuple[int, bool]:
-            found = next(i for i in replica_infos(leader.context, leader.replica("S")) if i.peer == away.me)
+            found = next(i for i in replica_infos(leader.replica("S")) if i.peer == away.me)
             return found.lag, found.current
 
         await cluster.until(lambda: info()[0] == 0, what="the leader knows where all stand")

@@ -242,7 +242,7 @@ async def test_a_node_that_falls_silent_is_seen_by_all_its_streams() -> None:
         node = cluster["A"]
         await resting(cluster, "S")
         assert not node.js._watch.changed()
-        node.raft._peers[cluster["B"].me].last_seen -= 10.0
+        node.raft.peers.states[cluster["B"].me].last_seen -= 10.0
         assert node.js._watch.changed()
         assert not node.js._watch.changed()
 

@@ -46,9 +46,9 @@ async def test_a_state_comes_with_all_that_a_rescue_left_behind() -> None:
         taker = replica.snapshot_begin()
         for _ in steps(cut.giver, taker, replica.context.kv):
             pass
-        replica._keep_members(Members(0, Config(("A",))))
+        replica.keep_members(Members(0, Config(("A",))))
         await replica.snapshot_end(cut.index, cut.term, cut.config)
-        assert replica._members() == Members(cut.index, rescued)
+        assert replica.members() == Members(cut.index, rescued)
         assert group.log.rescues == 2 and group.fenced == {"X" * 8}
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jetcluster.raft.journal import JournalOptions
+from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.turn_commit import HOLD_SECONDS, LOOK_SECONDS, RETRY_SECONDS, TurnCommit
 from jetcluster.store.kv import KvError, KvFullError
 from tests.twins.time import ManualTime

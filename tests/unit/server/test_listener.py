@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.options import Options
 from jetcluster.server.listener import advertised, host_port
 
 
@@ -18,12 +17,12 @@ from jetcluster.server.listener import advertised, host_port
     ],
 )
 def test_advertised(host: str, advertise: str, url: str) -> None:
-    assert advertised(Options(host=host, client_advertise=advertise), 4222) == url
+    assert advertised(advertise, host, 4222) == url
 
 
 def test_any_address_is_not_advertised() -> None:
     for host in ("0.0.0.0", "::", ""):
-        assert not advertised(Options(host=host), 4222).startswith(("0.0.0.0", "[::]", ":"))
+        assert not advertised("", host, 4222).startswith(("0.0.0.0", "[::]", ":"))
 
 
 def test_host_port() -> None:

@@ -42,7 +42,7 @@ class Stream:
         self.apply(commands.encode_update_config(1, config, revision))
 
     def restore(self, messages: list[Msg]) -> Any:
-        return self.apply(commands.encode_restore(1, encode_runs(restoring.runs_of(messages))))
+        return self.apply(commands.encode_restore(1, encode_runs(list(restoring.each_run(messages)))))
 
     def messages(self) -> list[Msg]:
         return list(self.store.scan(b">", 1))
@@ -54,10 +54,10 @@ def stream() -> Stream:
 
 
 def test_runs_join_what_goes_on_by_one() -> None:
-    assert [(run.seq, run.ts, run.batch.count) for run in restoring.runs_of(MESSAGES)] == [
+    assert [(run.seq, run.ts, run.batch.count) for run in restoring.each_run(MESSAGES)] == [
         (3, 100, 2), (5, 500, 1), (9, 500, 1),
     ]  # fmt: skip
-    assert restoring.runs_of([]) == []
+    assert list(restoring.each_run([])) == []
 
 
 def test_sequences_times_and_the_last_sequence_are_kept(stream: Stream) -> None:
@@ -112,11 +112,11 @@ def test_limits_hold_when_it_is_done(stream: Stream) -> None:
 
 
 def test_commands_are_decoded_strictly() -> None:
-    runs = encode_runs(restoring.runs_of(MESSAGES))
+    runs = encode_runs(restoring.each_run(MESSAGES))
     decoded = commands.decode(commands.encode_restore(5, runs))
     assert isinstance(decoded, commands.Restore)
     assert [run.seq for run in decoded.runs] == [3, 5, 9]
-    backwards = encode_runs(restoring.runs_of(MESSAGES)[::-1])
+    backwards = encode_runs(list(restoring.each_run(MESSAGES))[::-1])
     for bad in (runs[:-1], backwards):
         with pytest.raises(commands.CommandError):
             commands.decode(commands.encode_restore(5, bad))
@@ -132,7 +132,7 @@ def sent(msg_id: str, **config: Any) -> tuple[Stream, Any]:
         Msg(seq, seconds * SECOND, b"s.a", b"NATS/1.0\r\nNats-Msg-Id: id-%d\r\n\r\n" % seq, b"")
         for seq, seconds in ((2, 30), (3, 50), (4, 90))
     ]
-    runs = encode_runs(restoring.runs_of(messages))
+    runs = encode_runs(list(restoring.each_run(messages)))
     stream.apply(commands.encode_restore(100 * SECOND, runs))
     stream.apply(commands.encode_restore_end(100 * SECOND, 4, 90 * SECOND))
     stream.update(config, 2)

@@ -11,9 +11,10 @@ import pytest
 
 from jetcluster.files import make_folder
 from jetcluster.raft.codec import REGULAR
+from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal, JournalOptions
+from jetcluster.raft.journal import Journal
 from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
 from tests.twins.storage import SimDisk, SimWriter

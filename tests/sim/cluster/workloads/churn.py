@@ -18,6 +18,7 @@ UNAVAILABLE = 10008
 
 class Churn(Workload):
     name = "churn"
+    weight = 2
     judges = (Log,)
     promises = (
         "an acknowledged message is kept while its stream is scaled, moved to other servers and led by others",
@@ -81,7 +82,10 @@ class Churn(Workload):
         to be deleted and created again. Nothing of it was ever acknowledged: where it was, the disk is spared."""
         lost = {peer for machine in self.deployment.machines.values() for peer in machine.lost_peers}
         found = [jetstream for machine in self.deployment.running if (jetstream := jetstream_of(machine)) is not None]
-        assigned = [jetstream.meta.machine.assignment("$G", stream) for jetstream in found]
+        assigned = [
+            next((one for one in jetstream.meta.machine.all_assignments() if one.name == stream), None)
+            for jetstream in found
+        ]
         return any(one is not None and len(one.peers) == 1 and lost.issuperset(one.peers) for one in assigned)
 
     async def _write(self, session: Session, stream: str) -> None:

@@ -18,6 +18,7 @@ ACTS = ("ack", "ack", "ack", "double", "silent", "nak", "later", "progress", "te
 
 class Pulls(Workload):
     name = "pulls"
+    weight = 2
     judges = (Log, Deliveries)
     promises = (
         "a message whose ack or term was confirmed is not delivered again, however many clients pull",

@@ -17,6 +17,7 @@ NOT_FOUND = 10037
 
 class RegistersWorkload(Workload):
     name = "registers"
+    weight = 4
     judges = (Registers,)
     promises = (
         "MSG.GET finds everything that was acknowledged or read before it was asked (linearizable)",

@@ -1,0 +1,108 @@
+"""A close look at a cluster once all faults are over: what has nothing to do with them, exactly (`Exam`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from tests.sim.cluster import invariants
+from tests.sim.cluster.deployment import Violation
+from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.session import ApiError, Msg, Session
+from tests.sim.cluster.workload import PASSING, Workload
+
+AGREE = 35.0
+"""Seconds within which servers go by the time of a majority of clocks that were set."""
+
+
+class Exam(Workload):
+    """A workload that waits until all faults are over, and may expect exact answers then. Each seed has one."""
+
+    part = ""
+    """Of the exam, for what is said of a violation."""
+
+    async def prepare(self) -> None:
+        self.clocks = self._clocks()
+
+    async def work(self) -> None:
+        pass
+
+    async def examine(self, parts: Sequence[Callable[[Session], Awaitable[None]]], most: int = 5) -> None:
+        """Some of them, one after the other, with a session of their own. What goes wrong while another replica begins
+        to lead counts for nothing: that happens without any fault, if seldom, as disks are quick now."""
+        if self._clocks() != self.clocks:  # they were set, the last time when all was calm
+            self.clocks = self._clocks()
+            await asyncio.sleep(AGREE)
+        session = await self.session("exam")
+        for machine in self.deployment.machines.values():
+            machine.disk.pace = 1.0
+        for part in self.rng.sample(parts, min(most, len(parts))):
+            self.part = part.__name__.strip("_")
+            before = self._standing()
+            try:
+                await part(session)
+            except (*PASSING, Violation) as error:
+                now = self._standing()
+                if all(now.get(where, terms) == terms for where, terms in before.items()):
+                    raise Violation(f"{self.name}, {self.part}: {error}") from error
+                self.count("disturbed")
+            else:
+                self.count("examined")
+        await session.close()
+
+    def _clocks(self) -> list[float]:
+        return [machine.clock.wall_ahead for machine in self.deployment.machines.values()]
+
+    def _standing(self) -> dict[tuple[str, int], tuple[int, object]]:
+        """By server and group: its term, and what it is in it."""
+        found = invariants.replicas(self.deployment)
+        return {(one.machine.name, one.gid): (one.group.term, one.group.role) for one in found}
+
+    async def ask(self, session: Session, subject: str, body: object = None) -> dict[str, Any]:
+        """The answer of the API, which may need a second attempt: leaders may change without any fault."""
+        answer: dict[str, Any] = await self.insist(subject, lambda: session.api(subject, body), 20.0)
+        return answer
+
+    async def refused(self, session: Session, subject: str, body: object = None) -> int:
+        """The code of the error that is to come."""
+        try:
+            await session.api(subject, body)
+        except ApiError as error:
+            return error.err_code
+        raise Violation(f"{self.name}: {subject} is not refused")
+
+    def equal(self, what: str, found: object, wanted: object) -> None:
+        """Raises Violation (`judges.Exact`)."""
+        Exact.equal(what, found, wanted)
+
+    async def fill(
+        self, session: Session, stream: str, messages: Sequence[str], **config: Any
+    ) -> list[tuple[int, str]]:
+        """A stream with one message on each of these subjects, in this order: (sequence, subject)."""
+        await self.create(session, stream, **config)
+        return [
+            (int((await self.store(session, one, f"{stream}-{at}"))["seq"]), one) for at, one in enumerate(messages)
+        ]
+
+    async def take(self, session: Session, stream: str, consumer: str, request: dict[str, Any]) -> list[Msg]:
+        """What one pull request gets, up to its last status, which is the last of them where there is one."""
+        got: asyncio.Queue[Msg] = asyncio.Queue()
+        inbox = session.new_inbox()
+        sid = session.subscribe(inbox, got.put_nowait)
+        session.publish(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}", json.dumps(request).encode(), inbox)
+        found: list[Msg] = []
+        try:
+            async with asyncio.timeout(request.get("expires", 5_000_000_000) / 1e9 + 2.0):
+                while sum(not msg.status for msg in found) < request.get("batch", 1):
+                    msg = await got.get()
+                    if not msg.status.startswith("100"):
+                        found.append(msg)
+                    if msg.status and not msg.status.startswith("100"):
+                        break
+        except TimeoutError:
+            self.note(f"a pull of {consumer} ends without a status")
+        finally:
+            session.unsubscribe(sid)
+        return found

@@ -1,0 +1,110 @@
+"""What servers have told each other is held against what they start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.mesh.frames import encode_raft
+from jetcluster.raft.codec import encode_ack, encode_vote_reply
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.layout import LAYOUTS, ROUTE_PORT
+from tests.sim.cluster.run import warm_up
+from tests.sim.cluster.vows import Vow, Vows
+
+pytestmark = pytest.mark.sim
+
+GROUP = 7
+N1, N2, N3 = (("10.0.0.1", 40_000), ("10.0.0.2", ROUTE_PORT), ("10.0.0.3", ROUTE_PORT))
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    """Three servers that have found each other."""
+    warm_up()
+    deployment = Deployment(5, LAYOUTS["three"])
+    for machine in deployment.machines.values():
+        machine.start()
+    deployment.run(8.0)
+    yield deployment
+    deployment.close()
+
+
+def test_vows_are_overheard_and_kept_over_losses_of_power(deployment: Deployment) -> None:
+    vows = deployment.vows
+    machine = deployment.machines[next(iter(vows._vows))[0]]
+    machine.lose_power()
+    machine.start()
+    deployment.run(8.0)
+    assert vows.kept > 0
+    assert not deployment.failures
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda vow, log: Vow(log.term, log.last_index + 1000),
+        lambda vow, log: Vow(log.term + 1000, 0),
+        lambda vow, log: Vow(0, 0, log.term + 1000, "another"),
+        lambda vow, log: Vow(0, 0, log.term, "another"),
+    ],
+    ids=["stored", "a term", "a later vote", "another vote"],
+)
+def test_a_vow_that_a_server_forgot_is_noticed(deployment: Deployment, told: Any) -> None:
+    machine, vows = deployment.machines["n1"], deployment.vows
+    node: Any = machine.node
+    (gid, log), *_ = node.jetstream._raft.journal.groups.items()
+    machine.lose_power()
+    vows._vows["n1", gid] = told(Vow(), log)
+    machine.start()
+    deployment.run(8.0)
+    assert deployment.failures
+    assert f"n1, group {gid}" in deployment.failures[0]
+
+
+def test_what_was_committed_and_counted_is_there(deployment: Deployment) -> None:
+    machine, vows = deployment.machines["n1"], deployment.vows
+    machine.kill()
+    assert any(name == "n1" and claim > 0 for (name, _), claim in vows._claims.items())
+    for key in vows._claims:
+        vows._claims[key] += 1000
+    machine.start()
+    deployment.run(8.0)
+    assert "which are committed" in deployment.failures[0]
+
+
+def test_another_disk_has_promised_nothing(deployment: Deployment) -> None:
+    machine, vows = deployment.machines["n1"], deployment.vows
+    machine.lose_power()
+    machine.new_disk()
+    assert not [key for key in (*vows._vows, *vows._claims) if key[0] == "n1"]
+
+
+def test_frames_are_read_as_the_mesh_writes_them() -> None:
+    peers = {name: SimpleNamespace(node=_node(name)) for name in ("n1", "n2", "n3")}
+    site: Any = SimpleNamespace(
+        names={ip: name for (ip, _), name in zip((N1, N2, N3), peers, strict=True)},
+        machines=peers,
+        scheduler=SimpleNamespace(now=1.0),
+        failures=[],
+    )
+    site.failed = site.failures.append
+    vows = Vows(site)
+    frames = [encode_ack(3, 10, 0, False), encode_ack(3, 8, 0, False), encode_vote_reply(4, False)]
+    vows.overhear(N1, N2, b"".join(encode_raft(GROUP, frame) for frame in frames))
+    assert vows._vows == {("n1", GROUP): Vow(3, 10)}
+    vows.overhear(N1, N2, encode_raft(GROUP, encode_vote_reply(4, True)))
+    assert vows._vows["n1", GROUP] == Vow(3, 10, 4, "id of n2")
+    assert not site.failures
+    vows.overhear(N1, N3, encode_raft(GROUP, encode_vote_reply(4, True)))
+    assert "voted for id of n2" in site.failures[0]
+    vows.overhear(N1, N2, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
+    assert vows._vows["n1", GROUP][:2] == (0, 0)
+
+
+def _node(name: str) -> Any:
+    me = SimpleNamespace(peer_id=f"id of {name}")
+    return SimpleNamespace(jetstream=SimpleNamespace(mesh=SimpleNamespace(me=me)))

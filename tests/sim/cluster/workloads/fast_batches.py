@@ -1,0 +1,105 @@
+"""Fast-ingest batches (ADR-50): messages that go on while their acks come in from time to time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from tests.sim.cluster.judges import FastBatches
+from tests.sim.cluster.session import Disconnected, Msg, Session
+from tests.sim.cluster.workload import Workload
+
+STREAM = "FAST"
+WRITERS = 2
+PATIENCE = 2.0
+"""Seconds without an answer after which a batch is given up."""
+
+
+class FastIngest(Workload):
+    name = "fast-batches"
+    judges = (FastBatches,)
+    promises = (
+        "what a fast-ingest batch was told to be settled is stored once and in order, but for the gaps it was told",
+        "a fast-ingest batch that ends with its first gap is stored as far as it was told, without a hole",
+    )
+
+    async def prepare(self) -> None:
+        self.judge = FastBatches()
+        self.last = 0
+        admin = await self.session("admin")
+        await self.create(
+            admin, STREAM, subjects=["fast.*"], allow_batched=True, num_replicas=self.rng.choice([1, 3, 3])
+        )
+
+    async def work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(WRITERS):
+                group.create_task(self._write(number))
+            group.create_task(self._write_alone())
+
+    async def _write_alone(self) -> None:
+        """Others' messages come between."""
+        session = await self.session("alone")
+        count = 0
+        while not self.stopping:
+            await asyncio.sleep(self.rng.expovariate(4.0))
+            count += 1
+            self.judge.send("alone", [f"alone-{count}"], gaps=True)
+            self.last = max(self.last, int((await self.store(session, "fast.alone", f"alone-{count}"))["seq"]))
+
+    async def _write(self, number: int) -> None:
+        session = await self.session(f"w{number}")
+        count = 0
+        while not self.stopping:
+            await asyncio.sleep(self.rng.expovariate(3.0))
+            count += 1
+            batch = f"{number}-{count}"
+            texts = [f"{batch}/{at}" for at in range(1, self.rng.choice([1, 3, 10, 30]) + 1)]
+            gaps = self.rng.random() < 0.5
+            self.judge.send(batch, texts, gaps=gaps)
+            got: asyncio.Queue[Msg] = asyncio.Queue()
+            inbox = session.new_inbox()
+            sid = session.subscribe(f"{inbox}.>", got.put_nowait)
+            try:
+                await self._send(session, batch, texts, f"{inbox}.{batch}.{{}}.{'ok' if gaps else 'fail'}", got)
+            except (Disconnected, TimeoutError):
+                self.count("given up")
+            finally:
+                session.unsubscribe(sid)
+
+    async def _send(self, session: Session, batch: str, texts: list[str], stem: str, got: asyncio.Queue[Msg]) -> None:
+        """Two acks' worth ahead, as the ADR advises. Raises TimeoutError where nothing is told any more."""
+        flow = self.rng.choice([1, 2, 10])
+        stem = stem.format(flow)
+        told, sent = 0, 0
+        while True:
+            while sent < len(texts) and sent < told + 2 * flow:
+                sent += 1
+                operation = 2 if sent == len(texts) else min(sent - 1, 1)
+                session.publish("fast.part", texts[sent - 1].encode(), f"{stem}.{sent}.{operation}.$FI")
+            async with asyncio.timeout(PATIENCE):
+                msg = await got.get()
+            if msg.status:  # nobody is there who takes it
+                self.count("refused")
+                return
+            answer = json.loads(msg.payload)
+            kind = answer.get("type", "end")
+            if kind == "ack":
+                told = max(told, int(answer["seq"]))
+                self.judge.settled(batch, int(answer["seq"]))
+            elif kind == "gap":
+                self.judge.gap(batch, int(answer["last_seq"]), int(answer["seq"]))
+            elif kind == "err" or "error" in answer:
+                self.count("refused")
+                return
+            else:
+                self.count("stored", int(answer["count"]))
+                self.judge.ended(batch, int(answer["count"]))
+                self.last = max(self.last, int(answer["seq"]))
+                return
+
+    async def check(self) -> None:
+        await self.everywhere(STREAM, self.last, self._look)
+
+    def _look(self, where: str, contents: dict[int, Msg]) -> None:
+        self.judge.stored(where, [contents[seq].payload.decode() for seq in sorted(contents)])

@@ -1,0 +1,122 @@
+"""What time does to messages: max_age, Nats-TTL with its markers, schedules that fire once and again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from datetime import datetime, timedelta
+
+from tests.sim.cluster.exam import Exam
+from tests.sim.cluster.judges import Exact
+from tests.sim.cluster.session import Session
+
+SECOND = 1_000_000_000
+SLACK = 2.5
+"""Seconds by which something may come late."""
+
+
+class TimeExam(Exam):
+    name = "exam-times"
+    judges = (Exact,)
+    promises = (
+        "a message goes after max_age or its Nats-TTL and not before, and leaves the marker that is configured",
+        "a schedule that repeats fires at its interval, one at a time fires once, and a deleted one never",
+    )
+
+    async def check(self) -> None:
+        self.planned = False
+        await self.examine([self._age, self._ttl, self._repeating, self._at, self._cancelled], 3)
+
+    async def _left(self, session: Session, name: str, began: float, wanted: set[int]) -> float:
+        """Seconds since `began` when the stream has these messages left."""
+
+        async def is_so() -> bool:
+            return set(await self.contents(session, name)) == wanted
+
+        await self.until(f"{name} has {sorted(wanted)} left", is_so, 20.0)
+        return self.now - began
+
+    async def _age(self, session: Session) -> None:
+        size = self.rng.choice([1, 3])
+        await self.create(session, "AGE", subjects=["age"], max_age=4 * SECOND, num_replicas=size)
+        began = self.now
+        await self.store(session, "age", "first")
+        await asyncio.sleep(2.0)
+        await self.store(session, "age", "second")
+        Exact.between("the first goes after", await self._left(session, "AGE", began, {2}), 3.9, 4.0 + SLACK)
+        Exact.between("the second goes after", await self._left(session, "AGE", began, set()), 5.9, 6.2 + SLACK)
+
+    async def _ttl(self, session: Session) -> None:
+        size = self.rng.choice([1, 3])
+        await self.create(
+            session, "TTL", subjects=["ttl.*"], allow_msg_ttl=True, subject_delete_marker_ttl=2 * SECOND,
+            num_replicas=size,
+        )  # fmt: skip
+        began = self.now
+        await self.store(session, "ttl.a", "stays")
+        await self.store(session, "ttl.b", "goes", {"Nats-TTL": "3s"})
+        await self.store(session, "ttl.c", "goes later", {"Nats-TTL": "6s"})
+        Exact.between("3 s are over after", await self._left(session, "TTL", began, {1, 3, 4}), 2.9, 3.2 + SLACK)
+        marker = (await self.contents(session, "TTL"))[4]
+        told = (marker.headers.get("Nats-Subject"), marker.headers.get("Nats-Marker-Reason"))
+        self.equal("the marker", told, ("ttl.b", "MaxAge"))
+        Exact.between("6 s are over after", await self._left(session, "TTL", began, {1, 5}), 5.9, 6.4 + SLACK)
+
+    async def _schedules(self, session: Session) -> None:
+        if not self.planned:
+            self.planned = True
+            size = self.rng.choice([1, 3])
+            await self.create(
+                session, "PLAN", subjects=["plan.>"], allow_msg_schedules=True, allow_msg_ttl=True, num_replicas=size
+            )
+
+    async def _fired(self, session: Session, target: str) -> list[float]:
+        """When, in seconds of the stream's own time."""
+        found = await self.contents(session, "PLAN", f"plan.to.{target}")
+        return [_seconds(found[seq].headers["Nats-Time-Stamp"]) for seq in sorted(found)]
+
+    async def _repeating(self, session: Session) -> None:
+        await self._schedules(session)
+        headers = {"Nats-Schedule": "@every 2s", "Nats-Schedule-Target": "plan.to.every"}
+        await self.store(session, "plan.every", "every", headers)
+        await asyncio.sleep(9.0)
+        times = await self._fired(session, "every")
+        Exact.between("within 9 s it fires", len(times), 3, 5)
+        for before, after in itertools.pairwise(times):
+            Exact.between("between two", (after - before) % 60, 1.5, 2.5)
+
+    async def _at(self, session: Session) -> None:
+        await self._schedules(session)
+        await self.store(session, "plan.now", "now")
+        now = (await self.ask(session, "STREAM.MSG.GET.PLAN", {"last_by_subj": "plan.now"}))["message"]["time"]
+        due = datetime.fromisoformat(now[:19] + "+00:00") + timedelta(seconds=8.0)  # clocks may have been set before
+        headers = {"Nats-Schedule": f"@at {due:%Y-%m-%dT%H:%M:%SZ}", "Nats-Schedule-Target": "plan.to.at"}
+        await self.store(session, "plan.at", "at", headers)
+        await asyncio.sleep(1.5)
+        self.equal("before its time", await self._fired(session, "at"), [])
+
+        async def fired() -> bool:
+            return len(await self._fired(session, "at")) > 0
+
+        await self.until("it fires", fired, 20.0)
+        await asyncio.sleep(3.0)
+        self.equal("fired", len(await self._fired(session, "at")), 1)
+
+    async def _cancelled(self, session: Session) -> None:
+        """A schedule is a message; who deletes it cancels it, and a newer one of its subject takes its place."""
+        await self._schedules(session)
+        for target in ("no", "yes"):
+            headers = {"Nats-Schedule": "@every 2s", "Nats-Schedule-Target": f"plan.to.{target}"}
+            await self.store(session, "plan.replaced", f"to {target}", headers)
+        headers = {"Nats-Schedule": "@every 2s", "Nats-Schedule-Target": "plan.to.deleted"}
+        seq = int((await self.store(session, "plan.deleted", "deleted", headers))["seq"])
+        await self.ask(session, "STREAM.MSG.DELETE.PLAN", {"seq": seq})
+        await asyncio.sleep(7.0)
+        fired = {target: len(await self._fired(session, target)) for target in ("no", "yes", "deleted")}
+        self.require(fired["yes"] >= 2, f"fired: {fired}")
+        self.equal("replaced and deleted", (fired["no"], fired["deleted"]), (0, 0))
+
+
+def _seconds(time: str) -> float:
+    """Within its minute."""
+    return float(time.removesuffix("Z").rpartition(":")[2])

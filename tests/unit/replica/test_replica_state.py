@@ -1,0 +1,62 @@
+"""The verdicts that the parts of a replica draw from its state (replica/replica_state.py)."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from jetcluster.health.node_health import Aspect
+from tests.unit.cluster.nodes import Cluster
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+@pytest.mark.parametrize(
+    ("field", "sound", "keeps"), [("damaged", False, True), ("suspect", False, True), ("doubt", True, False)]
+)
+@virtual_time
+async def test_what_speaks_against_a_state(field: str, sound: bool, keeps: bool) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        replica = cluster.leader("S").replica("S")
+        assert (replica.sound, replica.trusted, replica.keeps_state) == (True, True, False)
+        setattr(replica, field, "for the test")
+        assert (replica.sound, replica.trusted, replica.keeps_state) == (sound, False, keeps)
+        setattr(replica, field, "")
+
+
+@virtual_time
+async def test_a_replica_whose_node_is_not_well_answers_only_where_no_other_is_better() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("ONE", 1)
+        await cluster.create("TWO", 2)
+        alone, shared = cluster.leader("ONE").replica("ONE"), cluster.leader("TWO").replica("TWO")
+        for replica in (alone, shared):
+            replica.context.raft.health.watch(Aspect.STORE, lambda: "for the test")
+        await cluster.until(lambda: not shared.context.raft.health.vouches)
+        assert not shared.vouches, "B's is better"
+        assert alone.vouches, "there is no other"
+
+
+@virtual_time
+async def test_the_members_are_kept_with_the_state() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 3)
+        replica = cluster.leader("S").replica("S")
+        kept = replica.members()
+        assert kept is not None and set(kept.config.voters) == {node.me for node in cluster}
+        replica.keep_members()
+        again = replica.members()
+        assert again is not None and again.config == kept.config
+        assert again.state_index == replica.machine.applied_index
+
+
+@virtual_time
+async def test_only_a_replica_without_a_place_retires() -> None:
+    async with Cluster() as cluster:
+        assignment = await cluster.create("S", 1)
+        replica = cluster.leader("S").replica("S")
+        assert not replica.retiring
+        replica.assignment = dataclasses.replace(assignment, peers=("elsewhere",))
+        assert replica.retiring
+        replica.assignment = assignment
