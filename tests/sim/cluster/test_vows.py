@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.frames import encode_raft
-from jetcluster.raft.codec import encode_ack, encode_vote_reply
+from jetcluster.raft.codec import VoteReply, encode, encode_ack
 from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.layout import LAYOUTS, ROUTE_PORT
 from tests.sim.cluster.run import warm_up
@@ -93,13 +93,13 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
     )
     site.failed = site.failures.append
     vows = Vows(site)
-    frames = [encode_ack(3, 10, 0, False), encode_ack(3, 8, 0, False), encode_vote_reply(4, False)]
+    frames = [encode_ack(3, 10, 0, False), encode_ack(3, 8, 0, False), encode(VoteReply(4, False))]
     vows.overhear(N1, N2, b"".join(encode_raft(GROUP, frame) for frame in frames))
     assert vows._vows == {("n1", GROUP): Vow(3, 10)}
-    vows.overhear(N1, N2, encode_raft(GROUP, encode_vote_reply(4, True)))
+    vows.overhear(N1, N2, encode_raft(GROUP, encode(VoteReply(4, True))))
     assert vows._vows["n1", GROUP] == Vow(3, 10, 4, "id of n2")
     assert not site.failures
-    vows.overhear(N1, N3, encode_raft(GROUP, encode_vote_reply(4, True)))
+    vows.overhear(N1, N3, encode_raft(GROUP, encode(VoteReply(4, True))))
     assert "voted for id of n2" in site.failures[0]
     vows.overhear(N1, N2, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
     assert vows._vows["n1", GROUP][:2] == (0, 0)
