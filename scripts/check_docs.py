@@ -35,6 +35,15 @@ _NOTES = [
         re.compile(r"\b(?:fact|data|reference) sheet\b|\bsheet (?:core|streams)\b", re.IGNORECASE),
         "notes that do not ship",
     ),
+    (
+        re.compile(
+            r"(?<!\w)\((?:ADR-\d+, )?\d{1,2}\.\d{1,2}(?=[),;])"
+            r"|\b(?:of|by|where) \d{1,2}\.\d{1,2}(?=[.,;:)](?!\d)| says\b|$)"
+            r"|^\d{1,2}\.\d{1,2}(?=: )",
+            re.MULTILINE,
+        ),
+        "a section of notes that do not ship (or say of which RFC, version or section)",
+    ),
     (re.compile(r"\bR(?:[1-9]\d)\b|\bQ\d+\b"), "a number of notes that do not ship"),
 ]
 DEVIATIONS = "docs/reference/pysyncobj.md"

@@ -62,6 +62,13 @@ CODE = [
     ('"""See docs/there.md#gone."""', "no section 'gone' in docs/there.md"),
     (f"x = 1  # fixed as {ROW}", f"{ROW} without"),
     (f'"""As {DEVIATIONS}, D2."""', "D2 is no row"),
+    ('"""Served in turn (' + '4.7)."""', "a section of notes"),
+    ('"""Order (' + '4.9; eager)."""', "a section of notes"),
+    ('"""Priority groups (ADR-42, ' + '4.7)."""', "a section of notes"),
+    ('"""The matrix of ' + '1.4. A negative one too."""', "a section of notes"),
+    ('"""Dropped where ' + '3.3 says so."""', "a section of notes"),
+    ('"""' + '4.6: unused for long."""', "a section of notes"),
+    ("x = 1  # one at least (" + "1.9)", "a section of notes"),
     ('x = 1\n"""As Q' + '31 says."""', "a number of notes"),
 ]
 
@@ -77,6 +84,25 @@ def test_comments_whose_references_lead_somewhere_are_not(tree: Tree) -> None:
     told = f'`raft.codec`, `raft.codec.Append`, docs/there.md, "The time of the loop", {DEVIATIONS} {ROW}.'
     source = f'"""{told}"""\nx = "`a/b.py`"\n'
     (tree.top / "jetcluster/raft/some.py").write_text(source)
+    assert list(code_problems("jetcluster/raft/some.py", tree)) == []
+
+
+SECTIONS = [
+    "RFC 6125 6.4",
+    "the dissertation, section 6.4",
+    "(section 6.4)",
+    "(TLS 1.2)",
+    "(nats-server 2.15)",
+    "(version 2.15, ADR-61)",
+    "(0.5.1)",
+    "a wait of 2.5 s",
+    "servers of 2.15.2",
+]
+
+
+@pytest.mark.parametrize("told", SECTIONS)
+def test_numbers_that_say_what_they_are_of_are_not(tree: Tree, told: str) -> None:
+    (tree.top / "jetcluster/raft/some.py").write_text(f'"""As {told}."""\n')
     assert list(code_problems("jetcluster/raft/some.py", tree)) == []
 
 
