@@ -1,9 +1,9 @@
 """Checks of references: `make docs` fails when a page, a docstring or a comment points at something that is not there.
 
-Checked are, in Markdown pages: relative links and their anchors, `make` targets, paths and file names in backticks. In
-docstrings and comments of Python files: paths and file names, modules as `room.module`, sections of pages
-(`docs/limits.md, "Floods"`), and rows of docs/reference/pysyncobj.md (D1 and the like). Notes that do not ship may not
-be named anywhere.
+Checked are, in Markdown pages: relative links and their anchors, `make` targets, paths and file names in backticks, and
+names right behind a file's (`stream/ttl.py` `parse_ttl`), which it must define. In docstrings and comments of Python
+files: paths and file names, modules as `room.module`, sections of pages (`docs/limits.md, "Floods"`), and rows of
+docs/reference/pysyncobj.md (D1 and the like). Notes that do not ship may not be named anywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
 _MAKE = re.compile(r"`make ([a-z]+)")
 _QUOTED = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"^(?:[\w.-]+/)*[\w-]+\.(?:py|md|sh|go|c|svg)$")
+_PLACE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.py)` `(?![^`]*\.py`)(?:\w+\.)*(\w+)`")
 _MODULE = re.compile(r"^([a-z_]+)\.([a-z_0-9]+)(?:\.(\w+)[\w.]*)?$")
 _SECTION = re.compile(r'(docs/[\w/-]+\.md)(?:#([\w-]+)|, "([^"]+)")?')
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*#*$", re.MULTILINE)
@@ -34,6 +35,15 @@ _NOTES = [
     (
         re.compile(r"\b(?:fact|data|reference) sheet\b|\bsheet (?:core|streams)\b", re.IGNORECASE),
         "notes that do not ship",
+    ),
+    (
+        re.compile(
+            r"(?<!\w)\((?:ADR-\d+, )?\d{1,2}\.\d{1,2}(?=[),;])"
+            r"|\b(?:of|by|where) \d{1,2}\.\d{1,2}(?=[.,;:)](?!\d)| says\b|$)"
+            r"|^\d{1,2}\.\d{1,2}(?=: )",
+            re.MULTILINE,
+        ),
+        "a section of notes that do not ship (or say of which RFC, version or section)",
     ),
     (re.compile(r"\bR(?:[1-9]\d)\b|\bQ\d+\b"), "a number of notes that do not ship"),
 ]
@@ -73,6 +83,14 @@ class Tree:
             return (folder / module).is_dir()
         return name is None or re.search(rf"\b{name}\b", path.read_text()) is not None
 
+    def defines(self, path: str, name: str) -> bool:
+        """A file that `path` may mean has a function, class, constant or attribute called `name`."""
+        definition = re.compile(
+            rf"^\s*(?:(?:async )?def {name}\(|class {name}\b|(?:self\.)?{name} *(?::|=[^=]))", re.MULTILINE
+        )
+        found = [file for file in self.files if file == path or file.endswith("/" + path)]
+        return any(definition.search((self.top / file).read_text()) for file in found)
+
     def anchors(self, page: str) -> set[str]:
         """The anchors that GitHub and MkDocs make of a page's headings."""
         if page not in self._anchors:
@@ -108,6 +126,9 @@ def page_problems(page: str, tree: Tree) -> Iterator[str]:
     for name in _QUOTED.findall(_FENCE.sub("", text)):
         if _PATH.match(name) and not tree.has_path(name):
             yield f"{page}: no file {name}"
+    for path, name in _PLACE.findall(text):
+        if tree.has_path(path) and not tree.defines(path, name):
+            yield f"{page}: no {name} in {path}"
     yield from _notes(page, text)
 
 

@@ -55,7 +55,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
         request.tell(assignment.name, "create")
     fields = stream_info(context, assignment, info)
     if not context.cluster.clustered:
-        fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (2.15, seen live)
+        fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (seen on nats-server 2.15)
     # A repeated create is told apart only in a cluster, as upstream.
     return {**fields, "did_create": True} if created or not context.cluster.clustered else fields
 

@@ -93,7 +93,7 @@ class ConsumerRequests:
                 await self._propose(replica, commands.CONSUMER_CREATE, fields)
         state = _state(replica, name)
         # As of now: until the owner has started it may have delivered, and clients that subscribed before count on
-        # `num_pending` to be what they are going to get (KV watches, 5.2).
+        # `num_pending` to be what they are going to get (KV watches).
         before = self._info_of(replica, state, {})
         restoring = replica.machine.rules.restoring  # nothing is served before that is over
         info = self._info_of(replica, state, {} if restoring else await self._started(replica, state))
@@ -298,7 +298,7 @@ class ConsumerRequests:
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
-    """A deliver subject cannot be replaced while somebody listens on it (4.5): ApiError 10013."""
+    """A deliver subject cannot be replaced while somebody listens on it: ApiError 10013."""
     rules = state.rules
     if deliver_subject.encode() != rules.deliver_subject and _is_bound(replica, rules):
         raise by_code(CONSUMER_NAME_EXISTS)

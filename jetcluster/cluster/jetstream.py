@@ -99,7 +99,7 @@ class JetStream:
         """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
         self.unassigned: tuple[int, ...] = ()
         """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._leftovers = Orphans(context.kv, context.raft, context.log)
+        self._orphans = Orphans(context.kv, context.raft, context.log)
         self._owners = owners
         self._limits = limits
         self.clustered = clustered
@@ -135,7 +135,7 @@ class JetStream:
         """This is the first start with this store: there are no streams."""
         self._blocked: set[int] = set()
         """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
-        self.flusher = Flusher(context, self.meta, self.replicas, self._leftovers, self._is_of_before)
+        self.flusher = Flusher(context, self.meta, self.replicas, self._orphans, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.turns.apply_again
         context.raft.turns.may_apply = context.turn_commit.may_apply
@@ -351,7 +351,7 @@ class JetStream:
         gid = assignment.gid
         if gid in self.replicas:
             return
-        if self._leftovers.is_deleted(gid):
+        if self._orphans.is_deleted(gid):
             self._blocked.add(gid)
             return
         if self.context.me not in assignment.peers and not self.context.raft.knows(gid):
@@ -410,7 +410,7 @@ class JetStream:
             self.context.raft.stop_group(gid)
             replica.store.remove()
         if replica is not None or self.context.me in assignment.peers or revision is not None:
-            self._leftovers.delete(gid, self.meta.machine.applied_index if revision is None else revision)
+            self._orphans.delete(gid, self.meta.machine.applied_index if revision is None else revision)
             self.context.turn_commit.mark()
             self.flusher.soon = True
 
@@ -436,7 +436,7 @@ class JetStream:
     def _tend_assignments(self) -> None:
         self.flusher.soon |= bool(self._blocked)  # each flush takes a tombstone one step further
         for gid in list(self._blocked):
-            if not self._leftovers.is_deleted(gid):
+            if not self._orphans.is_deleted(gid):
                 self._blocked.discard(gid)
                 assignment = self.meta.machine.by_gid(gid)
                 if assignment is not None:
@@ -447,7 +447,7 @@ class JetStream:
         assignment = self.meta.machine.by_gid(gid)
         if assignment is None or self.context.me not in assignment.peers:
             return False
-        return assignment.revision <= self._leftovers.revision(gid)
+        return assignment.revision <= self._orphans.revision(gid)
 
     def _on_meta_leading(self, leading: bool) -> None:
         if leading:
@@ -575,6 +575,6 @@ class JetStream:
         if group.lacks_state or group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
-        self.unassigned = tuple(self._leftovers.unassigned({*self.replicas, *self.broken}))
+        self.unassigned = tuple(self._orphans.unassigned({*self.replicas, *self.broken}))
         for gid in self.unassigned:
             self.context.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)

@@ -1,6 +1,6 @@
 """`$JS.API.META.RESCUE`: the meta group goes on with the voters that are left, when its majority will not come back.
 
-Subject, request and answers are nats-server's (2.15, ADR-61): `quorum_needed` is what the operator says is left, and
+Subject, request and answers are nats-server's (ADR-61): `quorum_needed` is what the operator says is left, and
 every server answers for itself. What happens is not: nats-server counts fewer votes for five minutes, each server for
 itself; here the survivors together get another configuration, once and for all (`raft.rescue`), and those that it
 leaves out are refused from then on, by Raft and at the mesh, however many of them come back (docs/membership.md, "A

@@ -64,7 +64,7 @@ class RescueRecord:
 
 
 def read(directory: Path, files: Files = os) -> list[RescueRecord]:
-    """Oldest first. Raises RecordError and OSError."""
+    """The records in `directory`, oldest first; none without a file. Raises RecordError and OSError."""
     try:
         raw = read_file(directory / FILE, files)
     except FileNotFoundError:

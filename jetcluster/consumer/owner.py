@@ -241,7 +241,7 @@ class ConsumerOwner(DeliveryContext):
     # -- internals --------------------------------------------------------------------------------------------------
 
     def _give_up(self, seqs: Sequence[int]) -> None:
-        """max_deliver is reached (4.9; eager)."""
+        """max_deliver is reached: told at the deadline (docs/consumers.md, "Delivery")."""
         for at in range(0, len(seqs), EXHAUSTED_AT_ONCE):
             self.submit(EXHAUSTED, list(seqs[at : at + EXHAUSTED_AT_ONCE]))
 
@@ -267,7 +267,7 @@ class ConsumerOwner(DeliveryContext):
             self.submit(SKIP, self.selection.cursor)
 
     def _check_use(self, now: int) -> None:
-        """4.6: unused for inactive_threshold, and nothing pulled within ack_wait. For push only interest counts."""
+        """Ends a consumer that was unused for inactive_threshold, with no ack due. For push only interest counts."""
         threshold = self.state.rules.inactive_threshold
         if not threshold or now - self.used_at < threshold:
             return

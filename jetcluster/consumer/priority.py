@@ -1,4 +1,4 @@
-"""`Priority`: who among the waiting requests may get a message, when the consumer has priority groups (ADR-42, 4.7).
+"""`Priority`: who among the waiting requests may get a message, when the consumer has priority groups (ADR-42).
 
 overflow        only while much is pending or unacknowledged, as each request asks
 pinned_client   one client gets everything, until it is gone for priority_timeout or is unpinned

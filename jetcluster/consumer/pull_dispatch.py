@@ -84,7 +84,7 @@ class PullDispatch:
                 if selection.at_end:
                     break
                 if not selection.room:
-                    return  # nothing is over for those who do not wait: acks make room (4.7)
+                    return  # nothing is over for those who do not wait: acks make room
                 continue
             if not columns.seqs:
                 continue

@@ -1,4 +1,4 @@
-"""`PullQueue`: the pull requests that wait, in the order in which they are served (4.7).
+"""`PullQueue`: the pull requests that wait, in the order in which they are served.
 
 First come, first served, one message per turn; a request that wants more goes to the end. With priority policy
 `prioritized` the lowest number comes first, and the order holds among equals.

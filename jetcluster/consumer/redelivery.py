@@ -5,7 +5,7 @@ times (a delivery of hundreds of messages is one entry), looked at only when its
 counts for a message only while the message still has exactly that due time; what changed it since made its own
 entry. Acknowledged messages cost nothing.
 
-Order (4.9): what falls due joins the end of the queue, sorted by stream sequence; so does a NAK without a delay.
+Order: what falls due joins the end of the queue, sorted by stream sequence; so does a NAK without a delay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Redelivery:
         self.order: deque[int] = deque()
         """The queue of what is due; some of it may have been acknowledged."""
         self._due: dict[int, int] = {}
-        """Due time with which a sequence came into the queue; its keys are those of `_order`."""
+        """Due time with which a sequence came into the queue; its keys are those of `order`."""
         self._watch(self._state.unacked.entries.items())
 
     @property

@@ -110,7 +110,7 @@ class ConsumerState:
 
     def settle_floor(self) -> None:
         """After entries went, the floor stands right below the lowest one, or where deliveries stand when none is
-        left (4.9). It never goes back."""
+        left. It never goes back."""
         lowest = self.unacked.lowest()
         if lowest:
             entry = self.unacked.entries[lowest]
@@ -137,7 +137,7 @@ class ConsumerState:
         return True
 
     def restart(self, seq: int) -> None:
-        """CONSUMER.RESET: as if created to begin at `seq` (4.12). Ops that were decided before are of an old epoch."""
+        """CONSUMER.RESET: as if created to begin at `seq`. Ops that were decided before are of an old epoch."""
         self.epoch += 1
         self.delivered_cseq = self.floor_cseq = 0
         self.delivered_sseq = self.floor_sseq = seq - 1

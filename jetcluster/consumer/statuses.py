@@ -1,5 +1,5 @@
-r"""Status messages of deliveries: header blocks without a payload, `NATS/1.0 <code> <text>\r\n...` (4.7, 4.8, golden
-bytes in 10). What is called a text here is code and description."""
+r"""Status messages of deliveries: header blocks without a payload, `NATS/1.0 <code> <text>\r\n...`, with the
+texts of nats-server. What is called a text here is code and description."""
 
 from __future__ import annotations
 

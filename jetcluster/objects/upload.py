@@ -67,7 +67,7 @@ class Upload:
         return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
-        """Something is not known yet that everything else depends on."""
+        """Its content is not settled: stored chunks are being read, it has no record yet, or chunks are on the way."""
         return self.scanning or not self.record_seq or self.in_flight > 0
 
     @property

@@ -165,7 +165,7 @@ class ReadGroup:
             self._join_when_current()
 
     def config_changed(self) -> None:
-        """allow_direct may have been toggled: takes effect on every member when it applies the update (1.12)."""
+        """allow_direct may have been toggled: takes effect on every member when it applies the update."""
         if self.upstream is not None:
             self.upstream.config_changed()
         self._take_addressed()
@@ -258,7 +258,7 @@ class ReadGroup:
 
     def take_alias(self) -> None:
         """`LAST.<stream>.<subject>` asks for the last message of a subject, but a stream really named LAST takes all
-        such requests (1.10). One group takes both forms, and each request goes to one member of it: who would not
+        such requests. One group takes both forms, and each request goes to one member of it: who would not
         answer must not be there. To be called when a stream of that name comes or goes."""
         if self.upstream is not None:
             self.upstream.take_alias()

@@ -126,12 +126,12 @@ class LeafShadow(Shadow):
 
 class PassageChange(Protocol):
     def __call__(self, passage: Passage, *, told: bool) -> None:
-        """`told`: other nodes are to send what it takes, or need not any more."""
+        """`told`: other nodes hear of the change, so that they send (or stop sending) what `passage` takes."""
         ...
 
 
 class Exporter(NamedTuple):
-    """An account whose streams are imported: what puts a shadow there, and takes it out again."""
+    """Functions that put a shadow into the account that exports a stream, and that take it out again."""
 
     add: PassageChange
     remove: PassageChange

@@ -148,8 +148,8 @@ class AtomicStage:
                 self._abandon(batch_id, "timeout")
 
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
-        """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and the batch
-        dropped where 3.3 says so; a Commit: that was the last one."""
+        """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and from
+        `_check` on the batch is dropped as well; a Commit: that was the last one."""
         rules = self.rules
         if rules.sealed:
             return _SEALED

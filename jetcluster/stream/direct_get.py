@@ -120,7 +120,7 @@ class DirectGet:
     def answer_subject(
         self, subject: bytes, payload: bytes, headers: bytes = b"", *, with_pending: bool = False
     ) -> tuple[Frame]:
-        """The subject-appended form: last message of `subject`. `with_pending` is the LAST alias (1.10), which adds how
+        """The subject-appended form: last message of `subject`. `with_pending` is the LAST alias, which adds how
         many older messages of the subject are stored. Raises DamagedError."""
         if headers and not level_is_met(headers):
             return API_LEVEL_TOO_LOW
@@ -155,7 +155,7 @@ class DirectGet:
         return self.answer_subject(subject, payload, headers, with_pending=with_pending)
 
     def _head(self, message: Msg, extra: bytes) -> bytes:
-        """The stored block first and unchanged, the metadata behind it (1.6)."""
+        """The stored block first and unchanged, the metadata behind it (ADR-31)."""
         seq, ts, subject, stored, _ = message
         start = _stored_fields(stored) + self._stream_line if stored else self._first_line
         when = times.rfc3339_bytes(ts)
@@ -197,7 +197,7 @@ class DirectGet:
             return _with_proof(NO_RESULTS, proof)
         # Told beyond the last message there is, it would let what comes later into the next page.
         told = store.last_seq if within is None else within
-        page = found[bisect_left(found, request.seq) :]  # those below count down too (1.8)
+        page = found[bisect_left(found, request.seq) :]  # those below count down too (ADR-31)
         end = _BATCH_END[:-2] + b"Nats-UpTo-Sequence: %d\r\n\r\n" % told
         return GetReply(self._first_line, self._stream_line, store.view_of(page), request, len(page), end, proof)
 
@@ -274,7 +274,7 @@ class GetReply:
 
     def _fill(self, frames: list[Frame], size: int) -> None:
         view = self._view
-        while size > 0 and self._left and (self._room > 0 or not self._last):  # one at least (1.9)
+        while size > 0 and self._left and (self._room > 0 or not self._last):  # one at least, however large
             columns = view.take(self._left, size)
             if not columns.seqs:
                 break
@@ -312,7 +312,8 @@ class GetReply:
 
 
 def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
-    """The message that a single get (Direct Get or MSG.GET) means, by 1.5. Raises DamagedError."""
+    """The message that a single get (Direct Get or MSG.GET) means, by the first of its fields
+    in the order here. Raises DamagedError."""
     if request.last_by_subj:
         return store.last_by_subject(request.last_by_subj)
     if request.next_by_subj:

@@ -10,8 +10,8 @@ message by itself. Only the answers differ. The publisher sends on without waiti
 
 In gap mode `fail` the first thing that is missing or refused ends the batch with what was stored before it. Nothing is
 told before it is applied, which means committed and durable on a majority. A new leader goes on with what the replicas
-know of each batch (`fast_rows`). The order of the checks is nats-server's (2.15), except that a message is refused when
-it is applied, not when it comes.
+know of each batch (`fast_rows`). The order of the checks is that of nats-server 2.15, except that a message is refused
+when it is applied, not when it comes.
 """
 
 from __future__ import annotations

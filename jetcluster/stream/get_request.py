@@ -69,14 +69,15 @@ class GetRequest:
 
     @property
     def selects(self) -> bool:
-        """Something says which message is meant (rule 4 of 1.3)."""
+        """Something says which message is meant; else 408 Empty Request."""
         return bool(
             self.seq or self.last_by_subj or self.next_by_subj or self.multi_last or self.start_time is not None
         )
 
     @property
     def conflicts(self) -> bool:
-        """The matrix of 1.4. A negative `batch` conflicts too: nats-server answers it with a bare EOB by accident."""
+        """Fields that exclude each other are there: 408 Bad Request. So does a negative `batch`: nats-server answers
+        it with a bare EOB by accident."""
         last = self.last_by_subj
         timed = self.start_time is not None
         return bool(

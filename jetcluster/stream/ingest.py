@@ -10,7 +10,7 @@ A message is acknowledged when its command was applied, never before. What could
   stream without leader and what they retry on by themselves;
 - not the leader any more: no answer. The publisher's node may know of the next leader already and have sent the message
   to both, so "not stored" could be a lie (found by chaos: `ring`, seed 11);
-- too much waiting, here or in the log: headers `NATS/1.0 429 Too Many Requests`, error 429/10167 (4.4);
+- too much waiting, here or in the log: headers `NATS/1.0 429 Too Many Requests`, error 429/10167;
 - no space to log it: 503/10077, the code of a failed store, with the reason.
 
 A message of an atomic batch (ADR-50) goes to `AtomicIngest`; a complete batch is proposed behind what came before it.

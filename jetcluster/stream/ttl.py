@@ -11,6 +11,8 @@ from jetcluster.errors import ApiError
 from jetcluster.model import durations
 from jetcluster.model.times import SECOND
 
+LEAST: Final = 1
+"""Seconds."""
 NEVER: Final = -1
 """The message outlives even the stream's max_age."""
 LONGEST: Final = 2**63 - 1
@@ -22,17 +24,18 @@ _INVALID: Final = errors.by_code(10165)
 
 @lru_cache(maxsize=1024)
 def parse_ttl(value: bytes) -> int | None:
-    """Seconds (>= 1) of a non-empty header value, NEVER, or None when it is none of a Go duration of at least a second
-    (fractions cut off), a whole number of seconds, or `never`."""
+    """Seconds (>= LEAST) of a non-empty header value, NEVER, or None when it is neither a Go duration (fractions of a
+    second are cut off), a whole number of seconds, nor `never`, or is below LEAST."""
     if value.lower() == b"never":
         return NEVER
     duration = durations.parse(value)
     if duration is not None:
-        return duration // SECOND if duration >= SECOND else None
-    if not value.isdigit() or len(value) > 19:
+        seconds = duration // SECOND
+    elif value.isdigit() and len(value) <= 19:
+        seconds = int(value)
+    else:
         return None
-    seconds = int(value)
-    return seconds if 0 < seconds <= LONGEST else None
+    return seconds if LEAST <= seconds <= LONGEST else None
 
 
 def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:

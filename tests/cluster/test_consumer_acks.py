@@ -227,7 +227,7 @@ async def test_max_deliver(jet: Jet) -> None:
     assert [event[k] for k in ("stream", "consumer", "stream_seq", "deliveries")] == [jet.stream, "C", 1, 2]
     await jet.none_left("C")
     await told.nothing(0.3)
-    if jet.ours:  # 4.9: nats-server's floor stays behind for ever
+    if jet.ours:  # nats-server's floor stays behind for ever
         counters = await jet.counters("C")
         assert (counters[3], counters[4], counters[6]) == (2, 0, 0)
     assert (await jet.client.api(f"STREAM.INFO.{jet.stream}"))["state"]["messages"] == 2

@@ -68,7 +68,7 @@ async def test_no_messages(jet: Jet) -> None:
     assert (shown(found), end.header) == ([], status("404 No Messages"))
     await jet.publish(b"1", b"2")
     messages = await jet.pull("C", {"batch": 5, "no_wait": True}).take(3)
-    # 0.0/U11: nats-server ends a pull that was served with 404 or, when replicated, with 408, which can overtake.
+    # nats-server ends a pull that was served with 404 or, when replicated, with 408, which can overtake.
     *found, end = messages if jet.ours else sorted(messages, key=lambda m: m.status)
     assert [m.data for m in found] == [b"1", b"2"]
     assert end.header == status("404 No Messages") or (
@@ -122,7 +122,7 @@ async def test_max_bytes(jet: Jet) -> None:
     room = 250
     inbox = jet.pull("C", {"batch": 2, "max_bytes": room, "expires": SECOND})
     both = await inbox.take(2)
-    # 0.0: nats-server's status can overtake messages that wait for a quorum. Ours keeps the order.
+    # nats-server's status can overtake messages that wait for a quorum. Ours keeps the order.
     assert not jet.ours or both[1].status == 409
     message, last = sorted(both, key=lambda m: m.status)
     left = room - len(message.subject) - len(message.reply) - 100

@@ -45,7 +45,7 @@ async def test_work_queue_rules(jet: Jet) -> None:
     assert await create(jet, "N") == 10099
     assert await create(jet, "N", filter_subject=f"{p}.a.1") == 10100
     assert await create(jet, "N", filter_subjects=[f"{p}.z", f"{p}.a.>"]) == 10100
-    if jet.ours:  # 4.11: an update as well; nats-server looks at the consumer's first filter only
+    if jet.ours:  # an update as well; nats-server looks at the consumer's first filter only
         assert await create(jet, "B", filter_subjects=[f"{p}.b", f"{p}.a.x"]) == 10100
     assert await create(jet, "B", filter_subjects=[f"{p}.b", f"{p}.d"]) == 0
     assert await create(jet, "C", filter_subject=f"{p}.c") == 0

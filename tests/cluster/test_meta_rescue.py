@@ -199,7 +199,7 @@ async def test_refusals(server: str) -> None:
 
 
 async def test_with_the_stock_tool(server: str) -> None:
-    """`nats server cluster rescue` came after 0.3.0 and asks for servers of 2.15: a plain request does the same. What
+    """`nats server cluster rescue` came after 0.3.0 and asks for nats-server 2.15: a plain request does the same. What
     follows in nats-server's procedure, peer-remove of the dead, is as it says."""
     tool = find_nats_cli()
     if tool is None:

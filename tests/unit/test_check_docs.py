@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.errors import TABLE
 from jetcluster.stream import commands, levels, ports
 from scripts.check_docs import DEVIATIONS, TOP, Tree, anchor_of, code_problems, page_problems
 
@@ -34,6 +35,8 @@ PAGES = [
     ("`make gone`", "no target make gone"),
     ("`raft/gone.py`", "no file raft/gone.py"),
     ("`test_gone.py`", "no file test_gone.py"),
+    ("`raft/codec.py` `Gone`", "no Gone in raft/codec.py"),
+    ("`raft/codec.py` `Append.gone`", "no gone in raft/codec.py"),
     ("as in raft-engine" + ".md", "notes that do not ship"),
     ("rule R" + "14", "a number of notes"),
 ]
@@ -47,7 +50,7 @@ def test_a_page_is_told_of(tree: Tree, text: str, problem: str) -> None:
 
 
 def test_a_page_whose_references_lead_somewhere_is_not(tree: Tree) -> None:
-    good = "[a](there.md) [b](there.md#the-time-of-the-loop) [c](#title) `make lint` `raft/codec.py` `codec.py` R3"
+    good = "[a](there.md) [b](there.md#the-time-of-the-loop) [c](#title) `make lint` `codec.py` `Append` R3"
     (tree.top / "docs/page.md").write_text(f"# Title\n\n{good}\n\n```\n[x](gone.md) `gone/gone.py`\n```\n")
     assert list(page_problems("docs/page.md", tree)) == []
 
@@ -62,6 +65,13 @@ CODE = [
     ('"""See docs/there.md#gone."""', "no section 'gone' in docs/there.md"),
     (f"x = 1  # fixed as {ROW}", f"{ROW} without"),
     (f'"""As {DEVIATIONS}, D2."""', "D2 is no row"),
+    ('"""Served in turn (' + '4.7)."""', "a section of notes"),
+    ('"""Order (' + '4.9; eager)."""', "a section of notes"),
+    ('"""Priority groups (ADR-42, ' + '4.7)."""', "a section of notes"),
+    ('"""The matrix of ' + '1.4. A negative one too."""', "a section of notes"),
+    ('"""Dropped where ' + '3.3 says so."""', "a section of notes"),
+    ('"""' + '4.6: unused for long."""', "a section of notes"),
+    ("x = 1  # one at least (" + "1.9)", "a section of notes"),
     ('x = 1\n"""As Q' + '31 says."""', "a number of notes"),
 ]
 
@@ -77,6 +87,25 @@ def test_comments_whose_references_lead_somewhere_are_not(tree: Tree) -> None:
     told = f'`raft.codec`, `raft.codec.Append`, docs/there.md, "The time of the loop", {DEVIATIONS} {ROW}.'
     source = f'"""{told}"""\nx = "`a/b.py`"\n'
     (tree.top / "jetcluster/raft/some.py").write_text(source)
+    assert list(code_problems("jetcluster/raft/some.py", tree)) == []
+
+
+SECTIONS = [
+    "RFC 6125 6.4",
+    "the dissertation, section 6.4",
+    "(section 6.4)",
+    "(TLS 1.2)",
+    "(nats-server 2.15)",
+    "(version 2.15, ADR-61)",
+    "(0.5.1)",
+    "a wait of 2.5 s",
+    "servers of 2.15.2",
+]
+
+
+@pytest.mark.parametrize("told", SECTIONS)
+def test_numbers_that_say_what_they_are_of_are_not(tree: Tree, told: str) -> None:
+    (tree.top / "jetcluster/raft/some.py").write_text(f'"""As {told}."""\n')
     assert list(code_problems("jetcluster/raft/some.py", tree)) == []
 
 
@@ -99,6 +128,17 @@ def test_the_tables_of_numbers_are_those_of_the_code() -> None:
     assert rows_of("Side tables") == {k: v for k, v in vars(ports).items() if k.startswith("SIDE_")}
     levels_text = (TOP / "docs/reference/log.md").read_text().split("## Levels\n")[1]
     assert [int(n) for n in re.findall(r"^\| (\d) \|", levels_text, re.MULTILINE)] == [*range(levels.LEVEL + 1)]
+
+
+def test_each_rule_has_a_place_a_test_and_codes_that_exist() -> None:
+    text = (TOP / "docs/reference/rules.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| rule |")]
+    assert len(rows) > 40
+    for row in rows:
+        _, code, place, test = row.strip("| ").split(" | ")
+        assert re.search(r"`\w+/\w+\.py` `[\w.]+`", place), row
+        assert re.fullmatch(r"`(?:unit|cluster)/[\w/]*test_\w+\.py` `test_\w+`", test), row
+        assert {int(number) for number in re.findall(r"\b1\d{4}\b", code)} <= set(TABLE), row
 
 
 def test_the_picture_of_the_rooms_is_that_of_the_layers() -> None:

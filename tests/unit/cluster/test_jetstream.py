@@ -327,7 +327,7 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
             assert stored(node, gid) == []
             assert gid not in node.journal.groups and gid not in node.js.replicas
             assert node.context.leaders.get(gid) is None and gid not in node.js._owners
-            assert node.js._leftovers._deleted == {}
+            assert node.js._orphans._deleted == {}
             assert not list(node.kv.scan(b"\x00gone", b"\x00gone\xff"))
             assert node.js.unassigned == ()
         again = await cluster.create("S")
@@ -517,7 +517,7 @@ async def test_a_damaged_store_at_the_start_does_not_stop_the_clock_of_the_node(
         def fail(known: object) -> list[int]:
             raise KvDamagedError("block checksum mismatch")
 
-        node.js._leftovers.unassigned = fail  # type: ignore[method-assign]
+        node.js._orphans.unassigned = fail  # type: ignore[method-assign]
         node.js._unassigned_told = False
         await node.publish(b"t")
         await cluster.until(lambda: node.replica("T").store.messages == 0, what="T's message expires")

@@ -1,6 +1,6 @@
 """Configuration snippets, whose verdicts by `nats-server -t` are in oracle_verdicts.json (test_oracle_verdicts.py).
 
-Valid ones and broken ones, by topic: the grammar's corners, then each block's fields (2.6).
+Valid ones and broken ones, by topic: the grammar's corners, then each block's fields.
 They run in a folder that holds FILES and the environment of ENVIRONMENT.
 """
 
