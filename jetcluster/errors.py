@@ -9,17 +9,24 @@ exceptions stand below one of these families, beside ValueError or OSError where
     JetclusterError        blame       retriable
     ├─ ApiError            caller for codes below 500, else jetcluster; retriable: 429 and 503
     ├─ CallerError         caller      no         what is asked for cannot be: malformed, forbidden or impossible
-    │   AuthError, BadRequestError, CronError, MalformedRequest, StatusError, TransformError
+    │   AuthError, BadRequestError, CronError, FlagError, MalformedRequest, OptionError, QueryError,
+    │   RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
+    │   TransformError
     ├─ PeerError           peer        no         bytes of a client, a node, a log or an archive that make no sense
-    │   ArchiveError, BatchError, CertificateError, CommandError, FrameError, HandshakeError, LoginError,
-    │   ProtocolError, Refused, S2Error, WebSocketError
+    │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
+    │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a configuration, a key or a file that has to be put right
-    │   AccountStoreError, ClaimsError, ConfigError, FieldError, IdentityError, RecordError, RefusedImportError
+    │   AccountStoreError, ClaimsError, ConfigError, FieldError, IdentityError, ListenError, MonitorError,
+    │   PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
-    │   AskedError, DamagedError, FastRowError, KvError, StateError, StreamJobError
-    └─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
-        BusyError, LostViewError, MeshError, OutcomeUnknownError, UnderWayError,
-        RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
+    │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
+    ├─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
+    │   BusyError, LostViewError, MeshError, OutcomeUnknownError, UnderWayError,
+    │   RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
+    └─ of tools and jobs   jetcluster  no         each ends a command, a job or a query with a text of its own
+        ClusterError, ConnectionLostError, CredentialsError, DataLossError, FenceError, IncompleteError, JobError,
+        LoadError, NoRespondersError, NotTheArchiveError, PublishError, ReplicaLagError, RequestTimeoutError,
+        ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
 """
 
 from __future__ import annotations

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from jetcluster.errors import CallerError
+
 DONE: Final = 0
 REFUSED: Final = 1
 NOT_REACHED: Final = 2
 TOO_SLOW: Final = 3
 
 
-class ServerRefusedError(Exception):
+class ServerRefusedError(CallerError):
     """The servers refused what was asked; the text is their reason, `code` their error code (0: none)."""
 
     def __init__(self, text: str, code: int = 0) -> None:

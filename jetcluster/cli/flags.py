@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from jetcluster.errors import CallerError
+
 Flag = bool | int | str
 
 NAMES: dict[str, tuple[str, type[bool] | type[int] | type[str]]] = {}
@@ -72,7 +74,7 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
-class FlagError(Exception):
+class FlagError(CallerError):
     """A command line that Go's `flag` would refuse, in its words. The real server shows usage and exits with 0."""
 
 

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jetcluster.errors import JetclusterError
+
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 HOST = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
 
 
-class ClusterError(Exception):
+class ClusterError(JetclusterError):
     """A node did not come up; the text says which and shows the end of its log."""
 
 

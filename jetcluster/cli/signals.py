@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+from jetcluster.errors import CallerError
+
 SIGNALS = {
     "stop": signal.SIGKILL,
     "quit": signal.SIGINT,
@@ -18,7 +20,7 @@ _PROGRAMS = ("jetcluster", "nats-server")
 _OTHER_COMMANDS = ("up", "bench", "doctor", "help", "version")
 
 
-class SignalError(Exception):
+class SignalError(CallerError):
     """The text belongs behind `nats-server: `."""
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from jetcluster.errors import OperatorError
 from jetcluster.file_modes import open_to_others
 
 MODE = 0o644
@@ -17,11 +18,11 @@ PORTS_PREFIX = "nats-server"
 """Literal, also when the executable has another name: client test harnesses wait for `nats-server_<pid>.ports`."""
 
 
-class PidFileError(OSError):
+class PidFileError(OperatorError, OSError):
     """The text is ready for the `[FTL]` line."""
 
 
-class PortsFileError(OSError):
+class PortsFileError(OperatorError, OSError):
     """The text is ready for an `[ERR]` line; the server goes on without the file."""
 
 

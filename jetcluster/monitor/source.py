@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jetcluster.errors import CallerError
 from jetcluster.records import dataclass
 
 Query = Mapping[str, str]
@@ -15,7 +16,7 @@ ROWS = 128
 """Lines of a list that are made in one step, well below a millisecond."""
 
 
-class QueryError(Exception):
+class QueryError(CallerError):
     """A parameter that makes no sense: HTTP 400, the text is the body."""
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
+from jetcluster.errors import OperatorError
 from jetcluster.logs import get_logger
 from jetcluster.monitor.view import NodeView
 from jetcluster.net.open_port import WILDCARDS, addresses
@@ -38,7 +39,7 @@ SHUTDOWN_SECONDS = 0.25
 """Seconds for which a request in progress may delay the exit of the process."""
 
 
-class MonitorError(OSError):
+class MonitorError(OperatorError, OSError):
     """The monitoring port cannot be opened; the text is ready for the `[FTL]` line."""
 
 

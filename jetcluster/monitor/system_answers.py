@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import BusyError
+from jetcluster.errors import CallerError
 from jetcluster.logs import get_logger
 from jetcluster.model.advisory import Advisories, Event
 from jetcluster.model.codec import dumps, encoding
@@ -39,7 +40,7 @@ TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with off
 BUSY = "too much is being worked on, try again"
 
 
-class SystemRequestError(Exception):
+class SystemRequestError(CallerError):
     """`code` and text of the `error` object."""
 
     def __init__(self, code: int, text: str) -> None:

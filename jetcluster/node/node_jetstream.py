@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions, Options
+from jetcluster.errors import OperatorError
 from jetcluster.file_modes import tighten
 from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
@@ -75,7 +76,7 @@ MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.mark`)."""
 
 
-class StorageError(Exception):
+class StorageError(OperatorError):
     """The store cannot be opened; the text is ready for the `[FTL]` line."""
 
 

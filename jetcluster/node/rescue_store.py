@@ -30,6 +30,7 @@ from typing import Final
 from jetcluster.clock import Rng
 from jetcluster.cluster import rescue_record
 from jetcluster.cluster.rescue_record import RescueRecord
+from jetcluster.errors import CallerError
 from jetcluster.model.times import rfc3339
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
@@ -43,7 +44,7 @@ LOOK: Final = 0.05
 """Seconds between two looks of whether a write waits for room on the disk."""
 
 
-class RescueRefusedError(Exception):
+class RescueRefusedError(CallerError):
     """This is no case for a rescue, or the store is not the one to keep."""
 
 

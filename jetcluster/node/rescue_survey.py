@@ -17,6 +17,7 @@ from typing import Final
 
 from jetcluster.cluster.meta_replica import read_state
 from jetcluster.consumer.table import ConsumerTable
+from jetcluster.errors import OperatorError
 from jetcluster.mesh import left_out
 from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
 from jetcluster.meta.machine import MetaMachine
@@ -41,7 +42,7 @@ LOCK: Final = Path("data") / "LOCK"
 """Locked by RocksDB while a server has the store open."""
 
 
-class RescueStoreError(Exception):
+class RescueStoreError(OperatorError):
     """This is no store that can be looked at, or its server runs."""
 
 

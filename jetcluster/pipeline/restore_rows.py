@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
+from jetcluster.errors import PeerError
 from jetcluster.protocol import s2
 from jetcluster.spark.arrow import digest
 from jetcluster.spark.sink_options import SinkError
@@ -16,7 +17,7 @@ BLOB_SCHEMA: Final = "blob binary, rows bigint, bytes bigint, digest bigint, pla
 SINK_SCHEMA: Final = "seq bigint, subject string, headers_raw binary, data binary, msg_id string"
 
 
-class ArchiveDamagedError(Exception):
+class ArchiveDamagedError(PeerError):
     """A row is not what its digest says. In tasks, where only names of classes travel, this means data loss."""
 
 

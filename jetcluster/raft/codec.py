@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jetcluster.errors import PeerError
 from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 
 VERSION = 1
@@ -43,7 +44,7 @@ NO_REPLY = 0xFFFF_FFFF
 """Context of an append that only carries a commit index: success needs no answer, and a refusal answers no read."""
 
 
-class CodecError(ValueError):
+class CodecError(PeerError, ValueError):
     """Bytes that are no valid frame."""
 
 

@@ -11,6 +11,7 @@ import zlib
 from array import array
 from collections.abc import Callable
 
+from jetcluster.errors import DiskError
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
@@ -28,7 +29,7 @@ ReadRecord = Callable[[int, int, int], records.Record | None]
 """Segment, offset and length of a body: the record read back; None when it does not validate."""
 
 
-class JournalDamageError(Exception):
+class JournalDamageError(DiskError):
     """An entry that was written can not be read back: its bytes changed or are gone."""
 
 

@@ -12,6 +12,7 @@ import struct
 from dataclasses import replace
 from typing import NamedTuple
 
+from jetcluster.errors import PeerError
 from jetcluster.records import dataclass
 
 _INDEX = struct.Struct("<Q")
@@ -23,7 +24,7 @@ MAX_MEMBERS = 255
 MAX_PEER_BYTES = 255
 
 
-class MembersError(ValueError):
+class MembersError(PeerError, ValueError):
     """Bytes that are no configuration."""
 
 

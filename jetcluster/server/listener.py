@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import Options
+from jetcluster.errors import OperatorError
 from jetcluster.net.open_port import WILDCARDS, address_of, open_port
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 BACKLOG = 1024
 
 
-class ListenError(Exception):
+class ListenError(OperatorError):
     """The port could not be opened; the text is nats-server's, ready for its `[FTL]` line."""
 
 

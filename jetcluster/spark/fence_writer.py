@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark import fence
 from jetcluster.spark.connection import Connection
@@ -27,7 +27,7 @@ _DUPLICATE_ID: Final = 10201
 _NO_MESSAGE: Final = 10037
 
 
-class _RefusedError(Exception):
+class _RefusedError(JetclusterError):
     """An answer to a batch: nothing of it is stored, or it is not known."""
 
     def __init__(self, ack: PubAck) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from jetcluster.errors import PeerError
+
 PLAIN: Final = b"NATS/1.0\r\n"
 OWN_FIELDS: Final = b"\r\nNats-Stream: "
 _SEQUENCE: Final = b"\r\nNats-Sequence: "
@@ -27,7 +29,7 @@ class MessageBatch(NamedTuple):
         return sum(map(len, self.heads)) + sum(map(len, self.payloads))
 
 
-class MissingFieldError(ValueError):
+class MissingFieldError(PeerError, ValueError):
     """A frame without the fields that a message of a stream has."""
 
 

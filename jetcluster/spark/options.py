@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
+from jetcluster.errors import CallerError
 from jetcluster.model.times import MILLISECOND, parse_rfc3339
 from jetcluster.protocol import subjects
 from jetcluster.spark.connection import Connection
@@ -32,7 +33,7 @@ Place = int | dict[str, Any]
 offset."""
 
 
-class OptionError(ValueError):
+class OptionError(CallerError, ValueError):
     """An option that is not known, missing, or makes no sense."""
 
 

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from jetcluster.errors import CallerError
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -41,7 +43,7 @@ KAFKA_TYPES: Final[dict[str, str]] = {
 """The columns of Spark's Kafka source, for `kafkaColumns=true`."""
 
 
-class SchemaError(ValueError):
+class SchemaError(CallerError, ValueError):
     """A column that does not exist, or exists with another type."""
 
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import functools
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,27 +60,66 @@ def test_round_trip_between_nodes() -> None:
     assert (error.code, error.err_code) == (500, 10052)
 
 
+@functools.cache
+def bases_by_class() -> dict[str, set[str]]:
+    """Names of the bases of every class, by the source: nothing of Spark has to be installed."""
+    found: dict[str, set[str]] = {}
+    for file in Path(errors.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                # The last word: `CodecError` of `codec.CodecError`, `KeyRows` of `KeyRows[int]`.
+                bases = (base.value if isinstance(base, ast.Subscript) else base for base in node.bases)
+                found.setdefault(node.name, set()).update(ast.unparse(base).rsplit(".", 1)[-1] for base in bases)
+    return found
+
+
 def below(family: str) -> set[str]:
-    """Exceptions that stand right below a family, by the source."""
-    top = Path(errors.__file__).parent
-    return {
-        node.name
-        for file in top.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == family for b in node.bases)
+    """Exceptions that stand right below a family."""
+    return {name for name, bases in bases_by_class().items() if family in bases}
+
+
+def is_foreign_exception(name: str) -> bool:
+    """It is one of Python's, or by its name one of a library's."""
+    found = getattr(builtins, name, None)
+    if isinstance(found, type):
+        return issubclass(found, BaseException)
+    return name.endswith(("Error", "Exception"))
+
+
+def outside(classes: dict[str, set[str]]) -> set[str]:
+    """Exceptions that do not end in JetclusterError."""
+
+    def reaches(name: str, ends: Callable[[str], bool]) -> bool:
+        return ends(name) or any(reaches(base, ends) for base in classes.get(name, ()))
+
+    exceptions = {
+        name for name in classes if reaches(name, lambda one: one not in classes and is_foreign_exception(one))
     }
+    return {name for name in exceptions if not reaches(name, lambda one: one == "JetclusterError")}
 
 
 FAMILIES = ("CallerError", "PeerError", "OperatorError", "DiskError", "PassingError")
 
 
+def test_every_exception_stands_in_the_tree() -> None:
+    classes = bases_by_class()
+    assert len(below("JetclusterError")) > len(FAMILIES)
+    assert outside(classes) == set()
+    assert outside({**classes, "Stray": {"ValueError"}, "Deeper": {"Stray"}, "Kept": {"CallerError", "OSError"}}) == {
+        "Stray",
+        "Deeper",
+    }
+
+
 def test_the_docstring_is_the_tree_of_exceptions() -> None:
     assert errors.__doc__ is not None
-    families = re.split("|".join(f"─ {family}" for family in FAMILIES), errors.__doc__)[1:]
-    for family, text in zip(FAMILIES, families, strict=True):
-        named = set(re.findall(r"\b[A-Z]\w*(?:Error|Refused|Request)\b|\bRefused\b", text))
+    branches = {**{f"─ {family}": below(family) for family in FAMILIES}, "─ of tools and jobs": set[str]()}
+    branches["─ of tools and jobs"] = below("JetclusterError") - {*FAMILIES, "ApiError"}
+    texts = re.split("|".join(branches), errors.__doc__)[1:]
+    for (branch, direct), text in zip(branches.items(), texts, strict=True):
+        named = set(re.findall(r"\b\w+(?:Error|Request)\b|\bRefused\b", text))
         named -= {"EntryTooLargeError", "MembershipError"}  # told apart from the other RaftErrors
-        assert named == below(family), family
+        assert named == direct, branch
 
 
 def test_families_say_whom_to_blame_and_whether_to_try_again() -> None:
