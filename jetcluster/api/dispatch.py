@@ -9,7 +9,6 @@ responders.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,9 @@ from jetcluster.ordered import OrderedSet
 if TYPE_CHECKING:
     from jetcluster.api.endpoints import Endpoint
     from jetcluster.protocol.bus import Bus, Origin, Subscription
+
+    Find = Callable[[list[str]], tuple[Endpoint, tuple[str, ...]] | None]
+    """The endpoint of a subject's tokens, and its arguments; None for an unknown subject."""
 
 MAX_QUEUED = 10_000
 """Requests waiting (nats-server's request_queue_limit); beyond it the oldest is dropped and counted."""
@@ -201,12 +203,12 @@ class JetStreamApi:
             self._run_more()
 
     async def _serve(self, request: Request) -> None:
-        endpoints = await load_endpoints()
+        find = await load_endpoints()
         # "$JS.API.<...>" or "$JS.<domain>.API.<...>": the API token is the second or the third. Or "$OBJ.<bucket>".
         tokens = request.subject.decode("utf-8", "replace").split(".")
         if tokens[0] != "$OBJ":
             tokens = tokens[2:] if tokens[1] == "API" else tokens[3:]
-        found = endpoints.find(tokens)
+        found = find(tokens)
         if found is None:
             code = errors.BAD_REQUEST if self.enabled else errors.NOT_ENABLED_FOR_ACCOUNT
             response = _envelope(SYSTEM_TYPE, by_code(code), {})
@@ -292,12 +294,18 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
     return dumps(reply | fields)
 
 
-async def load_endpoints() -> Any:
-    """The module with the handlers. Importing it takes 0.06 s, behind pydantic, which a start brings in: once, in a
-    thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
+async def load_endpoints() -> Find:
+    """`endpoints.find`, behind which the handlers are. Importing them takes 0.06 s, behind pydantic, which a start
+    brings in: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
     if not _loaded:
-        _loaded.append(await asyncio.to_thread(importlib.import_module, "jetcluster.api.endpoints"))
+        _loaded.append(await asyncio.to_thread(_import_find))
     return _loaded[0]
 
 
-_loaded: list[Any] = []
+def _import_find() -> Find:
+    from jetcluster.api.endpoints import find
+
+    return find
+
+
+_loaded: list[Find] = []

@@ -5,13 +5,17 @@ long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
-from jetcluster.mesh.auth import Handshake, Reason, Refused, derive_key
+from jetcluster.clock import Clock, Rng
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.auth import Reason, Refused, derive_key
 from jetcluster.mesh.info import join_url, split_url
-from jetcluster.mesh.link import LinkOwner, TcpLink
-from jetcluster.mesh.options import ConfiguredRoute
+from jetcluster.mesh.link import TcpLink
+from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
+from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.records import dataclass
 
 RETRY_MIN = 0.1
@@ -50,8 +54,20 @@ class DialTarget:
 
 
 class Dialer:
-    def __init__(self, mesh: LinkOwner) -> None:
-        self._mesh = mesh
+    """`me` and `options` are asked for each time, since a reload changes them; `links` are those that are up, by peer
+    id; `new_link(key)` makes the connection that is to be dialled."""
+
+    def __init__(
+        self, me: Callable[[], NodeInfo], options: Callable[[], MeshOptions], links: Mapping[str, PeerLink],
+        new_link: Callable[[bytes], TcpLink], *, clock: Clock, rng: Rng, log: logging.Logger,
+    ) -> None:  # fmt: skip
+        self._me = me
+        self._options = options
+        self._links = links
+        self._new_link = new_link
+        self._clock = clock
+        self._rng = rng
+        self._log = log
         self._targets: dict[tuple[str, int], DialTarget] = {}
 
     @property
@@ -91,15 +107,13 @@ class Dialer:
     def settled(self) -> bool:
         """Every configured route led to a peer that is connected now, or to this node itself."""
         return all(
-            target.is_self or target.peer_id in self._mesh.links
-            for target in self._targets.values()
-            if target.configured
+            target.is_self or target.peer_id in self._links for target in self._targets.values() if target.configured
         )
 
     @property
     def expected_nodes(self) -> int:
         """An address where nobody answered yet counts as a node of its own, unless it is the one that we announce."""
-        me = self._mesh.me
+        me = self._me()
         nodes = {me.peer_id}
         for target in self._targets.values():
             if target.configured and not target.is_self and str(target) != me.cluster_url:
@@ -109,12 +123,12 @@ class Dialer:
     def learn(self, peer_id: str, url: str, *, hearsay: bool = False) -> None:
         """Somebody, or the peer itself, says that it is reachable at `url`. `hearsay`: a stranger says so. It is tried,
         and changes nothing that is known otherwise."""
-        if not url or peer_id == self._mesh.me.peer_id:
+        if not url or peer_id == self._me().peer_id:
             return
         host, port = split_url(url)
         known = self._targets.get((host, port))
         if known is not None:
-            if not known.configured and known.peer_id not in self._mesh.links and (known.hearsay or not hearsay):
+            if not known.configured and known.peer_id not in self._links and (known.hearsay or not hearsay):
                 known.peer_id, known.hearsay = peer_id, hearsay
         elif len(self._targets) < MAX_TARGETS and not (hearsay and self._hearsay() >= MAX_HEARSAY):
             self._add(DialTarget(ConfiguredRoute(host, port), configured=False, peer_id=peer_id, hearsay=hearsay))
@@ -131,7 +145,7 @@ class Dialer:
         key = (target.route.host, target.route.port)
         if key not in self._targets:
             self._targets[key] = target
-            target.task = self._mesh.loop.create_task(self._run(target), name=f"dial {target}")
+            target.task = asyncio.get_running_loop().create_task(self._run(target), name=f"dial {target}")
 
     async def _run(self, target: DialTarget) -> None:
         retry = RETRY_MIN
@@ -142,7 +156,7 @@ class Dialer:
                     await self._until_lost(target)
                     retry = RETRY_MIN
                     await self._sleep(retry)
-                if self._mesh.me.peer_id > target.peer_id:
+                if self._me().peer_id > target.peer_id:
                     await asyncio.sleep(POLITE_DELAY)
                 if self._connected(target.peer_id):
                     continue
@@ -159,7 +173,7 @@ class Dialer:
             self._failed(target, refusal)
             await self._sleep(retry)
             retry = min(retry * 2, RETRY_MAX)
-        self._mesh.log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
+        self._log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
         del self._targets[target.route.host, target.route.port]
 
     async def _until_lost(self, target: DialTarget) -> None:
@@ -168,21 +182,20 @@ class Dialer:
             await target.wake.wait()
 
     async def _sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds * self._mesh.rng.uniform(0.8, 1.2))
+        await asyncio.sleep(seconds * self._rng.uniform(0.8, 1.2))
 
     def _connected(self, peer_id: str) -> bool:
-        return peer_id in self._mesh.links
+        return peer_id in self._links
 
     def _expired(self, target: DialTarget) -> bool:
         since = target.failing_since
-        return not target.configured and since is not None and self._mesh.clock.monotonic() - since > LEARNED_TTL
+        return not target.configured and since is not None and self._clock.monotonic() - since > LEARNED_TTL
 
     async def _attempt(self, target: DialTarget) -> Refused | None:
         """None when the connection became a link."""
-        mesh, route = self._mesh, target.route
-        credentials = route.credentials or mesh.options.authorization
-        key = derive_key(mesh.options.cluster_name, credentials) if credentials is not None else b""
-        link = TcpLink(mesh, Handshake(mesh.greeting(), key, dialer=True))
+        options, route = self._options(), target.route
+        credentials = route.credentials or options.authorization
+        link = self._new_link(derive_key(options.cluster_name, credentials) if credentials is not None else b"")
         link.stats.configured = target.configured
         link.dialled = "" if target.configured else str(target)
         try:
@@ -195,7 +208,7 @@ class Dialer:
         return refusal
 
     async def _connect(self, link: TcpLink, route: ConfiguredRoute) -> None:
-        tls, loop = self._mesh.options.tls, self._mesh.loop
+        tls, loop = self._options().tls, asyncio.get_running_loop()
         if tls is None:
             async with asyncio.timeout(DIAL_TIMEOUT):
                 await loop.create_connection(lambda: link, route.host, route.port)
@@ -215,7 +228,7 @@ class Dialer:
             raise ConnectionError(f"TLS handshake error: {handshake_failure(error)}") from error
 
     def _failed(self, target: DialTarget, refusal: Refused) -> None:
-        now = self._mesh.clock.monotonic()
+        now = self._clock.monotonic()
         if target.failing_since is None:
             target.failing_since = now
         if refusal.reason == Reason.DUPLICATE:
@@ -223,4 +236,4 @@ class Dialer:
         if target.logged is None or now - target.logged >= LOG_EVERY:
             target.logged = now
             said = "refused by the peer: " if refusal.by_peer and refusal.reason != Reason.BUSY else ""
-            self._mesh.log.error("Error trying to connect to route %s: %s%s", target, said, refusal)
+            self._log.error("Error trying to connect to route %s: %s%s", target, said, refusal)

@@ -23,12 +23,10 @@ import socket
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import cast
+from typing import NamedTuple, cast
 
-from jetcluster.clock import Clock, Rng
-from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.auth import Greeting, Handshake, Reason, Refused, encode_refused
-from jetcluster.mesh.core import MeshCore
+from jetcluster.clock import Clock
+from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused
 from jetcluster.mesh.frames import (
     MAX_HANDSHAKE_FRAME,
     FrameError,
@@ -38,8 +36,9 @@ from jetcluster.mesh.frames import (
     encode_ping,
 )
 from jetcluster.mesh.options import MeshOptions
-from jetcluster.mesh.peer_link import PeerLink
+from jetcluster.mesh.peer_link import MeshCounters, PeerLink
 from jetcluster.mesh.proof import own_addresses
+from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 
 HIGH_WATER = 256 * 1024
@@ -68,65 +67,69 @@ CLOSE_LINGER = 1.0
 """Seconds a closed connection may take to flush its last bytes."""
 
 
-class LinkOwner(MeshCore):
-    """The mesh as its connections and its dialer see it: what they need, and what they tell (`mesh.mesh.NodeMesh`)."""
+class LinkEvents(NamedTuple):
+    """The callables by which a connection tells its mesh what happens to it, and asks. Those that take a body or speak
+    of a login raise Refused, and FrameError."""
+
+    opened: Callable[[TcpLink], bool]
+    """False when the connection was closed at once."""
+    authenticated: Callable[[TcpLink], None]
+    """Both sides have proven themselves."""
+    info_received: Callable[[TcpLink, bytes], None]
+    """The other half of the INFO exchange: the connection becomes the link."""
+    frames_received: Callable[[PeerLink, bytes, list[Span]], None]
+    """(link, buffer, where the frames are in it), once it is up."""
+    part_received: Callable[[str], object]
+    """(peer id): a part of a frame has come, and no frame."""
+    heard_again: Callable[[PeerLink], None]
+    """The link was silent."""
+    refused: Callable[[TcpLink, Refused], None]
+    """It is closed with this; either side may have said so."""
+    signature_of: Callable[[TcpLink, Refused], bytes]
+    """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+    finished: Callable[[TcpLink], None]
+    """Nothing comes from it any more."""
+    is_member: Callable[[str], bool]
+    """(peer id)."""
+
+
+class LinkContext(NamedTuple):
+    """The things that the connections of a node share."""
 
     loop: asyncio.AbstractEventLoop
-
-    def __init__(self, me: NodeInfo, options: MeshOptions, clock: Clock, rng: Rng, log: logging.Logger) -> None:
-        super().__init__(me, clock, options.max_frame, log)
-        self.options = options
-        self.clock = clock
-        self.rng = rng
-        self.log = log
-
-    def greeting(self) -> Greeting:
-        """The first words of a connection."""
-        raise NotImplementedError
-
-    def connection_opened(self, link: TcpLink) -> bool:
-        """False when the connection was closed at once."""
-        raise NotImplementedError
-
-    def authenticated(self, link: TcpLink) -> None:
-        """Both sides have proven themselves. Raises Refused."""
-        raise NotImplementedError
-
-    def info_received(self, link: TcpLink, body: bytes) -> None:
-        """The other half of the INFO exchange: the connection becomes the link. Raises Refused, FrameError."""
-        raise NotImplementedError
-
-    def connection_refused(self, link: TcpLink, refusal: Refused) -> None:
-        """It is closed with this; either side may have said so."""
-        raise NotImplementedError
-
-    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
-        """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
-        raise NotImplementedError
-
-    def connection_finished(self, link: TcpLink) -> None:
-        """Nothing comes from it any more."""
-        raise NotImplementedError
+    clock: Clock
+    log: logging.Logger
+    counters: MeshCounters
+    traffic: RouteTraffic
+    options: Callable[[], MeshOptions]
+    """As they are since the last reload."""
+    cluster_url: Callable[[], str]
+    """The address at which others reach this node."""
 
 
 class TcpLink(PeerLink, asyncio.Protocol):
     """A connection from its first byte on. It is a *link* (`up`) once both sides are authenticated and agreed on it."""
 
-    def __init__(self, mesh: LinkOwner, handshake: Handshake) -> None:
-        super().__init__(mesh.max_frame, mesh.counters, mesh.traffic)
-        self.mesh = mesh
+    def __init__(self, context: LinkContext, events: LinkEvents, handshake: Handshake) -> None:
+        options = context.options()
+        super().__init__(options.max_frame, context.counters, context.traffic)
+        self._events = events
+        self._process = events.frames_received
+        self._options = context.options
+        self._cluster_url = context.cluster_url
+        self.log = context.log
         self.handshake = handshake
         self.stats.did_solicit = handshake.dialer
-        self.outcome: asyncio.Future[Refused | None] = mesh.loop.create_future()
+        self.outcome: asyncio.Future[Refused | None] = context.loop.create_future()
         """Result: None once up, or why this never became a link. For the dialer."""
-        self.lost: asyncio.Future[None] = mesh.loop.create_future()
+        self.lost: asyncio.Future[None] = context.loop.create_future()
         self.close_reason = ""
         self.dialled = ""
         """The address, where this node dialled one that others have told it."""
         self.local = False
         """Its other end is on this machine."""
-        self._loop = mesh.loop
-        self._clock = mesh.clock
+        self._loop = context.loop
+        self._clock = context.clock
         self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
         self._left: list[Span] = []
         self._left_in = b""
@@ -142,7 +145,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """Bytes of the ordered lane that may go out though the connection takes no more; less than 0 after a frame that
         is larger than a slice."""
         self._pending = 0
-        self._max_pending = min(STRANGERS_PENDING, mesh.options.max_pending)
+        self._max_pending = min(STRANGERS_PENDING, options.max_pending)
         """More once it matters, for a member."""
         self._taken = 0
         self._taken_at = 0.0
@@ -162,9 +165,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def own_addresses(self) -> tuple[str, ...]:
         """See `mesh.proof`."""
         transport = self._transport
-        return own_addresses(
-            self.mesh.me.cluster_url, None if transport is None else transport.get_extra_info("sockname")
-        )
+        return own_addresses(self._cluster_url(), None if transport is None else transport.get_extra_info("sockname"))
 
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------
 
@@ -175,7 +176,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            size = self.mesh.options.socket_buffer
+            size = self._options().socket_buffer
             if size:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
@@ -184,9 +185,9 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.local = is_local(self.stats.ip, transport.get_extra_info("sockname"))
         self.stats.started = self.stats.last_activity = self._clock.monotonic()
         self.stats.started_ns = self._clock.time_ns()
-        if not self.mesh.connection_opened(self) or not self.check_certificate():
+        if not self._events.opened(self) or not self.check_certificate():
             return
-        timeout = self.mesh.options.handshake_timeout
+        timeout = self._options().handshake_timeout
         self._deadline = self._loop.call_later(timeout, self._handshake_expired)
         hello = self.handshake.start()
         if hello:
@@ -194,7 +195,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def check_certificate(self) -> bool:
         """Closes the connection when what the other end has shown may not come in."""
-        tls, transport = self.mesh.options.tls, self._transport
+        tls, transport = self._options().tls, self._transport
         if tls is None or tls.check is None or transport is None:
             return True
         from jetcluster.auth.certificates import CertificateError, certificate_of
@@ -214,7 +215,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         stats.in_bytes += len(data)
         stats.last_activity = self._clock.monotonic()
         if self.silent:
-            self.mesh.set_silent(self, False)
+            self._events.heard_again(self)
         self._guarded(self._read, data)
 
     def _read(self, data: bytes) -> None:
@@ -225,12 +226,12 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.state is not JOINED:
             self._before_up(reader, spans)
         elif not spans:
-            self.mesh.on_part(self.peer_id)
+            self._events.part_received(self.peer_id)
         elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
         else:
-            self.mesh._process(self, reader.buffer, spans)
+            self._process(self, reader.buffer, spans)
         if reader.error is not None:
             self._malformed(reader.error)
         if self._left or len(data) >= FULL_READ:
@@ -239,7 +240,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _take_portion(self) -> None:
         """Takes a part of a long list of what the other end wants."""
         spans, self._left = self._left[:PORTION], self._left[PORTION:]
-        self.mesh._process(self, self._left_in, spans)
+        self._process(self, self._left_in, spans)
 
     def _guarded(self, take: Callable[..., None], *args: object) -> None:
         try:
@@ -249,7 +250,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         except Refused as refusal:
             self.refuse(refusal)
         except Exception as error:
-            self.mesh.log.exception("Mesh: reading from %s failed", self.describe())
+            self.log.exception("Mesh: reading from %s failed", self.describe())
             self.close(f"internal error: {error!r}", abort=True)
 
     def _breathe(self) -> None:
@@ -270,7 +271,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def _malformed(self, text: str) -> None:
         if not self.closed:
-            self.mesh.counters.malformed += 1
+            self._counters.malformed += 1
             self.refuse(Refused(Reason.MALFORMED, f"malformed: {text}"))
 
     def eof_received(self) -> bool:
@@ -299,14 +300,14 @@ class TcpLink(PeerLink, asyncio.Protocol):
             if self.closed:
                 return
             if self.up:
-                self.mesh._process(self, buffer, spans[number:])
+                self._process(self, buffer, spans[number:])
                 return
             self._handshake_frame(kind, buffer[start:end])
 
     def _handshake_frame(self, kind: int, body: bytes) -> None:
         handshake = self.handshake
         if kind == Kind.INFO and handshake.done:
-            self.mesh.info_received(self, body)
+            self._events.info_received(self, body)
             return
         answer = handshake.receive(kind, body)
         if answer:
@@ -316,8 +317,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.advance(ConnectionEvent.CONNECT)
             self.peer_id = handshake.remote.peer_id
             # The end that sends PROOF waits for INFO, which fits the smaller limit: no larger frame is in this read.
-            self._reader.max_frame = self.mesh.max_frame
-            self.mesh.authenticated(self)
+            self._reader.max_frame = self._max_frame
+            self._events.authenticated(self)
 
     def became_up(self) -> None:
         if self._deadline is not None:
@@ -334,10 +335,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
         if self.closed:
             return
         if not refusal.by_peer and not self.up:
-            self.send(encode_refused(refusal.reason, str(refusal), self.mesh.signature_of(self, refusal)))
+            self.send(encode_refused(refusal.reason, str(refusal), self._events.signature_of(self, refusal)))
         if not self.outcome.done():
             self.outcome.set_result(refusal)
-        self.mesh.connection_refused(self, refusal)
+        self._events.refused(self, refusal)
         self.close(str(refusal))
 
     # -- output --------------------------------------------------------------------------------------------------
@@ -391,11 +392,11 @@ class TcpLink(PeerLink, asyncio.Protocol):
         )
 
     def _is_member(self) -> bool:
-        return self.mesh.is_member(self.peer_id)
+        return self._events.is_member(self.peer_id)
 
     def _may_more(self) -> bool:
         """Raises the bound to that of a member, for a member; False when it stays as it is."""
-        most = self.mesh.options.max_pending
+        most = self._options().max_pending
         if self._max_pending >= most or not self._is_member():
             return False
         self._max_pending = most
@@ -421,7 +422,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     def _slow(self, why: str) -> None:
         self._condemned = True
-        self.mesh.counters.slow += 1
+        self._counters.slow += 1
         self._loop.call_soon(lambda: self.close(f"slow peer: {why}", abort=True))
 
     def _schedule(self) -> None:
@@ -492,7 +493,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """Called a few times a second while up."""
         silent = now - self.stats.last_activity
         if silent > stale_after:
-            self.mesh.counters.stale += 1
+            self._counters.stale += 1
             self.close(f"stale: nothing received for {silent:.1f} s", abort=True)
             return
         self._watch_writes(now)
@@ -547,7 +548,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._deadline.cancel()
         if not self.outcome.done():
             self.outcome.set_result(Refused(Reason.MALFORMED, reason, by_peer=True))
-        self.mesh.connection_finished(self)
+        self._events.finished(self)
 
     def describe(self) -> str:
         remote = self.handshake.remote

@@ -27,6 +27,7 @@ from jetcluster.mesh.auth import (
     derive_key,
     shortened,
 )
+from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
@@ -37,7 +38,7 @@ from jetcluster.mesh.info import (
     join_url,
     split_url,
 )
-from jetcluster.mesh.link import LinkOwner, TcpLink
+from jetcluster.mesh.link import LinkContext, LinkEvents, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.mesh.proof import check, first_info
@@ -62,8 +63,10 @@ REFUSAL_LOG_EVERY = 60.0
 MAX_REFUSAL_LOGS = 1024
 
 
-class NodeMesh(LinkOwner):
+class NodeMesh(MeshCore):
     """Create, register handlers and listeners, then `await start()`. Everything runs on that event loop."""
+
+    loop: asyncio.AbstractEventLoop
 
     def __init__(
         self,
@@ -76,13 +79,31 @@ class NodeMesh(LinkOwner):
         descriptors: DescriptorWatch | None = None,
     ) -> None:
         """`me.cluster_url` is filled in by `start`. Raises ValueError when name, tags or addresses are too long."""
-        log = log or logging.getLogger("jetcluster.mesh")
-        super().__init__(me, options, clock or SystemClock(), rng or SystemRng(), log)
+        self.log = log or logging.getLogger("jetcluster.mesh")
+        self.clock = clock or SystemClock()
+        super().__init__(me, self.clock, options.max_frame, self.log)
+        self.options = options
+        self.rng = rng or SystemRng()
         encode_info(me)
         self._key = derive_key(options.cluster_name, options.authorization) if options.authorization else b""
         self._server: asyncio.Server | TlsListener | None = None
         self._secure: TlsListener | None = None
-        self.dialer = Dialer(self)
+        self.dialer = Dialer(
+            lambda: self.me, lambda: self.options, self.links, lambda key: self.new_link(key, dialer=True),
+            clock=self.clock, rng=self.rng, log=self.log,
+        )  # fmt: skip
+        self._link_events = LinkEvents(
+            opened=self._connection_opened,
+            authenticated=self._authenticated,
+            info_received=self._info_received,
+            frames_received=self._process,
+            part_received=lambda peer: self.on_part(peer),  # noqa: PLW0108 (the node sets it later)
+            heard_again=lambda link: self.set_silent(link, False),
+            refused=self._connection_refused,
+            signature_of=self._signature_of,
+            finished=self._connection_finished,
+            is_member=lambda peer: self.is_member(peer),  # noqa: PLW0108 (as above)
+        )
         self._connections: OrderedSet[TcpLink] = OrderedSet()
         self._chosen: dict[str, TcpLink] = {}
         self._next_rid = 1
@@ -195,9 +216,16 @@ class NodeMesh(LinkOwner):
         if link is not None:
             link.close("cut on request", abort=True)
 
-    # -- LinkOwner -----------------------------------------------------------------------------------------------
+    def new_link(self, key: bytes, *, dialer: bool) -> TcpLink:
+        """A connection that is about to be made. `key`: see `mesh.auth.derive_key`."""
+        context = LinkContext(
+            self.loop, self.clock, self.log, self.counters, self.traffic, lambda: self.options,
+            lambda: self.me.cluster_url,
+        )  # fmt: skip
+        return TcpLink(context, self._link_events, Handshake(self.greeting(), key, dialer=dialer))
 
     def greeting(self) -> Greeting:
+        """The first words of a connection."""
         return Greeting(
             peer_id=self.me.peer_id,
             boot_id=self.me.boot_id,
@@ -207,7 +235,9 @@ class NodeMesh(LinkOwner):
             authorization=bool(self._key),
         )
 
-    def connection_opened(self, link: TcpLink) -> bool:
+    # -- events of connections -----------------------------------------------------------------------------------
+
+    def _connection_opened(self, link: TcpLink) -> bool:
         link.stats.rid = self._next_rid
         self._next_rid += 1
         self._connections.add(link)
@@ -228,7 +258,7 @@ class NodeMesh(LinkOwner):
         if sum(not self.is_member(other) for other in self.links) >= most:
             raise Refused(Reason.BUSY, f"{most} nodes that are no members of the cluster are linked")
 
-    def authenticated(self, link: TcpLink) -> None:
+    def _authenticated(self, link: TcpLink) -> None:
         remote = link.handshake.remote
         assert remote is not None
         if text := self.left_out(remote.peer_id):
@@ -255,7 +285,7 @@ class NodeMesh(LinkOwner):
         silent = self.clock.monotonic() - link.stats.last_activity
         return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
 
-    def info_received(self, link: TcpLink, body: bytes) -> None:
+    def _info_received(self, link: TcpLink, body: bytes) -> None:
         remote = link.handshake.remote
         assert remote is not None
         info = decode_info(body, link.stats.ip)
@@ -287,7 +317,7 @@ class NodeMesh(LinkOwner):
             link.flush()
         self._came_up(link, info)
 
-    def connection_refused(self, link: TcpLink, refusal: Refused) -> None:
+    def _connection_refused(self, link: TcpLink, refusal: Refused) -> None:
         if refusal.reason == Reason.DUPLICATE:
             self.counters.duplicates += not refusal.by_peer
             return
@@ -301,13 +331,13 @@ class NodeMesh(LinkOwner):
         if self._may_log(link.stats.ip, refusal.reason):
             self.log.error("Refused connection of %s to the cluster port: %s", link.describe(), refusal)
 
-    def signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
+    def _signature_of(self, link: TcpLink, refusal: Refused) -> bytes:
         sign, handshake = self.options.sign, link.handshake
         if refusal.reason != Reason.LEFT_OUT or sign is None or not handshake.done:
             return b""
         return sign(handshake.last_word(shortened(str(refusal)), dialer=handshake.dialer))
 
-    def connection_finished(self, link: TcpLink) -> None:
+    def _connection_finished(self, link: TcpLink) -> None:
         self._connections.discard(link)
         if self._chosen.get(link.peer_id) is link:
             del self._chosen[link.peer_id]
@@ -319,7 +349,7 @@ class NodeMesh(LinkOwner):
     # -- internals -----------------------------------------------------------------------------------------------
 
     def _accept(self) -> TcpLink:
-        return TcpLink(self, Handshake(self.greeting(), self._key, dialer=False))
+        return self.new_link(self._key, dialer=False)
 
     def _on_left_out(self, link: TcpLink, refusal: Refused) -> None:
         """Counts as the word of one of those that this node itself knows as its cluster, and of nobody else."""

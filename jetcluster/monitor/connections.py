@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -40,7 +40,7 @@ class Connections:
         self.most = most
         self._has_room_at = has_room_at
         self._clock = clock
-        self._guards: dict[Any, Guard] = {}
+        self._guards: dict[asyncio.BaseProtocol, Guard] = {}
         """By aiohttp's protocol; those that have waited longest first."""
         self._told = -LOG_EVERY
         self._untold = 0
@@ -48,7 +48,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._guards)
 
-    def factory(self, make: Callable[[], Any]) -> Callable[[], asyncio.Protocol]:
+    def factory(self, make: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
         """A factory of protocols around those that `make` makes."""
         return lambda: Guard(self, make())
 
@@ -104,7 +104,7 @@ class Connections:
 class Guard(asyncio.Protocol):
     """One connection: hands on what aiohttp's protocol `inner` is to hear, and watches the time."""
 
-    def __init__(self, connections: Connections, inner: Any) -> None:
+    def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self.inner = inner
         self.busy = False
         """A request is being answered."""

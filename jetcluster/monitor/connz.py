@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from jetcluster.budget import Steps
 from jetcluster.model.times import rfc3339
@@ -18,23 +17,50 @@ from jetcluster.server.clients import ClosedClient
 DEFAULT_LIMIT = 1024
 Shown = ClientConnection | ClosedClient
 
-_SORTS: dict[str, tuple[str, bool]] = {
-    "cid": ("cid", False),
-    "start": ("start_ns", False),
-    "subs": ("subscriptions", True),
-    "pending": ("pending", True),
-    "msgs_to": ("out_msgs", True),
-    "msgs_from": ("in_msgs", True),
-    "bytes_to": ("out_bytes", True),
-    "bytes_from": ("in_bytes", True),
-    "last": ("last_activity", True),
-    "idle": ("last_activity", False),
-    "uptime": ("uptime", False),
-    "stop": ("stop_ns", True),
-    "reason": ("reason", False),
-    "rtt": ("rtt", True),
+
+def _subscription_count(connection: Shown) -> int:
+    held = connection.subscriptions
+    return held if isinstance(held, int) else len(held)
+
+
+def _pending(connection: Shown) -> int:
+    return 0 if isinstance(connection, ClosedClient) else connection.pending
+
+
+def _last_activity(connection: Shown) -> float:
+    return 0.0 if isinstance(connection, ClosedClient) else connection.last_activity
+
+
+def _stop(connection: Shown) -> int:
+    return connection.stop_ns if isinstance(connection, ClosedClient) else 0
+
+
+def _reason(connection: Shown) -> str:
+    return connection.reason if isinstance(connection, ClosedClient) else ""
+
+
+def _uptime(connection: Shown, now: int) -> int:
+    return (_stop(connection) or now) - connection.start_ns
+
+
+_SORTS: dict[str, tuple[Callable[[Shown, int], tuple[str, float]], bool]] = {
+    "cid": (lambda c, _: ("", c.cid), False),
+    "start": (lambda c, _: ("", c.start_ns), False),
+    "subs": (lambda c, _: ("", _subscription_count(c)), True),
+    "pending": (lambda c, _: ("", _pending(c)), True),
+    "msgs_to": (lambda c, _: ("", c.out_msgs), True),
+    "msgs_from": (lambda c, _: ("", c.in_msgs), True),
+    "bytes_to": (lambda c, _: ("", c.out_bytes), True),
+    "bytes_from": (lambda c, _: ("", c.in_bytes), True),
+    "last": (lambda c, _: ("", _last_activity(c)), True),
+    "idle": (lambda c, _: ("", _last_activity(c)), False),
+    "uptime": (lambda c, now: ("", _uptime(c, now)), False),
+    "stop": (lambda c, _: ("", _stop(c)), True),
+    "reason": (lambda c, _: (_reason(c), c.cid), False),
+    "rtt": (lambda c, _: ("", c.rtt), True),
 }
-"""Parameter -> (attribute, largest first)."""
+"""Parameter -> (value by the connection and the time in nanoseconds, largest first). Open and closed connections stand
+side by side: what one kind lacks counts as 0."""
 _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
 
 
@@ -59,8 +85,8 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     found = _select(node, state, account)
     total = len(found)  # as nats-server: what follows leaves connections out of the list, not of the total
     found = yield from _filter(found, cid, query.get("user", ""), subject, query.get("mqtt_client", ""))
-    attribute, descending = _SORTS[sort]
-    found.sort(key=_key(node, attribute), reverse=descending)
+    (value, descending), now = _SORTS[sort], node.clock.time_ns()
+    found.sort(key=lambda connection: value(connection, now), reverse=descending)
     page: list[Json] = []
     for connection in found[offset : offset + limit]:
         if isinstance(connection, ClosedClient) or node.server.clients.get(
@@ -116,23 +142,6 @@ def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
     return False
 
 
-def _key(node: NodeView, attribute: str) -> Callable[[Shown], Any]:
-    """Values of open and closed connections side by side; what one kind lacks counts as 0."""
-    if attribute == "subscriptions":
-        return _subscription_count
-    if attribute == "reason":
-        return lambda connection: (getattr(connection, "reason", ""), connection.cid)
-    if attribute == "uptime":
-        now = node.clock.time_ns()
-        return lambda connection: getattr(connection, "stop_ns", now) - connection.start_ns
-    return lambda connection: getattr(connection, attribute, 0)
-
-
-def _subscription_count(connection: Shown) -> int:
-    held = connection.subscriptions
-    return held if isinstance(held, int) else len(held)
-
-
 def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
     now = node.clock.time_ns()
     found: Json = {
@@ -164,9 +173,8 @@ def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, 
     if stalls:
         found["stalls"] = stalls
     found["subscriptions"] = _subscription_count(connection)
-    for name in ("name", "lang", "version"):
-        if getattr(connection, name):
-            found[name] = getattr(connection, name)
+    told = {"name": connection.name, "lang": connection.lang, "version": connection.version}
+    found |= {name: text for name, text in told.items() if text}
     if not isinstance(connection, ClosedClient):
         found |= tls.connection(connection.transport, first=connection.tls_first, certificates=auth)
     if auth:

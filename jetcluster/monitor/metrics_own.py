@@ -26,15 +26,16 @@ def node_metrics(out: Exposition, node: NodeView) -> None:
     out.gauge("jetcluster_lame_duck", "The server is going away", node.server.lame_duck)
     mesh = mesh_of(node)
     if mesh is not None:
-        for name, help in (
-            ("dropped_msgs", "Messages not forwarded to a node because its link was congested"),
-            ("slow", "Links to nodes closed because too much was pending"),
-            ("stale", "Links to nodes closed because they were silent"),
-            ("refused", "Links refused: wrong secret, cluster or version"),
-            ("links_up", "Links to nodes that came up"),
-            ("links_down", "Links to nodes that went down"),
+        counters = mesh.counters
+        for name, help, value in (
+            ("dropped_msgs", "Messages not forwarded to a node because its link was congested", counters.dropped_msgs),
+            ("slow", "Links to nodes closed because too much was pending", counters.slow),
+            ("stale", "Links to nodes closed because they were silent", counters.stale),
+            ("refused", "Links refused: wrong secret, cluster or version", counters.refused),
+            ("links_up", "Links to nodes that came up", counters.links_up),
+            ("links_down", "Links to nodes that went down", counters.links_down),
         ):
-            out.counter(f"jetcluster_mesh_{name}_total", help, getattr(mesh.counters, name))
+            out.counter(f"jetcluster_mesh_{name}_total", help, value)
     for account, api in node.jetstream.apis.items() if node.jetstream is not None else ():
         labels = (("account", account),)
         out.counter("jetcluster_api_requests_total", "API requests answered here", api.counters.total, labels)

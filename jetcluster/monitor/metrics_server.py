@@ -6,6 +6,7 @@ Same names and labels, so that dashboards made for it go on. `server_id` is the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +16,11 @@ from jetcluster.monitor.exposition import Exposition, Labels
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Health, Json, Query
-from jetcluster.monitor.view import NodeView, links_of
+from jetcluster.monitor.view import NodeView, figures, links_of
 
 _CONNECTION_LABELS = (
     "cid", "kind", "type", "ip", "port", "name", "lang", "version", "tls_version", "tls_cipher_suite",
 )  # fmt: skip
-_TRAFFIC = ("in_bytes", "out_bytes", "in_msgs", "out_msgs")
 _TEXTS = ("server_id", "server_name", "version", "cluster_name", "jetstream_meta_leader", "jetstream_meta_name")
 _TIMES = ("start", "config_load_time")
 _NO_LIMIT = ("conn", "data", "exports", "imports", "leaf", "payload", "subs", "wildcards")
@@ -76,8 +76,11 @@ def _connections(out: Exposition, prefix: str, node: NodeView, labels: Labels) -
         "pending_bytes": sum(client.pending for client in clients),
         "subscriptions": sum(len(client.subscriptions) for client in clients),
     }
-    for key in _TRAFFIC:
-        out.counter(f"{prefix}_{key}", key, sum(getattr(client, key) for client in clients), labels)
+    sums = Counter[str]()
+    for client in clients:
+        sums.update(figures(client))
+    for key in ("in_bytes", "out_bytes", "in_msgs", "out_msgs"):
+        out.counter(f"{prefix}_{key}", key, sums[key], labels)
     for key, value in totals.items():
         out.gauge(f"{prefix}_{key}", key, value, labels)
 
@@ -104,8 +107,8 @@ def _each_connection(
             ("idle", idle),
         ):
             out.gauge(f"{prefix}_{key}", key, value, labels)
-        for key in _TRAFFIC:
-            out.counter(f"{prefix}_{key}", key, getattr(client, key), labels)
+        for key, value in figures(client).items():
+            out.counter(f"{prefix}_{key}", key, value, labels)
 
 
 def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
@@ -132,8 +135,8 @@ def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
             sum(router.peers.wanted_by(link) for router in node.server.accounts),
             labels,
         )
-        for key in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
-            out.gauge(f"{prefix}_route_{key}", key, getattr(stats, key), labels)
+        for key, count in figures(stats).items():
+            out.gauge(f"{prefix}_route_{key}", key, count, labels)
 
 
 def _leafs(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
@@ -145,8 +148,8 @@ def _leafs(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
         out.gauge(f"{prefix}_info", "info", 1, labels)
         out.gauge(f"{prefix}_conn_rtt", "rtt", link.rtt, labels)
         out.gauge(f"{prefix}_conn_subscriptions_total", "subscriptions_total", link.wanted, labels)
-        for key in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
-            out.gauge(f"{prefix}_conn_{key}", key, getattr(link, key), labels)
+        for key, value in figures(link).items():
+            out.gauge(f"{prefix}_conn_{key}", key, value, labels)
 
 
 def _accounts(out: Exposition, prefix: str, stats: list[Json], own: Labels) -> None:

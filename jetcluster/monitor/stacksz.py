@@ -9,6 +9,7 @@ import asyncio
 import sys
 import threading
 import traceback
+from types import CoroutineType
 
 MAX_TASKS = 1000
 
@@ -33,4 +34,5 @@ def stacksz() -> str:
 
 
 def _coroutine(task: asyncio.Task[object]) -> str:
-    return str(getattr(task.get_coro(), "__qualname__", "?"))
+    coroutine = task.get_coro()
+    return coroutine.__qualname__ if isinstance(coroutine, CoroutineType) else "?"

@@ -8,12 +8,10 @@ a thread imports aiohttp, and is answered a moment later.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import socket
-from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
@@ -62,30 +60,31 @@ class Monitor:
     async def _attach(self) -> None:
         await asyncio.sleep(ATTACH_DELAY)
         try:
-            http: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.http")
-            source: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.node_source")
-            guards: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.connections")
-            metrics: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.metrics")
+            await asyncio.to_thread(import_pages)
             from aiohttp import web
 
-            pages = source.NodeSource(self._node)
-            connections = self.connections = guards.Connections(
+            from jetcluster.monitor.connections import HEAD_SECONDS, IDLE_SECONDS, Connections, ShortLog
+            from jetcluster.monitor.http import application
+            from jetcluster.monitor.metrics import Metrics
+            from jetcluster.monitor.node_source import NodeSource
+
+            pages = NodeSource(self._node)
+            connections = self.connections = Connections(
                 self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
             )
-            app = http.application(pages, metrics.Metrics(self._node, pages), self._node.options.http_base_path)
+            app = application(pages, Metrics(self._node, pages), self._node.options.http_base_path)
             app.middlewares.append(connections.answer)
             runner = web.AppRunner(
-                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=guards.ShortLog(connections),
-                keepalive_timeout=guards.IDLE_SECONDS, lingering_time=guards.HEAD_SECONDS,
+                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
+                keepalive_timeout=IDLE_SECONDS, lingering_time=HEAD_SECONDS,
             )  # fmt: skip
             await runner.setup()
             self._runner = runner
-            factory = connections.factory(cast(Callable[[], Any], runner.server))
-            secure: dict[str, Any] = {}
-            if self._tls is not None:
-                secure = {"ssl": self._tls, "ssl_handshake_timeout": guards.HEAD_SECONDS}
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_server(factory, sock=self._listener, backlog=BACKLOG, **secure)
+            assert runner.server is not None, "it was set up"
+            self._server = await asyncio.get_running_loop().create_server(
+                connections.factory(runner.server), sock=self._listener, backlog=BACKLOG, ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
+            )  # fmt: skip
         except Exception:
             log.exception("monitoring does not work")
 
@@ -109,6 +108,14 @@ class Monitor:
         if self.connections is not None:
             self.connections.close()
         self._listener.close()
+
+
+def import_pages() -> None:
+    """For a thread: brings in all that answers requests, aiohttp above all."""
+    import jetcluster.monitor.connections
+    import jetcluster.monitor.http
+    import jetcluster.monitor.metrics
+    import jetcluster.monitor.node_source  # noqa: F401
 
 
 async def start_monitor(node: NodeView) -> Monitor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json
@@ -28,7 +27,7 @@ def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
 
 def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[Json]:
     """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
-    shown: list[Any] = []
+    shown: list[Json | str] = []
     for some in portions(subscriptions):
         shown += [detail(s) for s in some] if detailed else [text(s.subject) for s in some]
         yield

@@ -227,9 +227,8 @@ def _user_info(origin: Origin, now: float) -> Json:
 
 def _permissions(options: PermissionOptions) -> Json:
     found: Json = {}
-    for name in ("publish", "subscribe"):
-        lists = getattr(options, name)
-        shown = {key: getattr(lists, key) for key in ("allow", "deny") if getattr(lists, key) is not None}
+    for name, lists in (("publish", options.publish), ("subscribe", options.subscribe)):
+        shown = {key: listed for key, listed in (("allow", lists.allow), ("deny", lists.deny)) if listed is not None}
         if shown:
             found[name] = shown
     if options.responses is not None:

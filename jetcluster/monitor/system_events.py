@@ -6,9 +6,8 @@ An event is built only when somebody listens, on this node or another one.
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jetcluster.clock import TimerHandle
 from jetcluster.logs import get_logger
@@ -161,13 +160,20 @@ class SystemEvents:
 
     async def _tell_stats(self) -> None:
         """The page is imported in a thread, once."""
-        page: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.monitor.statsz")
+        statsz = await asyncio.to_thread(import_statsz)
         try:
-            found = page.statsz(self._node)
+            found = statsz(self._node)
         except Exception:
             log.exception("STATSZ failed")
             return
         self._bus.publish(self._stats_subject, dumps({"server": self._block.make(), "statsz": found}))
+
+
+def import_statsz() -> Callable[[NodeView], Json]:
+    """For a thread."""
+    from jetcluster.monitor.statsz import statsz
+
+    return statsz
 
 
 def _conns_subjects(account: str) -> tuple[bytes, bytes]:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from jetcluster.config.tls_ciphers import go_suite
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.source import Json
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
 
 
 def listener(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = False) -> Json:
@@ -40,15 +44,15 @@ def _not_after(file: str, _loaded_ns: int) -> str:
     return end.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def connection(transport: Any, *, first: bool, certificates: bool) -> Json:
+def connection(transport: asyncio.Transport | None, *, first: bool, certificates: bool) -> Json:
     """`certificates`: with what the other end has shown."""
-    session = transport.get_extra_info("ssl_object") if transport is not None else None
-    if session is None or session.version() is None:
+    session: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
+    if transport is None or session is None:
         return {}
-    found: Json = {
-        "tls_version": session.version().removeprefix("TLSv"),
-        "tls_cipher_suite": go_suite(session.cipher()[0]),
-    }
+    version, cipher = session.version(), session.cipher()
+    if version is None or cipher is None:
+        return {}
+    found: Json = {"tls_version": version.removeprefix("TLSv"), "tls_cipher_suite": go_suite(cipher[0])}
     if certificates and (chain := _chain(transport)):
         found["tls_peer_certs"] = chain
     if first:
@@ -56,7 +60,7 @@ def connection(transport: Any, *, first: bool, certificates: bool) -> Json:
     return found
 
 
-def _chain(transport: Any) -> list[Json]:
+def _chain(transport: asyncio.Transport) -> list[Json]:
     from jetcluster.auth.certificates import CertificateError, chain_of
 
     try:

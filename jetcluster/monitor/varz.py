@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
@@ -15,10 +15,7 @@ from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of, uptime
-
-if TYPE_CHECKING:
-    pass
+from jetcluster.monitor.view import NodeView, engine_of, figures, links_of, mesh_of, uptime
 
 _PAGE = resource.getpagesize()
 
@@ -117,22 +114,23 @@ def traffic(node: NodeView) -> Json:
     links = links_of(node)
     totals = server.clients.totals()
 
-    def routed(name: str) -> int:
-        routes = int(sum(getattr(link.stats, name) for link in links))
-        return routes + int(sum(getattr(link, name) for link in leaves))
-
+    routed = Counter[str]()
+    for link in links:
+        routed.update(figures(link.stats))
+    for leaf in leaves:
+        routed.update(figures(leaf))
     return {
         "connections": server.clients.connected,
         "total_connections": server.clients.total,
         "routes": len(links),
         "remotes": len(links),
         "leafnodes": len(leaves),
-        "in_msgs": totals.in_msgs + routed("in_msgs"),
-        "in_bytes": totals.in_bytes + routed("in_bytes"),
+        "in_msgs": totals.in_msgs + routed["in_msgs"],
+        "in_bytes": totals.in_bytes + routed["in_bytes"],
         "in_client_msgs": totals.in_msgs,
         "in_client_bytes": totals.in_bytes,
-        "out_msgs": totals.out_msgs + routed("out_msgs"),
-        "out_bytes": totals.out_bytes + routed("out_bytes"),
+        "out_msgs": totals.out_msgs + routed["out_msgs"],
+        "out_bytes": totals.out_bytes + routed["out_bytes"],
         "out_client_msgs": totals.out_msgs,
         "out_client_bytes": totals.out_bytes,
         "slow_consumers": server.state.slow_consumers,

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from jetcluster.auth.resolver import Resolver
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
-    from jetcluster.mesh.peer_link import PeerLink
+    from jetcluster.mesh.peer_link import LinkStats, PeerLink
     from jetcluster.raft.writer import DiskWaits
+    from jetcluster.server.client_connection import ClientConnection
+    from jetcluster.server.leaf_connection import LeafConnection
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.server import Server
 
@@ -95,6 +97,16 @@ def apis_of(node: NodeView) -> dict[str, JetStreamApi]:
 def links_of(node: NodeView) -> list[PeerLink]:
     mesh = mesh_of(node)
     return [] if mesh is None else list(mesh.links.values())
+
+
+def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str, int]:
+    """The messages and bytes of one connection, by nats-server's names."""
+    return {
+        "in_msgs": counted.in_msgs,
+        "out_msgs": counted.out_msgs,
+        "in_bytes": counted.in_bytes,
+        "out_bytes": counted.out_bytes,
+    }
 
 
 def now_text(node: NodeView) -> str:

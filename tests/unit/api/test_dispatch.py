@@ -219,7 +219,7 @@ async def test_a_purge_that_is_under_way_is_waited_for(monkeypatch: pytest.Monke
 
 
 async def test_a_rescue_may_take_all_of_its_steps() -> None:
-    found = (await dispatch.load_endpoints()).find(["META", "RESCUE"])
+    found = (await dispatch.load_endpoints())(["META", "RESCUE"])
     assert found is not None
     steps = meta_rescue.LOOK_SECONDS + 3 * meta_rescue.STEP_SECONDS
     assert found[0].seconds is not None

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from jetcluster.mesh.auth import Handshake
 from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.link import (
     FULL_READ,
@@ -83,12 +82,17 @@ def frames_of(transport: FakeTransport) -> list[tuple[int, bytes]]:
     return [(kind, reader.buffer[start:end]) for kind, start, end in spans]
 
 
-async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
+async def up_link(**options: Any) -> tuple[TcpLink, FakeTransport, ManualTime]:
     """A link as it is after handshake and INFO exchange."""
+    return (await up_mesh(**options))[1:]
+
+
+async def up_mesh(*, jetstream: bool = False, **options: Any) -> tuple[NodeMesh, TcpLink, FakeTransport, ManualTime]:
+    """The same, behind the mesh whose link it is."""
     time = ManualTime()
     mesh = NodeMesh(info("me", "AAAAAAAA"), MeshOptions("c", **options), clock=time)
     mesh.loop = asyncio.get_running_loop()
-    link = TcpLink(mesh, Handshake(mesh.greeting(), b"", dialer=False))
+    link = mesh.new_link(b"", dialer=False)
     transport = FakeTransport()
     transport.protocol = link
     link.connection_made(cast(asyncio.BaseTransport, transport))
@@ -100,7 +104,7 @@ async def up_link(*, jetstream: bool = False, **options: Any) -> tuple[TcpLink, 
     await asyncio.sleep(0)
     transport.written.clear()
     transport.buffered = 0
-    return link, transport, time
+    return mesh, link, transport, time
 
 
 async def test_what_is_over_stays_over() -> None:
@@ -252,9 +256,9 @@ async def test_a_greeting_is_made_as_the_connection_takes_it() -> None:
 
 
 async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later() -> None:
-    link, transport, _ = await up_link()
+    mesh, link, transport, _ = await up_mesh()
     board = FakeSwitchboard()
-    link.mesh.attach(board, lambda _: None)
+    mesh.attach(board, lambda _: None)
     subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
     link.data_received(subs + msg(b"later"))
     assert len(board.log) == PORTION and not transport.reading
@@ -272,9 +276,9 @@ async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later(
 
 
 async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_it() -> None:
-    link, transport, _ = await up_link()
+    mesh, link, transport, _ = await up_mesh()
     board = FakeSwitchboard()
-    link.mesh.attach(board, lambda _: None)
+    mesh.attach(board, lambda _: None)
     subs = [encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)]
     subs.insert(PORTION, msg(b"between"))
     link.data_received(b"".join(subs))
@@ -286,9 +290,9 @@ async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_
 
 
 async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_with_the_link() -> None:
-    link, _, _ = await up_link()
+    mesh, link, _, _ = await up_mesh()
     board = FakeSwitchboard()
-    link.mesh.attach(board, lambda _: None)
+    mesh.attach(board, lambda _: None)
     subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
     link.data_received(subs)
     link.data_received(encode_sub("$G", b"0", None, 0))  # though reading is paused
@@ -302,12 +306,12 @@ async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_
 
 
 async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() -> None:
-    link, transport, _ = await up_link(max_pending=4_000_000)
+    mesh, link, transport, _ = await up_mesh(max_pending=4_000_000)
     for _ in range(100):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
         await asyncio.sleep(0)
     assert link.pending <= 4_000_000 // 2 + 100_100
-    assert link.mesh.counters.dropped_msgs == 100 - link.stats.out_msgs > 0
+    assert mesh.counters.dropped_msgs == 100 - link.stats.out_msgs > 0
     assert link.send_urgent(encode_raft(1, b"x"))
     for _ in range(40):
         await asyncio.sleep(0)
@@ -318,73 +322,73 @@ async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() ->
 
 
 async def test_beyond_the_limit_the_link_is_closed_later_in_the_turn() -> None:
-    link, transport, _ = await up_link(max_pending=1_000_000)
+    mesh, link, transport, _ = await up_mesh(max_pending=1_000_000)
     down: list[str] = []
-    link.mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
     sent = [link.send_urgent(encode_raft(1, b"x" * 300_000)) for _ in range(6)]
     assert sent == [True, True, True, False, False, False]
     assert down == []  # the caller may be in the middle of something
     await asyncio.sleep(0)
     assert down == ["BBBBBBBB"]
     assert transport.closed == "abort"
-    assert link.mesh.counters.slow == 1
+    assert mesh.counters.slow == 1
     assert link.close_reason.startswith("slow peer")
 
 
 async def test_what_the_transport_sent_meanwhile_is_not_held_against_the_link() -> None:
-    link, transport, _ = await up_link(max_pending=1_000_000)
+    mesh, link, transport, _ = await up_mesh(max_pending=1_000_000)
     for _ in range(20):
         assert link.send_urgent(encode_raft(1, b"x" * 300_000))
         await asyncio.sleep(0)
         transport.drain()
-    assert link.mesh.counters.slow == 0
+    assert mesh.counters.slow == 0
 
 
-async def keeps_up(link: TcpLink, time: ManualTime, seconds: float) -> None:
+async def keeps_up(mesh: NodeMesh, link: TcpLink, time: ManualTime, seconds: float) -> None:
     for _ in range(int(seconds / 0.5)):
         link.data_received(encode_ping(Kind.PONG, 1))
-        tick(link, time, 0.5)
+        tick(mesh, time, 0.5)
         await asyncio.sleep(0)
 
 
 async def test_who_takes_nothing_is_closed_though_it_speaks() -> None:
-    link, transport, time = await up_link()
+    mesh, link, transport, time = await up_mesh()
     for _ in range(3 * int(WRITE_DEADLINE)):
-        await keeps_up(link, time, 1)
+        await keeps_up(mesh, link, time, 1)
         transport.drain()
     assert not link.closed, "nothing waits for long"
     link.send(msg(b"x"))
-    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
     assert not link.closed
-    await keeps_up(link, time, 2)
+    await keeps_up(mesh, link, time, 2)
     assert link.closed
     assert link.close_reason.startswith("slow peer: nothing taken for 10 s")
-    assert link.mesh.counters.slow == 1
+    assert mesh.counters.slow == 1
 
 
 async def test_who_takes_little_is_not_closed() -> None:
-    link, transport, time = await up_link()
+    mesh, link, transport, time = await up_mesh()
     for _ in range(40):
         link.send(msg(b"x" * 64 * 1024))
     await asyncio.sleep(0)
     for _ in range(10):
-        await keeps_up(link, time, WRITE_DEADLINE - 1)
+        await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
         transport.buffered -= 1
     assert not link.closed
     link.excuse(100.0)
     time.advance(100.0)
-    await keeps_up(link, time, WRITE_DEADLINE - 1)
+    await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
     assert not link.closed, "it was this process that stood still"
 
 
 async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
-    link, _, _ = await up_link()
-    link.mesh.is_member = lambda peer: False
+    mesh, link, _, _ = await up_mesh()
+    mesh.is_member = lambda peer: False
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert not link.valve.closed
     assert STRANGERS_PENDING // 2 - 101_000 <= link.pending <= STRANGERS_PENDING // 2 + 101_000
-    link.mesh.is_member = lambda peer: True
+    mesh.is_member = lambda peer: True
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert link.valve.closed
@@ -394,8 +398,8 @@ async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
 
 async def test_what_is_not_messages_closes_a_strangers_link_at_its_bound() -> None:
     for known in (False, True):
-        link, _, _ = await up_link()
-        link.mesh.is_member = lambda peer, known=known: known  # type: ignore[misc]
+        mesh, link, _, _ = await up_mesh()
+        mesh.is_member = lambda peer, known=known: known  # type: ignore[misc]
         for _ in range(100):
             link.send(encode_raft(1, b"x" * 100_000))
         await asyncio.sleep(0)
@@ -403,8 +407,7 @@ async def test_what_is_not_messages_closes_a_strangers_link_at_its_bound() -> No
 
 
 async def test_keepalive_pings_an_idle_link_and_closes_a_silent_one() -> None:
-    link, transport, time = await up_link()
-    mesh = link.mesh
+    mesh, link, transport, time = await up_mesh()
 
     async def pass_time(seconds: float) -> None:
         for _ in range(round(seconds / 0.25)):
@@ -430,29 +433,29 @@ async def test_keepalive_pings_an_idle_link_and_closes_a_silent_one() -> None:
 
 
 async def test_a_busy_link_is_pinged_for_its_round_trip_time_only() -> None:
-    link, transport, time = await up_link()
+    mesh, link, transport, time = await up_mesh()
     for _ in range(44):
         time.advance(0.25)
         link.data_received(encode_raft(1, b"heartbeat"))
-        link.mesh._tick()
+        mesh._tick()
         await asyncio.sleep(0)
     assert [kind for kind, _ in frames_of(transport)] == [Kind.PING] * 3
-    link.mesh._ticker.cancel()  # type: ignore[union-attr]
+    mesh._ticker.cancel()  # type: ignore[union-attr]
 
 
 async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
-    link, _, time = await up_link()
-    link.mesh._last_tick = time.monotonic()
+    mesh, link, _, time = await up_mesh()
+    mesh._last_tick = time.monotonic()
     time.advance(0.25)
-    link.mesh._tick()
+    mesh._tick()
     time.advance(30.0)
-    link.mesh._tick()
+    mesh._tick()
     assert not link.closed
     for _ in range(16):
         time.advance(0.25)
-        link.mesh._tick()
+        mesh._tick()
     assert link.closed
-    link.mesh._ticker.cancel()  # type: ignore[union-attr]
+    mesh._ticker.cancel()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -466,26 +469,26 @@ async def test_a_process_that_stood_still_does_not_blame_its_peers() -> None:
     ],
 )
 async def test_a_malformed_frame_closes_the_link_after_the_good_ones(bad: bytes) -> None:
-    link, transport, _ = await up_link()
+    mesh, link, transport, _ = await up_mesh()
     seen: list[bytes] = []
     down: list[str] = []
-    link.mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
-    link.mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
+    mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
+    mesh.on_peers(lambda _: None, lambda peer: down.append(peer.peer_id))
     link.data_received(encode_raft(1, b"good") + bad)
     link.data_received(encode_raft(1, b"after the end"))
     assert seen == [b"good"]
     assert down == ["BBBBBBBB"]
     assert transport.closed
-    assert link.mesh.counters.malformed == 1
+    assert mesh.counters.malformed == 1
     assert "malformed" in link.close_reason
 
 
 async def test_a_part_of_a_frame_is_a_sign_of_life() -> None:
-    link, _, _ = await up_link()
+    mesh, link, _, _ = await up_mesh()
     heard: list[str] = []
     seen: list[bytes] = []
-    link.mesh.on_part = heard.append
-    link.mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
+    mesh.on_part = heard.append
+    mesh.on_raft = lambda peer, gid, frame: seen.append(frame)
     data = encode_raft(1, b"first") + encode_raft(1, b"x" * 100)
     for at in range(0, len(data), 20):
         link.data_received(data[at : at + 20])
@@ -537,15 +540,15 @@ async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
 
 async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
     """As soon as Raft suspects it: another one may lead by then, and the publishers are to find it."""
-    link, _, time = await up_link(jetstream=True)
+    mesh, link, _, time = await up_mesh(jetstream=True)
     heard: list[bool] = []
-    link.mesh.on_silence = lambda its: heard.append(its.silent)
+    mesh.on_silence = lambda its: heard.append(its.silent)
     for _ in range(20):
         link.send(msg(b"x" * 64 * 1024))
     assert link.valve.closed
-    tick(link, time, RaftConfig().suspect_after - 0.1)
+    tick(mesh, time, RaftConfig().suspect_after - 0.1)
     assert link.valve.closed
-    tick(link, time, 0.2)
+    tick(mesh, time, 0.2)
     assert heard == [True]
     for _ in range(20):
         link.send(msg(b"x" * 64 * 1024))
@@ -555,32 +558,32 @@ async def test_no_publisher_waits_for_a_node_that_is_silent() -> None:
     assert heard == [True, False]
     link.send(msg(b"x"))
     assert link.valve.closed, "its lane is as full as before"
-    tick(link, time, 0.2)
+    tick(mesh, time, 0.2)
     assert heard == [True, False]
 
 
 async def test_what_queues_for_a_silent_node_is_bounded() -> None:
-    link, _, time = await up_link(jetstream=True, max_pending=4 << 20)
-    tick(link, time, 1.0)
+    mesh, link, _, time = await up_mesh(jetstream=True, max_pending=4 << 20)
+    tick(mesh, time, 1.0)
     for _ in range(100):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert link.pending <= (4 << 20) // 2 + 101_000
-    assert link.mesh.counters.dropped_msgs > 50
+    assert mesh.counters.dropped_msgs > 50
     assert not link.closed
 
 
 async def test_a_node_without_jetstream_is_not_heard_that_often() -> None:
-    link, _, time = await up_link()
+    mesh, link, _, time = await up_mesh()
     for _ in range(20):
         link.send(msg(b"x" * 64 * 1024))
-    tick(link, time, 3.0)
+    tick(mesh, time, 3.0)
     assert link.valve.closed
 
 
-def tick(link: TcpLink, time: ManualTime, seconds: float) -> None:
+def tick(mesh: NodeMesh, time: ManualTime, seconds: float) -> None:
     """The mesh looks at its links after that time."""
     time.advance(seconds)
-    link.mesh._last_tick = time.monotonic()
-    link.mesh._tick()
-    assert link.mesh._ticker is not None
-    link.mesh._ticker.cancel()
+    mesh._last_tick = time.monotonic()
+    mesh._tick()
+    assert mesh._ticker is not None
+    mesh._ticker.cancel()
