@@ -52,7 +52,7 @@ _NO_PAGE: Final[dict[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
 _MANY: Final = 64
 """Tokens of a filter subject at the end of CONSUMER.CREATE."""
 
-_ALL: Final = (
+ALL: Final = (
     Endpoint("INFO", (0, 0), "account_info_response", account.info),
     Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account.info),
     _endpoint("STREAM.CREATE", 1, "stream_create_response", streams.create),
@@ -86,8 +86,9 @@ _ALL: Final = (
     _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", servers.evacuate),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),
 )
+"""Every endpoint below `$JS.API`."""
 
-_BY_NAME: Final = {endpoint.name: endpoint for endpoint in _ALL}
+_BY_NAME: Final = {endpoint.name: endpoint for endpoint in ALL}
 
 
 def find(tokens: list[str]) -> tuple[Endpoint, tuple[str, ...]] | None:

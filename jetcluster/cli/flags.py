@@ -11,12 +11,13 @@ from collections.abc import Sequence
 
 Flag = bool | int | str
 
-_NAMES: dict[str, tuple[str, type[bool] | type[int] | type[str]]] = {}
+NAMES: dict[str, tuple[str, type[bool] | type[int] | type[str]]] = {}
+"""Flag, without its dashes -> the option that it sets, and the type of its value."""
 
 
 def _define(kind: type[bool] | type[int] | type[str], dest: str, *names: str) -> None:
     for name in names:
-        _NAMES[name] = (dest, kind)
+        NAMES[name] = (dest, kind)
 
 
 _define(str, "host", "a", "addr", "net")
@@ -89,9 +90,9 @@ def parse_flags(argv: Sequence[str]) -> tuple[dict[str, Flag], list[str]]:
         name, equals, text = word[2 if word[1] == "-" else 1 :].partition("=")
         if not name or name[0] == "-":
             raise FlagError(f"bad flag syntax: {word}")
-        if name not in _NAMES:
+        if name not in NAMES:
             raise FlagError(f"flag provided but not defined: -{name}")
-        dest, kind = _NAMES[name]
+        dest, kind = NAMES[name]
         if kind is bool:
             values[dest] = _boolean(name, text) if equals else True
             continue

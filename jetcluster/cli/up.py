@@ -126,12 +126,12 @@ def _role(jsz: dict[str, Any], name: str) -> str:
 def _show_live(cluster: LocalCluster, stop: threading.Event) -> None:
     from rich.live import Live
 
-    with Live(_table(status(cluster)), auto_refresh=False) as live:
+    with Live(table_of(status(cluster)), auto_refresh=False) as live:
         while not stop.wait(REFRESH_SECONDS):
-            live.update(_table(status(cluster)), refresh=True)
+            live.update(table_of(status(cluster)), refresh=True)
 
 
-def _table(rows: list[NodeStatus]) -> Table:
+def table_of(rows: list[NodeStatus]) -> Table:
     from rich.filesize import decimal
     from rich.table import Table
 

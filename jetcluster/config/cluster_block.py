@@ -94,7 +94,7 @@ def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
     return mode
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     "name": ("name", as_name),
     "host": ("host", as_string),
     "net": ("host", as_string),
@@ -113,16 +113,16 @@ _FIELDS: Fields = {
     "pool_size": (INERT, as_int),
     "accounts": (INERT, as_strings),
 }
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "listen": read_listen,
     "routes": _routes,
     "authorization": read_cluster_authorization,
     "tls": read_link_tls,
     "permissions": refuse(CLUSTER_PERMISSIONS),
 }
-_INERT = frozenset({"compression"})
+INERT_NAMES = frozenset({"compression"})
 """It is checked with the other options."""
 
 
 def read_cluster(reader: Reader, node: ConfigNode, options: Options) -> None:
-    reader.block(as_map(node, "cluster"), options.cluster, _FIELDS, _BLOCKS, _INERT, path="cluster")
+    reader.block(as_map(node, "cluster"), options.cluster, FIELDS, BLOCKS, INERT_NAMES, path="cluster")

@@ -9,7 +9,7 @@ from jetcluster.config.options import Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import FieldError, Fields, Reader, as_bool, go_type, one_of
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     "ack_policy": ("ack_policy", one_of("none", "explicit")),
     "batch_msg_id": ("batch_msg_id", one_of("deduplicate", "refuse")),
     "auto_allow_direct": ("auto_allow_direct", as_bool),
@@ -30,4 +30,4 @@ def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
         return
     if not isinstance(value, dict):
         raise FieldError(f"Expected map or string to define compat, got {go_type(node)}")
-    reader.block(value, options.compat, _FIELDS, path="compat")
+    reader.block(value, options.compat, FIELDS, path="compat")

@@ -70,7 +70,7 @@ def _meta_compact_size(reader: Reader, name: str, node: ConfigNode) -> int:
     return size
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     **dict.fromkeys(("enabled", "enable"), ("enabled", as_bool)),
     "strict": ("strict", as_bool),
     **dict.fromkeys(
@@ -91,21 +91,21 @@ _FIELDS: Fields = {
     "meta_compact_sync": (INERT, as_bool),
     "max_concurrent_io": (INERT, _absolute(4, 8192)),
 }
-_LIMIT_FIELDS: Fields = {
+LIMIT_FIELDS: Fields = {
     "max_ack_pending": ("max_ack_pending", as_int),
     "max_ha_assets": ("max_ha_assets", as_int),
     "max_request_batch": ("max_request_batch", as_int),
     "duplicate_window": ("duplicate_window", as_duration_text),
     "default_max_consumers": ("default_max_consumers", as_int),
 }
-_BATCH_FIELDS: Fields = {
+BATCH_FIELDS: Fields = {
     "max_inflight_per_stream": ("max_batch_inflight_per_stream", as_int),
     "max_inflight_total": ("max_batch_inflight_total", as_int),
     "max_msgs": ("max_batch_size", as_int),
     "timeout": ("max_batch_timeout", as_duration),
     "allow_msg_id": ("batch_allow_msg_id", as_bool),
 }
-_OBJECT_FIELDS: Fields = {
+OBJECT_FIELDS: Fields = {
     "max_uploads": ("max_object_uploads", as_int),
     "idle_timeout": ("object_idle_timeout", as_duration),
 }
@@ -120,23 +120,23 @@ def _map(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
 def _limits(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     pairs = _map(node, "JetStreamLimits")
     blocks: Blocks = {"batch": _batch, "objects": _objects}
-    reader.block(pairs, jetstream, _LIMIT_FIELDS, blocks, path="jetstream.limits")
+    reader.block(pairs, jetstream, LIMIT_FIELDS, blocks, path="jetstream.limits")
 
 
 def _batch(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     pairs = _map(node, "batch limits")
-    reader.block(pairs, jetstream, _BATCH_FIELDS, path="jetstream.limits.batch")
+    reader.block(pairs, jetstream, BATCH_FIELDS, path="jetstream.limits.batch")
 
 
 def _objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
     """Ours: nats-server has no object service."""
     pairs = as_map(node, "object limits")
-    reader.block(pairs, jetstream, _OBJECT_FIELDS, path="jetstream.limits.objects")
+    reader.block(pairs, jetstream, OBJECT_FIELDS, path="jetstream.limits.objects")
 
 
 _ENCRYPTION = refuse("encryption at rest is not supported: encrypt the file system that holds store_dir")
 _KEYS = ("key", "ek", "encryption_key", "prev_key", "prev_ek", "prev_encryption_key", "cipher", "tpm")
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "limits": _limits,
     **dict.fromkeys(("store", "store_dir", "storedir"), as_store_dir(lambda jetstream: jetstream)),
     **dict.fromkeys(_KEYS, _ENCRYPTION),
@@ -158,4 +158,4 @@ def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
     if not isinstance(value, dict):
         raise FieldError(f"Expected map, bool or string to define JetStream, got {go_type(node)}")
     jetstream.enabled = True
-    reader.block(value, jetstream, _FIELDS, _BLOCKS, path="jetstream")
+    reader.block(value, jetstream, FIELDS, BLOCKS, path="jetstream")

@@ -78,7 +78,7 @@ def _subjects(_reader: Reader, _name: str, node: ConfigNode) -> list[str]:
     return [str(item.value) for item in items]
 
 
-def _migrate(_reader: Reader, node: ConfigNode, _remote: LeafRemoteOptions) -> None:
+def refuse_migration(_reader: Reader, node: ConfigNode, _remote: LeafRemoteOptions) -> None:
     if not isinstance(node.value, bool | dict):
         raise FieldError(f"Expected boolean or map for jetstream_cluster_migrate, got {go_type(node)}")
     if node.value is not False:
@@ -95,7 +95,7 @@ def _min_version(reader: Reader, name: str, node: ConfigNode) -> str:
     return text
 
 
-_REMOTE_FIELDS: Fields = {
+REMOTE_FIELDS: Fields = {
     **dict.fromkeys(("account", "local"), ("account", as_string)),
     **dict.fromkeys(("creds", "credentials"), ("credentials", as_string)),
     "hub": ("hub", as_bool),
@@ -111,12 +111,12 @@ _REMOTE_FIELDS: Fields = {
     **dict.fromkeys(("ws_no_masking", "websocket_no_masking"), (INERT, as_bool)),
 }
 _ISOLATION = refuse_when_true("isolation of leafnodes is not supported: all links of an account share their interest")
-_REMOTE_BLOCKS: Blocks = {
+REMOTE_BLOCKS: Blocks = {
     **dict.fromkeys(("url", "urls"), _urls),
     **dict.fromkeys(("nkey", "seed"), _nkey),
     "tls": read_link_tls,
     "proxy": refuse("proxy of a leafnode remote is not supported"),
-    **dict.fromkeys(("jetstream_cluster_migrate", "js_cluster_migrate"), _migrate),
+    **dict.fromkeys(("jetstream_cluster_migrate", "js_cluster_migrate"), refuse_migration),
     **dict.fromkeys(("isolate_leafnode_interest", "isolate", "request_isolation"), _ISOLATION),
 }
 
@@ -133,8 +133,8 @@ def _remotes(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> None:
         reader.block(
             item.value,
             remote,
-            _REMOTE_FIELDS,
-            _REMOTE_BLOCKS,
+            REMOTE_FIELDS,
+            REMOTE_BLOCKS,
             path="leafnodes.remotes",
         )
         if len(reader.errors) > known_errors:
@@ -204,7 +204,7 @@ def _authorization(reader: Reader, node: ConfigNode, leafnodes: LeafOptions) -> 
     leafnodes.auth_timeout = found.timeout or leafnodes.auth_timeout
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     **dict.fromkeys(("host", "net"), ("host", as_string)),
     "port": ("port", as_int),
     **dict.fromkeys(("advertise", "leafnode_advertise"), ("advertise", as_string)),
@@ -216,18 +216,18 @@ _FIELDS: Fields = {
     "write_deadline": (INERT, as_duration),
     "write_timeout": (INERT, as_write_timeout),
 }
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "listen": read_listen,
     "remotes": _remotes,
     "authorization": _authorization,
     "tls": read_link_tls,
     **dict.fromkeys(("isolate_leafnode_interest", "isolate"), _ISOLATION),
 }
-_INERT = frozenset({"compression"})
+INERT_NAMES = frozenset({"compression"})
 
 
 def read_leafnodes(reader: Reader, node: ConfigNode, options: Options) -> None:
     leafnodes = options.leafnodes = LeafOptions()
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected map to define a leafnode, got {go_type(node)}")
-    reader.block(node.value, leafnodes, _FIELDS, _BLOCKS, _INERT, path="leafnodes")
+    reader.block(node.value, leafnodes, FIELDS, BLOCKS, INERT_NAMES, path="leafnodes")

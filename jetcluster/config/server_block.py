@@ -127,7 +127,7 @@ def _system_account(_reader: Reader, _name: str, node: ConfigNode) -> str:
     return node.value
 
 
-def _default_js_domain(_reader: Reader, node: ConfigNode, _options: Options) -> None:
+def refuse_default_domain(_reader: Reader, node: ConfigNode, _options: Options) -> None:
     if not isinstance(node.value, dict):
         raise FieldError(f"error default_js_domain config: unsupported type {go_type(node)}")
     if node.value:
@@ -141,7 +141,7 @@ def _log_format(reader: Reader, name: str, node: ConfigNode) -> str:
     return text
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     "host": ("host", as_string),
     "net": ("host", as_string),
     "port": ("port", as_int),
@@ -195,9 +195,10 @@ _FIELDS: Fields = {
     "allow_non_tls": ("allow_non_tls", as_bool),
     "https_verify": ("https_verify", as_bool),
 }
+"""Plain fields, by their names in a file. This table and those below are what docs/configuration.md lists."""
 
 
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "listen": read_listen,
     "http": _http,
     "https": _https,
@@ -216,7 +217,7 @@ _BLOCKS: Blocks = {
     **dict.fromkeys(("store_dir", "storedir"), as_store_dir(lambda options: options.jetstream)),
     "trace_verbose": _trace("trace_verbose"),
     "trace_headers": _trace("trace_headers"),
-    "default_js_domain": _default_js_domain,
+    "default_js_domain": refuse_default_domain,
     "proxy_protocol": refuse_when_true("proxy_protocol is not supported: connections begin with NATS or TLS"),
     "proxies": read_proxies,
     "ocsp": read_ocsp,
@@ -227,12 +228,12 @@ _BLOCKS: Blocks = {
     **dict.fromkeys(("mappings", "maps"), read_mappings),
     **OPERATOR_BLOCKS,
 }
-_INERT = frozenset({"ocsp_cache"})
+INERT_NAMES = frozenset({"ocsp_cache"})
 
 
 def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
     """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
-    reader.block(pairs, options, _FIELDS, _BLOCKS, _INERT)
+    reader.block(pairs, options, FIELDS, BLOCKS, INERT_NAMES)
     settle_operator(options)
     check_users(reader, options)
     check_imports(reader, pairs, options)

@@ -71,7 +71,7 @@ def _authorization(reader: Reader, node: ConfigNode, websocket: WebSocketOptions
     reader.block(as_map(node, "authorization"), websocket.authorization, _LOGIN, path="websocket.authorization")
 
 
-_FIELDS: Fields = {
+FIELDS: Fields = {
     **dict.fromkeys(("host", "net"), ("host", as_string)),
     "port": ("port", as_int),
     "no_tls": ("no_tls", as_bool),
@@ -91,7 +91,7 @@ _FIELDS: Fields = {
     "advertise": ("advertise", as_string),
     "ping_interval": ("ping_interval", as_duration),
 }
-_BLOCKS: Blocks = {
+BLOCKS: Blocks = {
     "listen": read_listen,
     "tls": read_port_tls,
     **dict.fromkeys(("authorization", "authentication"), _authorization),
@@ -102,4 +102,4 @@ def read_websocket(reader: Reader, node: ConfigNode, options: Options) -> None:
     websocket = options.websocket = WebSocketOptions()
     if not isinstance(node.value, dict):
         raise FieldError(f"Expected websocket to be a map, got {go_type(node)}")
-    reader.block(node.value, websocket, _FIELDS, _BLOCKS, path="websocket")
+    reader.block(node.value, websocket, FIELDS, BLOCKS, path="websocket")

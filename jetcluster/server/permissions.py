@@ -17,8 +17,9 @@ _SCHEDULER = b"Nats-Scheduler"
 _PURGE = b"purge"
 REQUEST_INFO = b"Nats-Request-Info"
 """Header of what comes from another account by an import: says who asks."""
-_MAX_CACHED = 4096
-_MAX_REPLIES = 65_536
+MAX_CACHED = 4096
+"""Decisions that a connection remembers, of publishes and of deliveries each."""
+MAX_REPLIES = 65_536
 """Open reply subjects of a connection; the oldest goes first."""
 
 
@@ -66,7 +67,7 @@ class ConnectionPermissions:
         if reply and self._responses is not None:
             count, seconds = self._responses
             self._replies.pop(reply, None)
-            if len(self._replies) >= _MAX_REPLIES:
+            if len(self._replies) >= MAX_REPLIES:
                 del self._replies[next(iter(self._replies))]
             self._replies[reply] = (count, self._clock.monotonic() + seconds if seconds >= 0 else math.inf)
         return True
@@ -136,6 +137,6 @@ def of_another_account(headers: bytes) -> bytes:
 
 
 def _remember(cache: dict[_Key, bool], subject: _Key, answer: bool) -> None:
-    if len(cache) >= _MAX_CACHED:
+    if len(cache) >= MAX_CACHED:
         cache.clear()
     cache[subject] = answer

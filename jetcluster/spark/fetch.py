@@ -48,7 +48,8 @@ class RangeFetch:
     whose leader knows the truth (the origin's, when a mirror is read)."""
 
     def __init__(self, link: Link, options: SourceOptions, leader_of: str, subject: str, low: int, high: int) -> None:
-        self._link = link
+        self.link = link
+        """Asks the servers; who made it closes it."""
         self._options = options
         self._leader_of = leader_of
         self._subject = subject
@@ -72,25 +73,25 @@ class RangeFetch:
             try:
                 batch = self._next()
             except (ConnectionLostError, RequestTimeoutError, IncompleteError) as error:
-                self._link.go_on()
+                self.link.go_on()
                 self._wait(error, self._options.retry_timeout)
             except NoRespondersError as error:
-                self._link.no_responders()
+                self.link.no_responders()
                 self._wait(error, self._patience)
             except ReplicaLagError as error:
                 if self._options.preference.kind != "peer":
-                    self._link.go_on()
+                    self.link.go_on()
                 self._wait(error, self._options.replica_wait)
             except ApiError as error:
                 if not error.retriable:
                     raise
-                self._link.go_on()
+                self.link.go_on()
                 self._wait(error, self._options.retry_timeout)
             else:
                 if batch is None:
                     return
                 self._waited, self._pause = 0.0, SHORTEST_PAUSE
-                self._link.answered()
+                self.link.answered()
                 if self._options.prefetch and self._at < self._high:
                     self._ask_ahead()
                 yield batch
@@ -126,8 +127,8 @@ class RangeFetch:
         if not is_whole(heads, left, int(end.get("Nats-Last-Sequence") or 0)) or sequence(heads[0]) < self._at:
             raise IncompleteError(f"an answer of {len(heads)} messages from {self._at} on has holes")
         last = sequence(heads[-1])
-        if (who := answering_stream(heads[-1])) != self._link.stream:
-            raise IncompleteError(f"{who}, a mirror, answered for {self._link.stream}")
+        if (who := answering_stream(heads[-1])) != self.link.stream:
+            raise IncompleteError(f"{who}, a mirror, answered for {self.link.stream}")
         if last >= self._high:
             keep = position(heads, self._high)
             del heads[keep:], payloads[keep:]
@@ -150,7 +151,7 @@ class RangeFetch:
                 self._ahead.append((at, self._ask(at)))
         except JetclusterError:
             self._forget_ahead()
-            self._link.go_on()
+            self.link.go_on()
 
     def _asked_early(self) -> Gather | None:
         if self._ahead and self._ahead[0][0] == self._at:
@@ -172,23 +173,23 @@ class RangeFetch:
         if self._subject != ">":
             request["next_by_subj"] = self._subject
         body = json.dumps(request).encode()
-        return self._link.connection.gather(self._link.subject, body, PROOF, self._options.request_timeout)
+        return self.link.connection.gather(self.link.subject, body, PROOF, self._options.request_timeout)
 
     def _applied(self, end: Reply) -> int:
         """Up to where the replica says it had applied the stream; 0: it does not say, or is a mirror's."""
-        return int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == self._link.stream else 0
+        return int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == self.link.stream else 0
 
     def _is_covered(self, end: Reply) -> bool:
         """Nothing of the range is left: the replica has applied all of it, or its leader has nothing more of it."""
         if self._applied(end) >= self._high - 1:
             return True
         found = leader_next(
-            self._link.connection, self._leader_of, self._at, self._subject, self._options.request_timeout
+            self.link.connection, self._leader_of, self._at, self._subject, self._options.request_timeout
         )
         return found is None or found >= self._high
 
     def _lag(self, end: Reply) -> str:
-        who = end.get("Jc-Peer") or self._link.connection.server_name
+        who = end.get("Jc-Peer") or self.link.connection.server_name
         has = f", it has applied {applied}" if (applied := self._applied(end)) else ""
         return (
             f"{self._leader_of}: the replica on {who} has nothing from {self._at} on and the leader does{has} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import importlib
 import time
 import traceback
 import warnings
@@ -44,12 +45,17 @@ class Result:
 def warm_up() -> None:
     """What a first run in a process would import and build, and later ones find: a seed is to be the same in both."""
     from jetcluster.api import dispatch
-    from jetcluster.config.options import JetStreamOptions, Options
-    from jetcluster.node.warm_up import build_models, import_pydantic
+    from jetcluster.config.load import load_text
+    from jetcluster.node.warm_up import build_models, import_pydantic, modules_of
+
+    servers = LAYOUTS["three"]
+    options = load_text(servers[0].text(servers), "warm_up.conf", {})[0]
 
     async def build() -> None:
-        await import_pydantic(Options(jetstream=JetStreamOptions(enabled=True)))
+        await import_pydantic(options)
         await dispatch.load_endpoints()
+        for name in modules_of(options):
+            importlib.import_module(name)
         await build_models()
 
     asyncio.run(build())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -15,13 +16,14 @@ from jetcluster.store.kv import KvError
 from tests.sim.cluster import batch, liveness
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.disk_faults import expendable
+from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.invariants import Invariants, Replica, replicas
 from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.shrink import kind, shrink
-from tests.sim.cluster.workload import SETTLE
+from tests.sim.cluster.workload import SETTLE, found
 from tests.sim.cluster.workloads.churn import Churn
 from tests.sim.cluster.workloads.publish import Relaxed
 
@@ -58,6 +60,18 @@ def meta(deployment: Deployment) -> tuple[Replica, list[Replica]]:
     found = list(replicas(deployment))
     leader = next(one for one in found if one.group.role is Role.LEADER)
     return leader, [one for one in found if one is not leader]
+
+
+def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() -> None:
+    drawn = [Scenario.of(seed).workloads for seed in range(300)]
+    often = Counter(name for names in drawn for name in names)
+    assert often.keys() == found().keys()
+    assert min(often.values()) >= 5
+    for names in drawn:
+        assert 1 <= sum(issubclass(found()[name], Exam) for name in names) <= 2
+        assert any(not issubclass(found()[name], Exam) for name in names)
+    only = {"registers", "exam-core"}
+    assert {name for seed in range(20) for name in Scenario.of(seed, only).workloads} == only
 
 
 def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:

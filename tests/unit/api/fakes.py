@@ -104,6 +104,8 @@ class FakeCluster:
     def __init__(self, *, clustered: bool = True) -> None:
         self.clustered = clustered
         self.level = LEVEL
+        self.meta_level = LEVEL
+        """The level that all members of the meta group understand."""
         self.time = ManualTime()
         self.machine = MetaMachine()
         self.lagging = False
@@ -117,23 +119,25 @@ class FakeCluster:
         self.online = {"n1", "n2", "n3"} if clustered else {"n1"}
         for peer in sorted(self.online):
             node = {"kind": "node", "request": peer, "peer": peer, "name": peer.upper(), "tags": [], "jetstream": True}
-            self._apply(json.dumps(node).encode())
+            self.apply(json.dumps(node).encode())
         self.service = MetaService(
             self.machine,
             clock=self.time,
             propose=self._propose,
+            level=lambda: self.meta_level,
             barrier=self._barrier,
             online=lambda: self.online,
             cluster_name="C1" if clustered else "",
             clustered=clustered,
         )
 
-    def _apply(self, command: bytes) -> dict[str, Any]:
+    def apply(self, command: bytes) -> dict[str, Any]:
+        """Commits a command of the meta group; its result."""
         self._index += 1
         return self.machine.apply(self._index, 1, command)[0]
 
     async def _propose(self, command: bytes) -> dict[str, Any]:
-        return self._apply(command)
+        return self.apply(command)
 
     async def _barrier(self) -> None:
         return None

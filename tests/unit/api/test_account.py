@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.cluster.meta_service import MetaService
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fakes import Client
 from tests.unit.api.test_consumers import Leader
@@ -82,13 +81,12 @@ async def test_streams_are_limited_by_their_tier() -> None:
 async def test_while_a_node_of_before_is_here_all_tiers_count_together() -> None:
     """Such a replica would take the limits of a tier for those of the account."""
     client = tiered()
-    service: MetaService = client.cluster.service
-    service._level = lambda: 2
+    client.cluster.meta_level = 2
     assert error(await client.create("X", num_replicas=2)) == 10120
     assert "error" not in await client.create("A", max_bytes=6000)
     assert "error" not in await client.create("B", max_bytes=6000)
     assert error(await client.create("C", num_replicas=3, max_bytes=2400)) == 10047, "12,000 and 7,200 of 19,000"
-    service._level = lambda: 3
+    client.cluster.meta_level = 3
     assert "error" not in await client.create("C", num_replicas=3, max_bytes=2400)
 
 

@@ -415,7 +415,7 @@ async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
     client.cluster.answers["members"] = lambda body: members
     await client.create("S", num_replicas=1)
     tagged = {"kind": "node", "request": "t", "peer": "n3", "name": "N3", "tags": ["x"], "jetstream": True}
-    client.cluster._apply(json.dumps(tagged).encode())
+    client.cluster.apply(json.dumps(tagged).encode())
     members["voters"] = list(client.cluster.machine.assignment("A", "S").peers)  # type: ignore[union-attr]
 
     async def update(**fields: Any) -> int:

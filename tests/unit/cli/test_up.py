@@ -68,7 +68,7 @@ def test_status_lines() -> None:
     row = up.NodeStatus("n1", "nats://h:1", "healthy", "leader", 2, 10, 1000, 3, 50_000_000)
     assert up.plain(row) == "n1 leader streams=2 messages=10 clients=3"
     assert up.plain(row._replace(state="no answer")) == "n1 no answer"
-    table = up._table([row, row._replace(state="ended (1)")])
+    table = up.table_of([row, row._replace(state="ended (1)")])
     assert table.row_count == 2
 
 

@@ -442,22 +442,22 @@ class Cluster:
 
     async def create(self, name: str, replicas: int = 3, *, ask: str = "", **config: Any) -> Assignment:
         node = self.nodes[ask] if ask else next(iter(self))
-        body = self._body({"name": name, "subjects": [name.lower()], "num_replicas": replicas, **config})
+        body = self.stream_body({"name": name, "subjects": [name.lower()], "num_replicas": replicas, **config})
         result = await node.js.meta_request("stream_create", body)
-        return await self._ready(node, result)
+        return await self.ready(node, result)
 
     async def update(self, name: str, replicas: int = 3, *, ask: str = "", **config: Any) -> Assignment:
         node = self.nodes[ask] if ask else next(iter(self))
-        body = self._body({"name": name, "subjects": [name.lower()], "num_replicas": replicas, **config})
-        return await self._ready(node, await node.js.meta_request("stream_update", body))
+        body = self.stream_body({"name": name, "subjects": [name.lower()], "num_replicas": replicas, **config})
+        return await self.ready(node, await node.js.meta_request("stream_update", body))
 
-    def _body(self, config: dict[str, Any]) -> dict[str, Any]:
+    def stream_body(self, config: dict[str, Any]) -> dict[str, Any]:
         config = {"allow_direct": True, **config}
         wire = StreamConfig.model_validate(config).normalised(AccountLimits()).to_wire()
         request = f"q{next(self.inboxes)}"
         return {"request": request, "account": ACCOUNT, "config": wire, "limits": NO_LIMITS}
 
-    async def _ready(self, node: Node, result: dict[str, Any]) -> Assignment:
+    async def ready(self, node: Node, result: dict[str, Any]) -> Assignment:
         assignment = Assignment.from_dict(result["assignment"])
         await node.js.stream_request(assignment, "ready", {"revision": assignment.revision})
         return assignment

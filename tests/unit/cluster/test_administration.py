@@ -200,7 +200,7 @@ async def test_a_stream_that_was_to_shrink_to_a_lost_server_stays_with_who_has_i
             await cluster.until(lambda: cluster.meta_leader() not in (None, lost), what="another meta leader")
             home = cluster.meta_leader()
         assert home is not None
-        body = cluster._body({"name": "S", "subjects": ["s"], "num_replicas": 1})
+        body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 1})
         updated = await home.js.meta_request("stream_update", body)
         assert updated["assignment"]["peers"] == [lost.me]
         assert len(lost.replica("S").group.peers) == 3, "it has not begun"

@@ -214,9 +214,9 @@ async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None
     """Or the first one's acks would release messages that another one, which comes later, still has to get."""
     async with Cluster() as cluster:
         node = cluster["A"]
-        body = cluster._body({"name": "S", "subjects": ["s"], "num_replicas": 3, "retention": "interest"})
+        body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 3, "retention": "interest"})
         body["config"]["restoring"] = True
-        assignment = await cluster._ready(node, await node.js.meta_request("stream_create", body))
+        assignment = await cluster.ready(node, await node.js.meta_request("stream_create", body))
         runs = encode_runs(each_run([Msg(seq, seq, b"s", b"", b"%d" % seq) for seq in (1, 2, 3)]))
         await ask(node, "S", "restore", runs=base64.b64encode(runs).decode())
         await ask(node, "S", "restore_end", last_seq=3, last_ts=3)
@@ -230,7 +230,7 @@ async def test_an_archive_s_consumers_begin_once_all_of_them_are_there() -> None
         done = await node.js.meta_request(
             "stream_restored", {"request": "r", "account": ACCOUNT, "name": "S", "gid": assignment.gid}
         )
-        await cluster._ready(node, done)
+        await cluster.ready(node, done)
         await asyncio.sleep(0.02)  # not the tick, which looks after it a few times per second
         for name, left in (("first", 3), ("second", 0)):
             puller = Puller(node, "S", name)

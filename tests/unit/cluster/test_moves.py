@@ -118,7 +118,7 @@ async def test_a_restore_that_nobody_goes_on_with_is_given_up() -> None:
     async with Cluster() as cluster:
         seen: list[dict[str, Any]] = []
         cluster["B"].bus.subscribe(b"$JS.EVENT.ADVISORY.STREAM.DELETED.S", lambda s, r, h, p, o: seen.append({"is": p}))
-        body = cluster._body({"name": "S", "subjects": ["s"], "num_replicas": 3})
+        body = cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 3})
         body["config"]["restoring"] = True
         result = await cluster["A"].js.meta_request("stream_create", body)
         assignment = Assignment.from_dict(result["assignment"])

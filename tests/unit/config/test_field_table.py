@@ -33,26 +33,26 @@ REFUSED_BY_FUNCTION = {
     unsupported_blocks.read_mqtt: "mqtt { port: 1 }",
     unsupported_blocks.read_proxies: "proxies { trusted: [] }",
     unsupported_blocks.read_ocsp: "ocsp: true",
-    server_block._default_js_domain: "default_js_domain { A: d }",
-    leafnodes_block._migrate: "leafnodes { remotes: [ {url: x, js_cluster_migrate: true} ] }",
+    server_block.refuse_default_domain: "default_js_domain { A: d }",
+    leafnodes_block.refuse_migration: "leafnodes { remotes: [ {url: x, js_cluster_migrate: true} ] }",
 }
 """Readers that look at the value first, and what they refuse."""
 
 SECTIONS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], frozenset[str]]] = {
-    "Server": (server_block._FIELDS, server_block._BLOCKS, server_block._INERT),
-    "`cluster`": (cluster_block._FIELDS, cluster_block._BLOCKS, cluster_block._INERT),
-    "`jetstream`": (jetstream_block._FIELDS, jetstream_block._BLOCKS, frozenset()),
-    "`compat`": (compat_block._FIELDS, {}, frozenset()),
-    "`jetstream { limits }`": (jetstream_block._LIMIT_FIELDS, {}, frozenset()),
-    "`jetstream { limits { batch } }`": (jetstream_block._BATCH_FIELDS, {}, frozenset()),
-    "`jetstream { limits { objects } }`": (jetstream_block._OBJECT_FIELDS, {}, frozenset()),
-    "`leafnodes`": (leafnodes_block._FIELDS, leafnodes_block._BLOCKS, leafnodes_block._INERT),
+    "Server": (server_block.FIELDS, server_block.BLOCKS, server_block.INERT_NAMES),
+    "`cluster`": (cluster_block.FIELDS, cluster_block.BLOCKS, cluster_block.INERT_NAMES),
+    "`jetstream`": (jetstream_block.FIELDS, jetstream_block.BLOCKS, frozenset()),
+    "`compat`": (compat_block.FIELDS, {}, frozenset()),
+    "`jetstream { limits }`": (jetstream_block.LIMIT_FIELDS, {}, frozenset()),
+    "`jetstream { limits { batch } }`": (jetstream_block.BATCH_FIELDS, {}, frozenset()),
+    "`jetstream { limits { objects } }`": (jetstream_block.OBJECT_FIELDS, {}, frozenset()),
+    "`leafnodes`": (leafnodes_block.FIELDS, leafnodes_block.BLOCKS, leafnodes_block.INERT_NAMES),
     "`leafnodes { remotes }`": (
-        leafnodes_block._REMOTE_FIELDS,
-        leafnodes_block._REMOTE_BLOCKS,
+        leafnodes_block.REMOTE_FIELDS,
+        leafnodes_block.REMOTE_BLOCKS,
         frozenset(),
     ),
-    "`websocket`": (websocket_block._FIELDS, websocket_block._BLOCKS, frozenset()),
+    "`websocket`": (websocket_block.FIELDS, websocket_block.BLOCKS, frozenset()),
 }
 SECTIONS = {
     section: (fields, blocks, inert | {name for name, (attribute, _) in fields.items() if attribute == INERT})
@@ -108,11 +108,11 @@ def test_the_page_says_what_the_code_does(section: str) -> None:
 def test_the_page_has_every_flag() -> None:
     told: dict[str, str] = {}
     for names, status, _ in rows("Flags"):
-        destinations = {flags._NAMES[name.lstrip("-")][0] for name in names}
+        destinations = {flags.NAMES[name.lstrip("-")][0] for name in names}
         assert len(destinations) == 1, names
         told |= {name.lstrip("-"): status for name in names}
         assert (status == "inert") == (destinations <= set(flags.INERT)), names
-    assert told.keys() == flags._NAMES.keys()
+    assert told.keys() == flags.NAMES.keys()
 
 
 def running_code() -> str:

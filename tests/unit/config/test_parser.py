@@ -148,11 +148,6 @@ def test_file_definition_wins_over_environment_and_is_marked_as_used() -> None:
     assert not pairs["y"].used_as_variable
 
 
-def test_positions_count_from_zero_on_line_one_and_from_one_later() -> None:
-    pairs = parse_text("a: 1, b: 2\nc: 3\n  d: 4\n", "c.conf", {})
-    assert [pairs[key].where for key in "abcd"] == ["c.conf:1:0", "c.conf:1:6", "c.conf:2:1", "c.conf:3:3"]
-
-
 def test_include_splices_relative_to_the_including_file(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "main.conf").write_text("include sub/a.conf\nm { include 'sub/b.conf' }\n")

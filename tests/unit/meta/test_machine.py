@@ -264,8 +264,10 @@ def test_limits_of_a_tier_count_its_streams_and_one_replica_of_each() -> None:
     # A snapshot counts the same, and what goes makes room.
     again = MetaMachine()
     again.restore(driver.machine.snapshot())
-    for machine in (driver.machine, again):
-        assert machine._tiers["A", 1, "file"] == 1000 and machine._tiers["A", 2, ""] == 1
+    more = {"max_streams": 9}
+    for machine in (driver, Driver(again)):
+        assert err(machine.create("D", limits=one | more, max_bytes=1)) == 10047
+        assert err(machine.create("D", limits=two, num_replicas=2)) == 10027
     driver.apply("stream_delete", account="A", name="W")
     assert driver.create("X", limits=two, max_bytes=500, num_replicas=2)["created"]
     # Into another tier by an update: what it has in its own does not count there.

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from jetcluster.meta.subjects import SubjectBook
 from jetcluster.model.subjects import overlap
+from tests.twins.memory import held
 
 subjects = st.sampled_from(["a", "b", "a.b", "a.*", "a.>", "*", "*.b", ">", "b.c.d", "b.*.d"])
 
@@ -33,11 +34,12 @@ def test_the_book_agrees_with_comparing_all(streams: dict[str, list[str]], gone:
 
 def test_an_emptied_book_holds_nothing() -> None:
     book = SubjectBook()
+    empty = held(book)
     book.add("X", ["a", "a.b", "*"])
     book.overlaps(["a.*"], but="")
     book.remove("X")
     assert not book
-    assert book._patterns.shapes == 0
+    assert held(book) == empty
     assert book.effort(["a"]) == 0
 
 

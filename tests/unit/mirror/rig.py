@@ -83,10 +83,8 @@ class Rig:
         self.damage: list[DamagedError] = []
         self.known: set[str] = set()
         self.configure(**config)
-        self.links = Links(
-            LinkDependencies(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces()),
-            "S",  # type: ignore[arg-type]
-        )
+        self.around = LinkDependencies(self.bus, self.time, self.time, SeededRng(1), self.lines, self, paces())  # type: ignore[arg-type]
+        self.links = Links(self.around, "S")
         self.upstream = {"created": CREATED, "state": {"last_seq": 0}, "config": {"retention": "limits"}}
         self.deliver = b""
         self.consumer: dict[str, Any] = {}

@@ -14,14 +14,9 @@ from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, Rig
 from tests.unit.stream.twins import block
 
-MIRROR: dict[str, Any] = {"mirror": {"name": "UP"}}
+from .begun import MIRROR, begun
+
 SOURCE: dict[str, Any] = {"sources": [{"name": "UP"}]}
-
-
-def begun(**config: Any) -> Rig:
-    rig = Rig(**(config or MIRROR))
-    rig.links.begin()
-    return rig
 
 
 def test_a_mirror_from_the_beginning() -> None:
@@ -574,20 +569,6 @@ def test_a_source_that_is_known_by_its_messages_alone() -> None:
     rig.send(8)
     rig.commit()
     assert [payload for _, payload in rig.stored()] == [b"4", b"6", b"8"]
-
-
-def test_sources_come_and_go() -> None:
-    rig = begun(sources=[{"name": "A"}, {"name": "B"}])
-    first = rig.links.by_key[link_key({"name": "A"})]
-    assert [entry["name"] for entry in rig.links.info()["sources"]] == ["A", "B"]
-    rig.configure(sources=[{"name": "C"}, {"name": "A"}])
-    rig.links.configure()
-    assert [entry["name"] for entry in rig.links.info()["sources"]] == ["C", "A"]
-    assert rig.links.by_key[link_key({"name": "A"})] is first
-    rig.configure()
-    rig.links.configure()
-    assert rig.links.info() == {}
-    assert not rig.bus.subs
 
 
 # ---- numbers that cannot be

@@ -48,7 +48,7 @@ def test_links_that_fail_ask_so_often_together_and_tell_so_much() -> None:
 
 def test_one_link_does_not_wait_for_those_of_another_stream() -> None:
     crowd, one = Rig(sources=many(600)), Rig(mirror={"name": "UP"})
-    around = crowd.links._around._replace(target=one, bus=one.bus, log=one.lines)
+    around = crowd.around._replace(target=one, bus=one.bus, log=one.lines)
     one.time, one.links = crowd.time, type(one.links)(around, "ONE")
     crowd.bus.deaf = one.bus.deaf = True
     crowd.links.begin()

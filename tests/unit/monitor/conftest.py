@@ -2,13 +2,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
+from jetcluster.monitor import system_events
+from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.server_block import ServerBlock
+from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.server.server import Server
+from tests.twins.time import ManualTime
+from tests.unit.monitor import twins
 
 
 @pytest.fixture
@@ -18,3 +25,26 @@ async def server() -> AsyncIterator[Server]:
     await found.start()
     yield found
     await found.stop()
+
+
+@pytest.fixture
+def node(server: Server) -> Any:
+    """One of a cluster."""
+    clock = ManualTime()
+    return twins.node(server, clock, twins.engine(clock))
+
+
+@pytest.fixture
+def source(server: Server) -> NodeSource:
+    return NodeSource(twins.node(server, SystemClock()))
+
+
+@pytest.fixture
+async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SystemEvents]:
+    monkeypatch.setattr(system_events, "FIRST_BEAT", 0.01)
+    node = twins.node(server, SystemClock())
+    found = SystemEvents(node, ServerBlock(node))
+    found.start()
+    yield found
+    if server.clients.watcher is found:
+        found.stop()

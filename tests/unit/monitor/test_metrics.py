@@ -21,7 +21,7 @@ from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
-from tests.unit.monitor.test_pages import Wire
+from tests.unit.monitor.wire import Wire
 
 EXPORTER = Path(__file__).parent / "exporter-names.json"
 """Name -> labels, as prometheus-nats-exporter (its main branch of June 2026) made them of a three-node cluster of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,19 +14,8 @@ from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker
-from tests.unit.monitor.test_pages import Wire
+from tests.unit.monitor.wire import Wire
 from tests.unit.server.support import Nobody
-
-
-@pytest.fixture
-async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SystemEvents]:
-    monkeypatch.setattr(system_events, "FIRST_BEAT", 0.01)
-    node = twins.node(server, SystemClock())
-    found = SystemEvents(node, ServerBlock(node))
-    found.start()
-    yield found
-    if server.clients.watcher is found:
-        found.stop()
 
 
 async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents) -> None:
@@ -126,15 +114,6 @@ async def test_who_never_logged_in_is_not_told_to_be_gone(server: Server, events
     _, event = await system.next()
     assert event["client"]["name"] == "a"
     assert system.replies.empty()
-
-
-async def test_statistics_beat(server: Server, events: SystemEvents) -> None:
-    system = Asker(server)
-    system.listen(b"$SYS.SERVER.*.STATSZ")
-    first, second = [await system.next(), await system.next()]
-    assert first[0] == f"$SYS.SERVER.{server.server_id}.STATSZ"
-    assert set(first[1]) == {"server", "statsz"}
-    assert second[1]["server"]["seq"] > first[1]["server"]["seq"]
 
 
 async def test_goodbye(server: Server, events: SystemEvents) -> None:

@@ -16,7 +16,7 @@ from jetcluster.monitor.node_source import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker, services
-from tests.unit.monitor.test_pages import Wire
+from tests.unit.monitor.wire import Wire
 
 
 @pytest.fixture

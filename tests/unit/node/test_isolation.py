@@ -36,7 +36,7 @@ async def _closed() -> AsyncIterator[None]:
 
 
 def test_every_endpoint_has_a_row() -> None:
-    assert set(API) == {endpoint.name for endpoint in endpoints._ALL}
+    assert set(API) == {endpoint.name for endpoint in endpoints.ALL}
 
 
 async def test_by_every_subject_of_the_api(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ class Rig:
         self.bucket = Bucket(host)
         stage = AtomicStage(self.machine.rules, BatchQuota(), self.time, lambda batch_id, reason: None)
         self.ingest = Ingest("OBJ_b", self._append, self.bucket.replies, self.time, self.time.call_soon, stage)
-        self._done: dict[int, Done] = {}
+        self.proposed: dict[int, Done] = {}
+        """Index in the log -> what is told when the command there is applied."""
         self.bucket.begin(self.machine.rules)
 
     def new_leader(self, keep: int = 0) -> None:
@@ -93,7 +94,7 @@ class Rig:
     def propose(self, command: bytes, done: Done) -> bool:
         if self.full:
             return False
-        self._done[self._append(command)] = done
+        self.proposed[self._append(command)] = done
         return True
 
     def commit(self, count: int = 1_000_000) -> None:
@@ -109,7 +110,7 @@ class Rig:
         if isinstance(result, PublishResult | BatchResult):
             self.ingest.on_applied(index, result)
             return
-        done = self._done.pop(index, None)
+        done = self.proposed.pop(index, None)
         if done is not None:
             self.time.call_soon(done, result)
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from jetcluster.errors import ApiError
+from jetcluster.objects.layout import Layout
 from jetcluster.store.api import DamagedError, Msg
 from tests.unit.objects.rig import Rig, ServerOrigin, digest, meta
 
@@ -19,7 +20,7 @@ def real_object(rig: Rig, name: str, nuid: str, *chunks: bytes) -> None:
             "digest": digest(whole).replace("sha", "SHA")}  # fmt: skip
     for chunk in chunks:
         rig.ingest.on_message(b"$O.b.C.%b" % nuid.encode(), b"", b"", chunk, ServerOrigin())
-    subject = rig.bucket.catalog._layout.infos_of(name)[-1]
+    subject = Layout("b", own=True, real=True).infos_of(name)[-1]
     rig.ingest.on_message(subject, b"", b"", json.dumps(info).encode(), ServerOrigin())
     rig.commit()
 
@@ -87,7 +88,7 @@ def test_the_outcome_of_a_deletion_can_be_unknown() -> None:
     rig.put("o", b"x", "n")
     answers: list[bytes | None] = []
     rig.bucket.delete("o", answers.append)
-    (done,) = rig._done.values()
+    (done,) = rig.proposed.values()
     rig.bucket.end()
     done(None)
     assert answers == [None]

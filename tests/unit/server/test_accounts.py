@@ -8,6 +8,7 @@ from jetcluster.server import accounts, remote_peers
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import RemoteInterest
+from tests.twins.memory import held
 from tests.twins.time import SeededRng
 
 
@@ -69,12 +70,13 @@ def test_interest_in_an_account_counts_from_the_moment_it_is_in_use_here() -> No
 
 def test_what_is_heard_of_an_account_leaves_nothing_behind() -> None:
     own, peer, other = Accounts(SeededRng(1)), Peer(), Peer()
+    empty = held(own)
     for number in range(20):
         own.set_remote_interest(peer, f"one-{number}", b"s", None, 1)  # type: ignore[arg-type]
         own.set_remote_interest(other, f"two-{number}", b"s", None, 1)  # type: ignore[arg-type]
         own.set_remote_interest(other, f"two-{number}", b"s", None, 0)  # type: ignore[arg-type]
     own.drop_peer(peer)  # type: ignore[arg-type]
-    assert not own._heard
+    assert held(own) == empty
 
 
 def test_an_account_that_peers_want_much_of_is_made_bit_by_bit() -> None:

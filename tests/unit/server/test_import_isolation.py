@@ -12,7 +12,7 @@ from jetcluster.config.sharing import ExportOptions, ImportOptions
 
 from .sharing import Nodes, account
 
-API = [f"{endpoint.name}{'.ORDERS' * endpoint.args[0]}" for endpoint in endpoints._ALL]
+API = [f"{endpoint.name}{'.ORDERS' * endpoint.args[0]}" for endpoint in endpoints.ALL]
 OTHERS = [
     "CONSUMER.MSG.NEXT.ORDERS.C",
     "DIRECT.GET.ORDERS",

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.server.leaf_connection import is_at_least
 
-from .test_leaf_link import Site
+from .leaf_site import Site
 
 
 @pytest.mark.parametrize(

@@ -2,89 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from jetcluster import budget
-from jetcluster.auth.authenticator import Authenticator, AuthResult
-from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.remote_login import signed_login
-from jetcluster.config.account_options import PermissionOptions, SubjectLists
-from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server import leaf_link, leaf_told
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
-from jetcluster.server.leaf_link import VIOLATION_PAUSE, LeafLink, split_ack
 from jetcluster.server.leaf_peer import ORIGIN
-from jetcluster.server.leaf_rules import LeafRules
-from jetcluster.server.leafnodes import LeafNodes
-from scripts.bench_subscriptions import RealTime
 
 from .certificate import Authority
-from .support import Bench, FakePeer, FakeTransport
+from .leaf_site import HELLO, Site, mark_of
+from .support import FakePeer, FakeTransport
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
-HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
-
-
-class Site:
-    """One server with leaf links whose other ends are played by the test."""
-
-    def __init__(self, *, leafnodes: LeafOptions | None = None, bench: Bench | None = None, **options: Any) -> None:
-        self.bench = bench or Bench(leafnodes=leafnodes or LeafOptions(port=1), **options)
-        self.router = self.bench.router
-        self.leafnodes = LeafNodes(self.bench.server.parts)
-
-    def open(self, remote: LeafRemoteOptions | None = None) -> End:
-        return End(self, LeafLink(self.leafnodes.link_parts, remote, remote.urls[0] if remote else ""))
-
-    def leaf(self, **hello: Any) -> End:
-        """An accepted link that is through the handshake."""
-        end = self.open()
-        end.send(b"CONNECT " + json.dumps(HELLO | hello).encode() + b"\r\n")
-        end.read()
-        return end
-
-    def hub(self, **info: Any) -> End:
-        """A solicited link that is through the handshake."""
-        end = self.open(LeafRemoteOptions(urls=["nats://u:p@h:7422"]))
-        first = {"server_id": "NHUB", "server_name": "H", "leafnode_urls": [], "info_on_connect": True} | info
-        end.send(b"INFO " + json.dumps(first).encode() + b"\r\n")
-        end.send(b"INFO " + json.dumps(first | {"connect_info": True, "remote_account": "$G"}).encode() + b"\r\n")
-        end.read()
-        return end
-
-
-class End:
-    def __init__(self, site: Site, link: LeafLink) -> None:
-        self.site = site
-        self.link = link
-        self.transport = FakeTransport()
-        self.transport.protocol = link
-        link.connection_made(self.transport)
-
-    def send(self, *lines: bytes) -> None:
-        self.link.data_received(b"".join(lines))
-
-    def read(self) -> bytes:
-        self.site.bench.time.advance(0)
-        data = bytes(self.transport.written)
-        self.transport.written.clear()
-        return data
-
-
-def mark_of(site: Site) -> bytes:
-    return site.leafnodes.state.loop_mark("$G")
 
 
 async def test_the_accepting_end_speaks_first_and_lists_what_it_wants() -> None:
@@ -101,98 +37,6 @@ async def test_the_accepting_end_speaks_first_and_lists_what_it_wants() -> None:
     second = json.loads(lines[0].partition(b" ")[2])
     assert (second["connect_info"], second["remote_account"], "nonce" in second) == (True, "$G", False)
     assert {b"LS+ a.b", b"LS+ w q 2", b"LS+ $JS.hub.API.STREAM.>", b"LS+ " + mark_of(site)} <= set(lines)
-
-
-def wanted_by(lines: bytes) -> dict[bytes, bytes]:
-    """What an end wants, by what it has told: weights, or b"" for plain interest."""
-    found: dict[bytes, bytes] = {}
-    for line in lines.split(b"\r\n"):
-        words = line.split(b" ")
-        if words[0] == b"LS+":
-            found[b" ".join(words[1:3])] = b" ".join(words[3:])
-        elif words[0] == b"LS-":
-            found.pop(b" ".join(words[1:3]), None)
-    return found
-
-
-async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_told, "AT_ONCE", 999)
-    site = Site(bench=RealTime())
-    client = site.bench.client()
-    for number in range(2000):
-        client.send(b"SUB a.%d %d" % (number, number), b"SUB w.%d q m%d" % (number, number))
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)  # one step a turn
-    end = site.open()
-    end.send(b"CONNECT " + json.dumps(HELLO).encode() + b"\r\n")
-    told = end.read()
-    assert end.link.joined and b"LS+" not in told, "it is being noted"
-    other = site.bench.client(b"SUB w.5 q 1", b"SUB new.1 2")
-    client.send(b"UNSUB 1999", b"UNSUB m1998", b"UNSUB 1")
-    turns = 0
-    while b"LS+ " not in told:
-        told += end.read()
-        turns += 1
-    client.send(b"UNSUB 2", b"UNSUB 1997", b"UNSUB m3", b"SUB a.3 again")
-    other.send(b"SUB w.6 q 3", b"SUB new.2 4")
-    for _ in range(40):
-        told += (piece := end.read())
-        turns += bool(piece)
-        assert piece.count(b"LS+") <= leaf_told.IN_STEP + 10
-    assert turns > 4000 // leaf_told.IN_STEP
-    expected = {b"a.%d" % n: b"" for n in range(2000) if n not in (1, 2, 1997, 1999)}
-    expected |= {b"w.%d q" % n: b"2" if n in (5, 6) else b"1" for n in range(2000) if n not in (3, 1998)}
-    expected |= {b"new.1": b"", b"new.2": b"", mark_of(site): b""}
-    assert wanted_by(told) == expected
-    client.send(b"UNSUB 7", b"UNSUB again", b"UNSUB 3")
-    assert wanted_by(told + end.read()).keys() == expected.keys() - {b"a.7", b"a.3"}
-    end.link.connection_lost(None)
-    assert not site.router.leaf_links
-
-
-async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_told, "AT_ONCE", 999)
-    site = Site()
-    client = site.bench.client(*[b"SUB a.%d %d" % (number, number) for number in range(2000)])
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)
-    end = site.leaf()
-    end.link.connection_lost(None)
-    client.send(b"UNSUB 1500")
-    for _ in range(20):
-        end.read()
-    assert not site.router.leaf_links and not site.bench.server.budget.jobs
-    site.bench.server.budget.jobs, most = budget.MAX_JOBS, budget.MAX_JOBS  # and where too much waits
-    end = site.leaf()
-    assert not end.read()
-    site.bench.server.budget.jobs -= most
-    told = b""
-    for _ in range(20):
-        site.bench.time.advance(leaf_link.RETRY)
-        told += end.read()
-    assert len(wanted_by(told)) == 2000
-
-
-async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What passes from one link to the other is judged as it was when the other one joined."""
-    monkeypatch.setattr(leaf_told, "AT_ONCE", 99)
-    site = Site(bench=RealTime())
-    there, peer = [b"a.%d" % number for number in range(3 * leaf_told.IN_STEP)], FakePeer("P")
-    for subject in there:
-        site.router.peers.set_interest(peer, subject, None, 1)
-    gone = site.leaf(server_id="N1", name="1", cluster="same")
-    gone.send(*[b"LS+ g.%d\r\n" % number for number in range(200)])
-    monkeypatch.setattr(budget, "SLICE", 0.0)
-    monkeypatch.setattr(budget, "QUANTUM", 0.0)
-    end = site.open()
-    end.send(b"CONNECT " + json.dumps(HELLO | {"server_id": "N2", "name": "2", "cluster": "same"}).encode() + b"\r\n")
-    gone.link.connection_lost(None)
-    assert gone.link not in site.router.leaf_links and not end.link.close_reason
-    told = b"".join(end.read() for _ in range(30))
-    assert wanted_by(told).keys() == {mark_of(site), *there}
-    end.link.connection_lost(None)
 
 
 async def test_the_connecting_end_answers_without_lang() -> None:
@@ -408,23 +252,6 @@ async def test_a_loop_is_noticed() -> None:
     assert told.link.retry_after == LOOP_DELAY
 
 
-async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:
-    site = Site(domain="edge")
-    end = site.hub(domain="hub")
-    seen: list[bytes] = []
-    for subject in (b"$JS.API.>", b"$KV.>", b"$JS.edge.API.STREAM.>"):
-        site.router.subscribe(subject, lambda subject, *_: seen.append(subject))
-    assert end.read() == b""  # told already with the API's parts
-    end.send(b"LS+ >\r\nLS+ $JS.API.>\r\nLS+ $JS.hub.API.STREAM.>\r\n")
-    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$OBJ.b.x", b"$JS.edge.API.INFO", b"$JS.hub.API.STREAM.NAMES"):
-        site.router.publish(subject, b"x")
-    assert end.read() == b"LMSG $JS.hub.API.STREAM.NAMES 1\r\nx\r\n"
-    seen.clear()
-    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$JS.edge.API.STREAM.X", b"$JS.edge.API.$KV.b.k"):
-        end.send(b"LMSG %b 1\r\nx\r\n" % subject)
-    assert seen == [b"$JS.edge.API.STREAM.X", b"$KV.b.k"]
-
-
 @pytest.mark.parametrize("target", [b"_INBOX.y", b"$JS.M.y"])  # the latter is where a mirror takes its messages
 async def test_a_delivery_shows_its_own_subject_at_the_far_end(target: bytes) -> None:
     site = Site()
@@ -436,145 +263,6 @@ async def test_a_delivery_shows_its_own_subject_at_the_far_end(target: bytes) ->
     peer = site.bench.client(b"SUB %b 7" % target)
     end.send(b"LMSG %b " % target + ack + b"@orders.1 1\r\nx\r\n")
     assert peer.read() == b"MSG orders.1 7 " + ack + b" 1\r\nx\r\n"
-
-
-@pytest.mark.parametrize(
-    ("reply", "split"),
-    [
-        (b"$JS.ACK.S.C.1.2.3.4.5@a.b", (b"$JS.ACK.S.C.1.2.3.4.5", b"a.b")),
-        (b"$JS.ACK.S@x.C@y.1.2.3.4.5@a@b", (b"$JS.ACK.S@x.C@y.1.2.3.4.5", b"a@b")),
-        (b"$JS.ACK.S@x.C.1.2.3.4.5", (b"$JS.ACK.S@x.C.1.2.3.4.5", b"z")),
-        (b"$JS.ACK.S@x.C", (b"$JS.ACK.S@x.C", b"z")),
-        (b"$JS.ACK.S.C.1.2.3.4.5@", (b"$JS.ACK.S.C.1.2.3.4.5@", b"z")),
-    ],
-)
-def test_split_ack(reply: bytes, split: tuple[bytes, bytes]) -> None:
-    assert split_ack(reply, b"z") == split
-
-
-def test_configured_denials() -> None:
-    rules = LeafRules(system=False, own_domain="", remote_domain="", deny_imports=["in.>"], deny_exports=["out.*"])
-    assert (rules.may_come(b"in.a"), rules.may_come(b"out.a"), rules.may_come(b"in")) == (False, True, True)
-    assert (rules.may_go(b"out.a"), rules.may_go(b"in.a")) == (False, True)
-    assert (rules.may_tell(b"in.*"), rules.may_tell(b"*.a"), rules.may_want(b"out.x", None)) == (False, True, False)
-    lists = SubjectLists(["a.>"], ["a.secret"])
-    bound = LeafRules(
-        system=False, own_domain="", remote_domain="", permissions=UserPermissions(PermissionOptions(lists, lists))
-    )
-    schedule = b"NATS/1.0\r\nNats-Schedule-Target: %b\r\nNats-Schedule-Source: %b\r\n\r\n"
-    refused = [
-        bound.first_refused(b"a.x", b"a.x", b"", schedule % pair)
-        for pair in ((b"a.b", b"a.c"), (b"b", b"a.c"), (b"a.b", b"a.secret"))
-    ]
-    assert refused == [None, b"b", b"a.secret"]
-    assert rules.first_refused(b"a.x", b"a.x", b"", schedule % (b"b", b"a.secret")) is None
-    replies = (b"_INBOX.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.API.STREAM.DELETE.S", b"$KV.b.x")
-    assert [bound.may_be_answered_at(reply) for reply in replies] == [True, True, False, False]
-    assert all(rules.may_be_answered_at(reply) for reply in replies)
-    assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")
-
-
-ACK = b"$JS.ACK.S.C.1.2.3.4.5"
-
-
-class Limited(Authenticator):
-    """Whoever comes may publish to a.> and subscribe to it, but for a.secret; `$OBJ.>` is denied by name, too."""
-
-    required = True
-
-    def __init__(self) -> None:
-        super().__init__(Options())
-
-    def check(self, *_: Any, **__: Any) -> AuthResult:
-        publish = SubjectLists(["a.>", "$JS.hub.API.>"], ["a.secret", "$OBJ.>"])
-        rules = UserPermissions(PermissionOptions(publish, SubjectLists(["a.>"], ["a.secret"])))
-        return AuthResult("$G", "", rules)
-
-
-class Heard:
-    """What an internal subscription to everything hears."""
-
-    def __init__(self, site: Site) -> None:
-        self.messages: list[tuple[bytes, bytes]] = []
-        site.router.subscribe(b">", lambda subject, reply, *_: self.messages.append((subject, reply)))
-
-
-def limited() -> Site:
-    return Site(authenticator=Limited(), domain="hub")
-
-
-@pytest.mark.parametrize(
-    ("line", "heard"),
-    [
-        (b"a.x", [(b"a.x", b"")]),
-        (b"a.x r", [(b"a.x", b"r")]),
-        (b"a.secret", []),
-        (b"b", []),
-        (b"a..x", []),
-        (b"..", []),
-        (b"a.", []),
-        (b"a.>.x", []),
-        (b"a.x " + ACK, [(b"a.x", ACK)]),
-        (b"a.x " + ACK + b"@a.y", [(b"a.y", ACK)]),
-        (b"a.x " + ACK + b"@a.secret", []),
-        (b"a.x " + ACK + b"@b", []),
-        (b"a.x " + ACK + b"@a.>", []),
-        (b"a.x " + ACK + b"@a.*", []),
-        (b"a.x " + ACK + b"@..", []),
-        (b"a.x " + ACK + b"@a..b", []),
-        (b"a.x r..s", []),
-        (b"a.x .r", []),
-        (b"a.x r.>", []),
-        (b"a.x $KV.b.k", []),
-        (b"$JS.hub.API.INFO r", [(b"$JS.hub.API.INFO", b"r")]),
-        (b"$JS.hub.API.DIRECT.GET.S.a.> r", [(b"$JS.hub.API.DIRECT.GET.S.a.>", b"r")]),
-        (b"$JS.hub.API.DIRECT.GET.S.a " + ACK, []),
-        (b"$JS.hub.API.$KV.b.k", [(b"$KV.b.k", b"")]),
-        (b"$JS.hub.API.$OBJ.b r", []),
-    ],
-)
-async def test_what_a_limited_link_brings_must_be_allowed_and_valid(
-    line: bytes, heard: list[tuple[bytes, bytes]]
-) -> None:
-    site = limited()
-    found = Heard(site)
-    end = site.leaf()
-    end.send(b"LMSG %b 0\r\n\r\n" % line)
-    assert found.messages == heard
-    assert end.link.joined
-
-
-async def test_a_link_without_limits_shows_valid_subjects_only() -> None:
-    site = Site()
-    found = Heard(site)
-    end = site.leaf()
-    for shown in (b"..", b"o.>", b"a..b", b"*", b"other.unrelated"):
-        end.send(b"LMSG a.x %b@%b 0\r\n\r\n" % (ACK, shown))
-    assert found.messages == [(b"other.unrelated", ACK)]
-
-
-async def test_what_is_wanted_must_be_a_subject() -> None:
-    end = Site().leaf()
-    for line in (b"a..b", b".a", b"a.", b">.a", b"a q..r 1", b"a >.q 1"):
-        end.send(b"LS+ %b\r\n" % line)
-    assert end.link.wanted == 0 and end.link.joined
-    end.send(b"LS+ a.> q.r 1\r\nLS+ *\r\n")
-    assert end.link.wanted == 2
-
-
-async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture) -> None:
-    site = limited()
-    end = site.leaf()
-    end.read()
-    for _ in range(100):
-        end.send(b"LMSG b.x 0\r\n\r\nLMSG a.x %b@c 0\r\n\r\n" % ACK)
-    assert end.read() == b"-ERR 'Permissions Violation for Publish to \"b.x\"'\r\n"
-    assert [record.getMessage() for record in caplog.records if "Violation" in record.getMessage()] == [
-        f'leafnode cid {end.link.cid}: Publish Violation on "b.x" - Check other side configuration (1 so far)'
-    ]
-    site.bench.time.advance(VIOLATION_PAUSE)
-    end.send(b"LMSG a.x %b@c 0\r\n\r\n" % ACK)
-    assert 'Violation on "c" - Check other side configuration (201 so far)' in caplog.text
 
 
 async def test_the_store_keeps_its_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -597,37 +285,6 @@ async def test_long_names_of_the_other_end_are_cut() -> None:
     assert {len(end.link.remote_name), len(end.link.remote_cluster), len(end.link.remote_domain)} == {MAX_NAME}
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(st.data())
-def test_whatever_a_leaf_says_the_link_lives_or_ends_and_nothing_gets_through(data: st.DataObject) -> None:
-    """Random words where subjects, replies, queues and sizes stand, whole and cut."""
-    word = st.sampled_from(
-        [b"a.x", b"a.secret", b"b", b"..", b">", b"a.>", b"*", b"+", b"|", b"$JS.API.INFO", b"$JS.hub.API.INFO", ACK]
-        + [ACK + b"@" + shown for shown in (b"a.y", b"a.secret", b"..", b">", b"")]
-        + [b"", b"0", b"1", b"-1", b"999999999", b"1e3", b"\xff\xfe", b"\x00\x01", b"q", b"$LDS.x", b"_R_.a.b", b"{}"]
-    )
-    verb = st.sampled_from([b"LMSG", b"HMSG", b"LS+", b"LS-", b"PING", b"PONG", b"INFO", b"-ERR", b"CONNECT", b"lmsg"])
-    line = st.builds(lambda v, words: b" ".join([v, *words]), verb, st.lists(word, max_size=6))
-    body = st.sampled_from([b"\r\n", b"\r\n\r\n", b"\r\nx\r\n", b"\r\nNATS/1.0\r\n\r\n\r\n", b"\n", b""])
-    said = data.draw(st.lists(st.builds(bytes.__add__, line, body), max_size=12))
-
-    async def play() -> None:
-        site = limited()
-        found = Heard(site)
-        end = site.leaf()
-        for piece in said:
-            if not end.link.close_reason:
-                end.send(piece)
-        for subject, reply in found.messages:
-            assert subjects.is_valid(subject) and b"secret" not in subject
-            assert subject.startswith((b"a.", b"$JS.hub.API.")), said
-            assert not reply or subjects.is_valid_literal(reply), said
-            assert not reply.startswith((b"$JS.API", b"$KV")), said
-
-    with contextlib.closing(asyncio.new_event_loop()) as loop:
-        loop.run_until_complete(play())
-
-
 async def test_a_new_link_of_the_same_server_ends_the_old_one() -> None:
     site = Site()
     old = site.leaf()
@@ -648,24 +305,6 @@ async def test_who_does_not_read_is_closed() -> None:
         site.bench.time.advance(0)
     assert end.link.close_reason == "Slow Consumer (Pending Bytes)"
     assert not site.router.has_interest(b"a")
-
-
-async def test_a_link_that_ends_does_not_disturb_what_is_being_told() -> None:
-    site = Site(max_pending=1000)
-    told: list[tuple[bytes, int]] = []
-    site.bench.server.accounts.listener = lambda account, subject, queue, count: told.append((subject, count))
-    slow, other = site.leaf(), site.leaf(server_id="N2", cluster="M")
-    slow.send(b"LS+ %b q 1\r\n" % (b"w" * 500))
-    slow.transport.jammed = True
-    other.read()
-    told.clear()
-    site.bench.client(*[b"SUB %b q %d" % (b"w" * 500, at) for at in range(4)])
-    site.bench.time.advance(0)
-    assert slow.link.close_reason == "Slow Consumer (Pending Bytes)"
-    # The slow one's own member goes last, and the others hear of the members that are left.
-    assert [count for _, count in told] == [2, 3, 4, 5, 4]
-    assert other.read().endswith(b"LS+ %b q 4\r\n" % (b"w" * 500))
-    assert other.link.joined
 
 
 @pytest.mark.parametrize(

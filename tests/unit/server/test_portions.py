@@ -18,8 +18,8 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.governor import HEAVY
 from tests.twins.time import ManualTime
 
+from .leaf_site import End, Site
 from .support import QUIET, Bench, Nobody, Peer
-from .test_leaf_link import End, Site
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""

@@ -7,6 +7,7 @@ import pytest
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server import bulk, remote_backlog
 from jetcluster.server.remote_backlog import ASK_EVERY, RemoteBacklog
+from tests.twins.memory import held
 
 from .support import Bench, FakePeer
 
@@ -22,6 +23,7 @@ def test_little_is_not_asked_about() -> None:
 
 def test_what_was_sent_counts_until_the_answer_and_then_what_it_says() -> None:
     far, peer = RemoteBacklog("$G"), FakePeer("far")
+    empty = held(far)
     far.sent(peer, b"a", ASK_EVERY)
     far.sent(peer, b"a", ASK_EVERY)
     assert peer.asked == [("$G", b"a", ASK_EVERY)], "one question at a time"
@@ -37,7 +39,7 @@ def test_what_was_sent_counts_until_the_answer_and_then_what_it_says() -> None:
     assert len(peer.asked) == 3
     far.told(peer, b"a", 2 * ASK_EVERY, 0)
     assert far.of(peer, b"a") == 0
-    assert not far._flows
+    assert held(far) == empty
 
 
 def test_strange_answers_change_nothing() -> None:

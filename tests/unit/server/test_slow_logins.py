@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from jetcluster.server import slow_logins
 from jetcluster.server.slow_logins import MAX_THREADS, SlowLogins
+from tests.twins.memory import held
 
 
 class Bench:
@@ -85,23 +86,25 @@ async def test_who_came_last_is_next_of_one_user(bench: Bench) -> None:
 
 async def test_the_same_is_checked_once(bench: Bench) -> None:
     await bench.fill()
+    idle = held(bench.logins)
     asked = [bench.ask(address, "u", "same") for address in ("1.1.1.1", "2.2.2.2", "1.1.1.1")]
     await asyncio.sleep(0)
     assert await bench.finish() == ["same"]
     assert [task.result() for task in asked] == [True] * 3
-    assert not bench.logins._same
+    assert held(bench.logins) <= idle
     assert not bench.logins.waiting
 
 
 async def test_nothing_is_checked_for_who_has_gone(bench: Bench) -> None:
     await bench.fill()
+    idle = held(bench.logins)
     gone = bench.ask("1.1.1.1", "u", "gone", lambda: True)
     here = bench.ask("1.1.1.1", "u", "here")
     await asyncio.sleep(0)
     assert await bench.finish() == ["here"]
     assert not gone.result()
     assert here.result()
-    assert not bench.logins._same
+    assert held(bench.logins) <= idle
 
 
 async def test_too_many_are_refused_of_the_address_that_has_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

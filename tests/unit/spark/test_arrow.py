@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
 
 import pytest
@@ -10,34 +9,14 @@ import pytest
 pytest.importorskip("pyarrow", reason="pip install 'jetcluster[spark]'")
 
 from jetcluster.spark.arrow import Converter, digest
-from jetcluster.spark.frames import MessageBatch, MissingFieldError, is_whole, position, sequence
+from jetcluster.spark.frames import MessageBatch
 from jetcluster.spark.schema import (
     KAFKA_TYPES,
     TYPES,
-    SchemaError,
     arrow_schema,
-    check_columns,
-    columns_of,
-    ddl,
-    default_columns,
 )
-from jetcluster.stream.direct_get import DirectGet
-from tests.unit.spark.stream_peer import T0, Row, store_of
-
-
-def batch_of(rows: list[Row]) -> MessageBatch:
-    answer = DirectGet("S", store_of(rows), "n1").answer(
-        json.dumps({"seq": 1, "batch": 1000}).encode(), b"NATS/1.0\r\nJc-Proof: 1\r\n\r\n"
-    )
-    frames = [] if isinstance(answer, tuple) else answer.take(1 << 30)[:-1]
-    return MessageBatch([head for head, _ in frames], [payload for _, payload in frames])
-
-
-PLAIN: list[Row] = [("a.b", b"", b"one"), ("a.c", b"", b""), ("a.b", b"", b"\x00\xff")]
-BLOCK = b"NATS/1.0\r\nA: 1\r\nb:2\r\nA:  3 \r\n\r\n"
-MASKED = b"NATS/1.0\r\nNats-Stream: X\r\nNats-Subject: y\r\nNats-Sequence: 99\r\n\r\n"
-"""A message that was republished, and stored again."""
-MIXED: list[Row] = [PLAIN[0], ("h", BLOCK, b"two"), ("h", MASKED, b"three")]
+from tests.unit.spark.rows import BLOCK, MASKED, MIXED, PLAIN, batch_of
+from tests.unit.spark.stream_peer import T0, Row
 
 
 def columns(rows: list[Row], names: list[str], *, kafka: bool = False) -> dict[str, list[object]]:
@@ -129,55 +108,3 @@ def test_a_digest_tells_what_is_where() -> None:
     parts = [(b"a", b"", b"bc"), (b"ab", b"", b"c"), (b"a", b"b", b"c"), (b"a", b"", b"bd")]
     assert len({digest(*one) for one in parts}) == len(parts)
     assert digest(b"orders.1", b"", b"x") == digest(b"orders.1", b"", b"x") and -(2**63) <= digest(*parts[0]) < 2**63
-
-
-def test_frames() -> None:
-    batch = batch_of(MIXED)
-    assert [sequence(head) for head in batch.heads] == [1, 2, 3]
-    assert [position(batch.heads, seq) for seq in (0, 1, 2, 4)] == [0, 0, 1, 3]
-    assert is_whole(batch.heads, 0, 3) and not is_whole(batch.heads, 1, 3) and not is_whole(batch.heads, 0, 4)
-    assert not is_whole(batch.heads[::2], 0, 3)
-    for bad in (b"NATS/1.0\r\n\r\n", b"NATS/1.0\r\nNats-Sequence: x\r\n\r\n"):
-        with pytest.raises(MissingFieldError):
-            sequence(bad)
-    with pytest.raises(MissingFieldError):
-        Converter(["seq"], "S").convert(MessageBatch([b"NATS/1.0\r\nA: b\r\n\r\n"], [b""]))
-
-
-def test_columns_and_their_types_are_spark_s_to_the_letter() -> None:
-    pytest.importorskip("pyspark", reason="pip install 'jetcluster[spark]'")
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import (
-        ArrayType,
-        BinaryType,
-        IntegerType,
-        LongType,
-        MapType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampType,
-    )
-
-    pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    types = {
-        "string": StringType(), "bigint": LongType(), "int": IntegerType(), "binary": BinaryType(),
-        "timestamp": TimestampType(), TYPES["headers"]: MapType(StringType(), ArrayType(StringType())),
-        KAFKA_TYPES["headers"]: ArrayType(pair),
-    }  # fmt: skip
-    for kafka, known in ((False, TYPES), (True, KAFKA_TYPES)):
-        schema = StructType([StructField(name, types[text]) for name, text in known.items()])
-        assert [field.dataType.simpleString() for field in schema.fields] == list(known.values())
-        assert to_arrow_schema(schema, timezone="UTC") == arrow_schema(list(known), kafka=kafka)
-        assert columns_of(schema, kafka=kafka) == list(known)
-    with pytest.raises(SchemaError, match="column seq is bigint, not string"):
-        columns_of(StructType([StructField("seq", StringType())]))
-
-
-def test_names_of_columns() -> None:
-    assert default_columns() == ["stream", "subject", "seq", "time", "time_ns", "headers", "data"]
-    assert "headers" not in default_columns(headers=False)
-    assert ddl(["seq", "data"]) == "`seq` bigint, `data` binary"
-    for names, said in ((["sequence"], "did you mean seq"), (["seq", "seq"], "named once"), ([], "named once")):
-        with pytest.raises(SchemaError, match=said):
-            check_columns(names)

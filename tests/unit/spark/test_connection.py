@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
-
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.spark.connection import Connection, block
-from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
+from jetcluster.spark.connection import Connection
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
 from tests.unit.spark.peer import Peer, hmsg, msg
 
@@ -176,56 +173,7 @@ def test_a_ping_is_answered_while_waiting():
         assert peer.pongs == 1
 
 
-def test_header_blocks():
-    assert block([(b"A", b"1"), (b"A", b"2")]) == b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"
-    assert block({}) == b"" and block(b"raw") == b"raw"
-    for bad in ({"A": "1\r\nB: 2"}, {"": "x"}, {"A:B": "x"}):
-        with pytest.raises(ValueError, match="not a header"):
-            block(bad)
-
-
 # ---- credentials
-
-SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
-PUBLIC = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
-"""The pair of NATS's own documentation."""
-
-
-def test_secrets_come_from_variables_and_files(tmp_path, monkeypatch):
-    monkeypatch.setenv("JC_PW", "p w")
-    assert Credentials(user="u", password_env="JC_PW").fields("") == {"user": "u", "pass": "p w"}
-    file = tmp_path / "token"
-    file.write_text("t0ken\n")
-    assert Credentials(token_file=str(file)).fields("") == {"auth_token": "t0ken"}
-    with pytest.raises(CredentialsError, match="JC_MISSING"):
-        Credentials(user="u", password_env="JC_MISSING").fields("")
-    assert pickle.loads(pickle.dumps(Credentials(user="u"))) == Credentials(user="u")
-
-
-def test_nkeys_and_creds_sign_the_nonce(tmp_path):
-    _, public = open_seed(SEED, "test")
-    assert public == PUBLIC
-    file = tmp_path / "user.nk"
-    file.write_text(f"# comment\n{SEED}\n")
-    fields = Credentials(nkey_file=str(file)).fields("nonce")
-    assert fields["nkey"] == PUBLIC and len(fields["sig"]) == 86
-    creds = tmp_path / "user.creds"
-    creds.write_text(
-        "-----BEGIN NATS USER JWT-----\neyJ0.a.b\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{SEED}\n------END USER NKEY SEED------\n"
-    )
-    assert Credentials(creds_file=str(creds)).fields("nonce") == {"jwt": "eyJ0.a.b", "sig": fields["sig"]}
-    file.write_text("nothing")
-    with pytest.raises(CredentialsError, match="no user nkey seed"):
-        Credentials(nkey_file=str(file)).fields("n")
-
-
-def test_the_password_goes_into_connect(monkeypatch):
-    monkeypatch.setenv("JC_PW", "secret")
-    with Peer() as peer:
-        Connection([peer.url], credentials=Credentials(user="me", password_env="JC_PW")).close()
-        Connection([peer.url.replace("//", "//you:p%40ss@")]).close()
-        assert [(c["user"], c["pass"]) for c in peer.connects] == [("me", "secret"), ("you", "p@ss")]
 
 
 def test_a_subscription_gets_what_comes_beside_other_answers():

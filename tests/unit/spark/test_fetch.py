@@ -27,7 +27,7 @@ def seqs(one: RangeFetch) -> list[int]:
     try:
         return [sequence(head) for batch in one for head in batch.heads]
     finally:
-        one._link.close()
+        one.link.close()
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -46,7 +46,7 @@ def test_of_a_dense_stream_two_answers_are_under_way() -> None:
         for batch in one:
             ahead.append(len(one._ahead))
             assert len(batch.heads) == 5
-        one._link.close()
+        one.link.close()
         asked = [json.loads(payload)["seq"] for subject, _, _, payload in peer.published if b"DIRECT" in subject]
     assert ahead == [2] * 7 + [1, 0]
     assert asked == list(range(1, 46, 5))
@@ -138,7 +138,7 @@ def test_a_server_that_goes_away_between_two_batches() -> None:
         got = [sequence(head) for head in next(batches).heads]
         first.drop()
         got += [sequence(head) for batch in batches for head in batch.heads]
-        one._link.close()
+        one.link.close()
         assert got == list(range(1, 31))
 
 

@@ -4,7 +4,6 @@ test says so. The answers are those of nats-server 2.15.2 (`tests/interop/test_f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,103 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, RaftError, StorageFullError
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.ingest import Ingest
+from jetcluster.stream.atomic_stage import BatchLimits
 from jetcluster.stream.results import PublishResult
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import ManualTime
 from tests.unit.stream.test_ingest import CLIENT
-from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import RecordingBus, block
+from tests.unit.stream.twins import block
 
-WRONG = block("Nats-Expected-Last-Sequence: 99")
-
-
-class Bench:
-    def __init__(self, limits: BatchLimits | None = None, **config: Any) -> None:
-        config = {"allow_batched": True, **config}
-        self.stream = Stream(**config)
-        self.bus, self.time = RecordingBus(), ManualTime()
-        self.turn: list[Callable[[], None]] = []
-        self.room = BatchQuota(limits)
-        self.woken = 0
-        self.error: RaftError | None = None
-        self.proposed: list[tuple[int, bytes]] = []
-        self.rules = StreamRules.from_config({"name": "S", **config})
-        self.ingest = self.leader()
-
-    def leader(self) -> Ingest:
-        def wake() -> None:
-            self.woken += 1
-
-        stage = AtomicStage(self.rules, self.room, self.time, lambda *_: None, wake)
-        return Ingest("S", self.propose, self.bus, self.time, self.turn.append, stage)
-
-    def propose(self, command: bytes) -> int:
-        if self.error is not None:
-            raise self.error
-        self.proposed.append((self.stream.index + len(self.proposed) + 1, command))
-        return self.proposed[-1][0]
-
-    def send(
-        self, seq: int, operation: int | None = None, *, id: str = "b", flow: int = 2, gap: str = "ok",
-        headers: bytes = b"", payload: bytes = b"x",
-    ) -> None:  # fmt: skip
-        operation = min(seq - 1, 1) if operation is None else operation
-        reply = f"i.{id}.{flow}.{gap}.{seq}.{operation}.$FI".encode()
-        self.ingest.on_message(b"a", reply, headers, payload, CLIENT)
-
-    def end_turn(self) -> None:
-        due, self.turn[:] = list(self.turn), []
-        for callback in due:
-            callback()
-
-    def apply(self) -> None:
-        proposed, self.proposed = self.proposed, []
-        for index, command in proposed:
-            result = self.stream.apply(command)
-            assert self.stream.index == index
-            if isinstance(result, PublishResult):
-                self.ingest.on_applied(index, result)
-            else:
-                assert result == 0  # nothing but ends of batches
-
-    def apply_alone(self) -> None:
-        """The leader dies before it tells anybody."""
-        proposed, self.proposed = self.proposed, []
-        for _, command in proposed:
-            self.stream.apply(command)
-        self.ingest.clear()
-        self.bus.sent.clear()
-
-    def settle(self) -> None:
-        self.end_turn()
-        self.apply()
-
-    def told(self, id: str = "b") -> list[Any]:
-        """What the publisher heard since the last time, in short."""
-        heard = [body for subject, body, _ in self.bus.sent if subject.startswith(b"i.%b." % id.encode())]
-        self.bus.sent = [each for each in self.bus.sent if not each[0].startswith(b"i.%b." % id.encode())]
-        return [_short(json.loads(body)) for body in heard]
-
-    def stored(self) -> int:
-        return len(self.stream.store.rows)
-
-
-def _short(answer: dict[str, Any]) -> tuple[Any, ...]:
-    match answer:
-        case {"type": "ack", "seq": seq, "msgs": messages}:
-            return "ack", seq, messages
-        case {"type": "gap", "last_seq": first, "seq": seq}:
-            return "gap", first, seq
-        case {"type": "err", "seq": seq, "error": {"err_code": code}}:
-            return "err", seq, code
-        case {"error": {"err_code": code}, "stream": "S", "seq": 0}:
-            return "refused", code
-        case {"batch": batch, "count": count, "seq": seq, "stream": "S"}:
-            return "end", batch, count, seq
-        case _:
-            pytest.fail(f"not an answer: {answer}")
+from .fast_bench import WRONG, Bench
 
 
 def test_nothing_is_acked_before_it_is_applied() -> None:
@@ -453,113 +362,6 @@ def test_who_leads_no_more_says_nothing() -> None:
     assert bench.told() == [] and bench.room.fast_open == 0
 
 
-@pytest.mark.parametrize("gap", ["ok", "fail"])
-def test_the_next_leader_goes_on_with_what_is_stored(gap: str) -> None:
-    bench = Bench()
-    for seq in (1, 2, 3):
-        bench.send(seq, gap=gap)
-    bench.settle()
-    bench.send(4, gap=gap)
-    bench.end_turn()
-    bench.proposed.clear()  # lost with the leader
-    bench.ingest.clear()
-    bench.told()
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [("ack", 3, 2)]
-    assert bench.bus.sent == []
-    bench.send(5, gap=gap)
-    bench.settle()
-    if gap == "ok":
-        assert bench.told() == [("gap", 4, 5), ("ack", 5, 2)]
-        bench.send(6, 2)
-        bench.settle()
-        assert bench.told() == [("end", "b", 6, 5)]
-    else:
-        assert bench.told() == [("gap", 4, 5), ("end", "b", 3, 3)]
-        assert bench.stored() == 3
-
-
-def test_the_next_leader_ends_what_had_ended_and_forgets_what_is_old() -> None:
-    bench = Bench()
-    bench.send(1, gap="fail")
-    bench.send(2, gap="fail", headers=WRONG)
-    bench.send(1, id="old")
-    bench.end_turn()
-    for _, command in bench.proposed:
-        bench.stream.apply(command)  # the leader dies before it tells anybody
-    bench.ingest.clear()
-    bench.told(), bench.told("old")
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [("end", "b", 1, 1)] and bench.told("old") == [("ack", 1, 2)]
-    bench.ingest.clear()
-    bench.time.advance(11)
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert not bench.bus.sent and not bench.ingest.open_batches
-
-
-def test_the_next_leader_says_nothing_of_a_batch_whose_first_message_was_refused() -> None:
-    bench = Bench()
-    bench.send(1, gap="fail", headers=WRONG)
-    bench.end_turn()
-    bench.apply_alone()
-    bench.ingest = bench.leader()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.told() == [] and not bench.ingest.open_batches
-    bench.send(2, gap="fail")
-    assert bench.told() == [("refused", 10208)]
-
-
-def _gap(bench: Bench, id: str) -> None:
-    bench.send(4, id=id, gap="fail")
-
-
-def _eob(bench: Bench, id: str) -> None:
-    bench.send(2, 3, id=id)
-
-
-def _again(bench: Bench, id: str) -> None:
-    bench.send(1, 1, id=id)
-    bench.send(1, 2, id=id)
-
-
-def _error(bench: Bench, id: str) -> None:
-    bench.send(2, id=id, gap="fail", headers=WRONG)
-
-
-def _level(bench: Bench, id: str) -> None:
-    bench.send(2, id=id, headers=block("Nats-Required-Api-Level: 99"))
-
-
-@pytest.mark.parametrize("end", [_gap, _eob, _again, _error, _level])
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_next_leader_takes_no_batch_for_open_that_ended(end: Callable[[Bench, str], None], busy: bool) -> None:
-    """The log hears of the end, with what others publish or alone."""
-    bench = Bench()
-    for n in range(20):
-        bench.send(1, id=f"b{n}", gap="fail" if end in (_gap, _error) else "ok")
-    bench.send(1, id="open")
-    bench.settle()
-    for n in range(20):
-        end(bench, f"b{n}")
-    bench.settle()
-    assert bench.ingest.open_batches == 1
-    if busy:
-        bench.ingest.on_message(b"a", b"", b"", b"y", CLIENT)
-    bench.settle()
-    assert not bench.proposed and not bench.turn
-    assert list(bench.stream.machine.fast.by_id) == [b"open"]
-    bench.stream.restart()
-    bench.ingest.clear()
-    bench.ingest = bench.leader()
-    bench.bus.sent.clear()
-    bench.ingest.resume(bench.stream.machine.fast.by_id)
-    assert bench.ingest.open_batches == 1
-    assert bench.told("open") == [("ack", 1, 2)] and not bench.bus.sent
-
-
 def test_an_id_may_be_used_again_in_the_turn_in_which_its_batch_ended() -> None:
     bench = Bench()
     bench.send(1)
@@ -585,17 +387,6 @@ def test_an_end_that_does_not_get_into_the_log_is_no_trouble() -> None:
     bench.error = None
     bench.end_turn()
     assert not bench.proposed and bench.ingest.open_batches == 0 and list(bench.stream.machine.fast.by_id) == [b"b"]
-
-
-def test_a_leader_twice_counts_its_batches_once() -> None:
-    bench = Bench()
-    bench.send(1)
-    bench.settle()
-    for _ in range(3):
-        bench.ingest.resume(bench.stream.machine.fast.by_id)
-        assert bench.room.fast_open == bench.ingest.open_batches == 1
-    bench.ingest.clear()
-    assert bench.room.fast_open == 0
 
 
 @pytest.mark.parametrize(("gap", "stored"), [("ok", 2), ("fail", 1)])

@@ -12,6 +12,7 @@ from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
 from tests.sim.cluster.session import Msg, Session
 
+SECOND = 1_000_000_000
 COMES = 30.0
 """Seconds within which a copy is complete."""
 
@@ -108,7 +109,7 @@ class CopyExam(Exam):
         self.equal("with one more", await total(), 21)
 
     async def _pull(self, session: Session, stream: str, consumer: str, number: int) -> list[Msg]:
-        found = await self.take(session, stream, consumer, {"batch": number, "no_wait": True})
+        found = await self.take(session, stream, consumer, {"batch": number, "expires": 5 * SECOND})
         self.equal(f"{consumer} gets", [msg.status for msg in found], [""] * number)
         return found
 

@@ -112,7 +112,7 @@ class DeliverExam(Exam):
         found: list[Msg] = []
         while len(found) < len(wanted):
             batch = self.rng.choice([1, 4, 50])
-            some = await self.take(session, STREAM, name, {"batch": batch, "no_wait": True})
+            some = await self.take(session, STREAM, name, {"batch": batch, "expires": 2 * SECOND})
             self.require(bool(some) and not some[0].status, f"{what}: ends after {len(found)} of {len(wanted)}")
             found += [msg for msg in some if not msg.status]
         self.equal(f"{what}, delivered", [(Delivered.of(msg).seq, msg.subject) for msg in found], wanted)

@@ -32,7 +32,7 @@ class ObjectExam(Exam):
         session = await self.session("fill")
         await self.create(session, STREAM, subjects=[f"$OBJ.{BUCKET}.>"], num_replicas=self.rng.choice([1, 3]))
         self.number = 0
-        await self.examine([self._replaced, self._wrong, self._listed, self._repeated])
+        await self.examine([self._replaced, self._wrong, self._listed, self._repeated, self._holes])
         await session.close()
 
     async def _upload(self, session: Session, name: str, chunks: list[bytes], **about: Any) -> dict[str, Any]:
@@ -108,6 +108,22 @@ class ObjectExam(Exam):
         self.equal("its total", listed["total"], before["total"] + len(names))
         part = await self._service(session, action="list", offset=before["total"], limit=2)
         self.equal("a part of a list", len(part["objects"]), 2)
+
+    async def _holes(self, session: Session) -> None:
+        """A chunk is deleted before the last one comes."""
+        self.number += 1
+        nonce = f"u{self.number}"
+        meta = {"name": "holes", "nonce": nonce, "chunks": 3, "size": 6}
+        await session.js_publish(f"$OBJ.{BUCKET}.info.holes", json.dumps(meta).encode())
+        acks = [await session.js_publish(f"$OBJ.{BUCKET}.chunks.{nonce}", text) for text in (b"ab", b"cd")]
+        await self.ask(session, f"STREAM.MSG.DELETE.{STREAM}", {"seq": int(acks[0]["seq"])})
+        try:
+            found = await session.js_publish(f"$OBJ.{BUCKET}.chunks.{nonce}", b"ef")
+        except ApiError:
+            pass
+        else:
+            self.require(False, f"an object without one of its chunks is stored: {found}")
+        self.equal("it is not there", await self._code(session, name="holes"), NO_OBJECT)
 
     async def _repeated(self, session: Session) -> None:
         """A chunk that comes twice counts once, and the last one is answered like the first time."""

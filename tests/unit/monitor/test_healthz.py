@@ -1,8 +1,7 @@
-"""/jsz and /healthz of a node in a cluster."""
+"""/healthz of a node in a cluster."""
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,139 +9,12 @@ import pytest
 
 from jetcluster.cluster.restart_safety import Risk, Safety
 from jetcluster.health.node_health import Aspect
-from jetcluster.monitor.healthz import healthz
 from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.source import Health, NotAskedError
+from jetcluster.monitor.source import Health
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime
 from tests.unit.monitor import twins
-
-
-@pytest.fixture
-def node(server: Server) -> Any:
-    clock = ManualTime()
-    return twins.node(server, clock, twins.engine(clock))
-
-
-def ask(node: Any, **query: str) -> dict[str, Any]:
-    return NodeSource(node).page("jsz", {name.replace("_", "-"): value for name, value in query.items()})
-
-
-def health(node: Any, **query: str) -> Health:
-    return healthz(node, {name.replace("_", "-"): value for name, value in query.items()})
-
-
-async def test_jsz_begins_with_this_node(node: Any) -> None:
-    found = ask(node)
-    assert (found["memory"], found["storage"], found["reserved_storage"]) == (0, 500, 1000)
-    assert (found["accounts"], found["ha_assets"]) == (1, 2)
-    assert (found["streams"], found["streams_leader"], found["consumers"]) == (1, 1, 0)
-    assert (found["messages"], found["bytes"], found["total"], found["object_uploads"]) == (5, 500, 1, 2)
-    assert found["api"]["total"] == 9
-    assert found["config"]["sync_always"] is True
-    assert (found["config"]["store_dir"], found["config"]["domain"]) == ("/data/jetstream", "hub")
-    assert (found["config"]["max_memory"], found["config"]["max_storage"]) == (1 << 30, 1 << 40)
-    assert "account_details" not in found
-
-
-async def test_configured_limits(node: Any) -> None:
-    assert ask(node)["limits"] == {"default_max_consumers": -1}
-    node.options.jetstream.max_batch_timeout, node.options.jetstream.max_ha_assets = 1.5, 20
-    expected = {"max_ha_assets": 20, "max_batch_timeout": 1_500_000_000, "default_max_consumers": -1}
-    assert ask(node)["limits"] == NodeSource(node).page("varz", {})["jetstream"]["limits"] == expected
-
-
-async def test_the_meta_leader_knows_the_replicas(node: Any) -> None:
-    meta = ask(node)["meta_cluster"]
-    assert (meta["name"], meta["leader"], meta["peer"], meta["cluster_size"]) == ("c1", "n1", "AAAAAAAA", 3)
-    assert meta["replicas"] == [
-        {"name": "n2", "current": True, "active": 5_000_000_000, "peer": "BBBBBBBB"},
-        {"name": "n3", "current": True, "active": 5_000_000_000, "peer": "CCCCCCCC"},
-    ]
-
-
-async def test_streams_in_detail(node: Any) -> None:
-    found = ask(node, streams="1", config="1", raft="1")
-    account = found["account_details"][0]
-    assert (account["name"], account["storage"]) == ("$G", 500)
-    stream = account["stream_detail"][0]
-    assert stream["name"] == "S"
-    assert stream["created"] == "2023-11-14T22:13:20Z"
-    assert stream["config"]["subjects"] == ["s.>"]
-    assert stream["state"]["messages"] == 5
-    assert stream["stream_raft_group"].startswith("S-R3F-")
-    assert stream["cluster"]["leader"] == "n1"
-    assert [replica["name"] for replica in stream["cluster"]["replicas"]] == ["n2", "n3"]
-    assert "config" not in ask(node, streams="1")["account_details"][0]["stream_detail"][0]
-    assert "stream_detail" not in ask(node, accounts="1")["account_details"][0]
-    assert "account_details" not in ask(node, acc="nobody")
-    assert "account_details" not in ask(node, accounts="1", offset="1")
-    assert ask(node, acc="$G", offset="1", limit="1")["account_details"][0]["name"] == "$G", "pages are of all"
-    for alone in ({"config": "1"}, {"direct_consumers": "1"}):
-        assert "account_details" not in ask(node, **alone)
-        assert "stream_detail" not in ask(node, acc="$G", **alone)["account_details"][0]
-
-
-async def test_a_follower_names_the_leader(server: Server) -> None:
-    clock = ManualTime()
-    node = twins.node(server, clock, twins.engine(clock, leader="BBBBBBBB"))
-    found = ask(node, streams="1")
-    assert found["meta_cluster"]["leader"] == "n2"
-    assert "replicas" not in found["meta_cluster"]
-    assert "streams_leader" not in found
-    cluster = found["account_details"][0]["stream_detail"][0]["cluster"]
-    assert cluster["leader"] == "n2"
-    assert "replicas" not in cluster
-    assert "stream_detail" not in ask(node, streams="1", stream_leader_only="1")["account_details"][0]
-    with pytest.raises(NotAskedError, match="not leader"):
-        ask(node, leader_only="1")
-
-
-async def test_without_a_leader_everybody_shows_who_is_left(server: Server) -> None:
-    """For whoever has to bring the others back, or to rescue the cluster without them."""
-    clock = ManualTime()
-    engine = twins.engine(clock, leader=None)
-    node = twins.node(server, clock, engine)
-    engine.context.mesh.peers.pop("CCCCCCCC")
-    meta = ask(node)["meta_cluster"]
-    assert "leader" not in meta and (meta["cluster_size"], meta["quorum_needed"]) == (3, 2)
-    assert [(r["name"], r["current"], r.get("offline", False)) for r in meta["replicas"]] == [
-        ("n1", True, False), ("n2", True, False), ("n3", False, True),
-    ]  # fmt: skip
-
-
-async def test_rescues_are_shown_for_ever_and_the_lost_until_they_are_removed(node: Any) -> None:
-    engine = node.jetstream.jetstream
-    machine = engine.meta.machine
-    for number, (peer, name) in enumerate((("AAAAAAAA", "n1"), ("DDDDDDDD", "n4")), 1):
-        command = {"kind": "node", "request": peer, "peer": peer, "name": name, "tags": [], "jetstream": True}
-        machine.apply(number, 1, json.dumps(command).encode())
-    rescue = {"number": 1, "at_ns": 10**18, "by": "ops", "survivors": {"AAAAAAAA": "n1"}, "lost": {"DDDDDDDD": "n4"}}
-    machine.apply(3, 1, json.dumps({"kind": "rescue", "request": "r", "rescue": rescue}).encode())
-    found = ask(node)
-    assert found["rescues"] == [
-        {"number": 1, "time": "2001-09-09T01:46:40Z", "by": "ops", "survivors": ["n1"], "left_out": ["n4"]}
-    ]
-    lost = next(r for r in found["meta_cluster"]["replicas"] if r["peer"] == "DDDDDDDD")
-    assert lost["offline"] and found["meta_cluster"]["cluster_size"] == 3
-    machine.apply(4, 1, json.dumps({"kind": "node_remove", "request": "x", "peer": "DDDDDDDD"}).encode())
-    found = ask(node)
-    assert found["rescues"] and "DDDDDDDD" not in [r["peer"] for r in found["meta_cluster"]["replicas"]]
-
-
-async def test_without_jetstream(server: Server) -> None:
-    node = twins.node(server, ManualTime())
-    found = ask(node)
-    assert found["disabled"] is True
-    assert (found["streams"], found["memory"]) == (0, 0)
-    assert health(node) == Health(200, {"status": "ok"})
-
-
-async def test_varz_carries_the_summary(node: Any) -> None:
-    found = NodeSource(node).page("varz", {})
-    assert found["jetstream"]["stats"]["storage"] == 500
-    assert found["jetstream"]["meta"]["leader"] == "n1"
-    assert found["cluster"]["name"] == "c1"
+from tests.unit.monitor.jetstream_pages import ask, health
 
 
 async def test_healthy(node: Any) -> None:
@@ -289,17 +161,6 @@ async def test_safe_to_restart_says_which_groups_need_this_node(node: Any, risks
     node.jetstream.jetstream.context.meta_current = False
     assert (await NodeSource(node).healthz({"safe-to-restart": "1"})).status == 503
     assert (await NodeSource(node).healthz({})).status == 200
-
-
-async def test_jsz_shows_damage_and_catch_up(node: Any) -> None:
-    found = ask(node)
-    assert found["scrub"] == {
-        "passes": 4, "bytes": 1000, "damaged_replicas": 0, "damage_found": 3, "replicas_repaired": 2,
-    }  # fmt: skip
-    assert found["hashes"] == {"compared": 7, "rebuilt": 1, "undecided": ["S"]}
-    assert found["catching_up"] == [
-        {"stream": "S", "bytes": 300, "fetched_bytes": 200, "total_bytes": 900, "lag": 20, "seconds": 1.6},
-    ]  # fmt: skip
 
 
 async def test_a_node_that_looks_for_its_cluster_says_so(node: Any) -> None:

@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,37 +21,22 @@ from chaos import shim
 from jetcluster import faults
 from jetcluster.store import rocks_kv
 from jetcluster.store.kv import KvError
-from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.time import ManualTime
 
-END = b"\xff" * 8
+from .flushing import END, flushing
+from .stand_in import Rocks
 
 
 @pytest.fixture
-def kv(tmp_path: Path) -> Iterator[RocksKv]:
-    opened = RocksKv(tmp_path / "db", owner_flushes=True)
+def rocks() -> Rocks:
+    return Rocks()
+
+
+@pytest.fixture
+def kv(tmp_path: Path, rocks: Rocks) -> Iterator[RocksKv]:
+    opened = RocksKv(tmp_path / "db", owner_flushes=True, rocks=rocks)
     yield opened
     opened.close()
-
-
-@asynccontextmanager
-async def flushing(kv: RocksKv) -> AsyncIterator[None]:
-    """A flush is under way, and does not return as long as the block lasts."""
-    go_on = threading.Event()
-
-    def hang() -> None:
-        assert go_on.wait(30)
-
-    with faults.armed("store.flush", hang):
-        task = asyncio.create_task(kv.flush())
-        while kv._switching or kv.busy_since is None or not kv.commits:
-            await asyncio.sleep(0)
-        try:
-            yield
-        finally:
-            go_on.set()
-            await task
 
 
 @contextmanager
@@ -121,7 +106,8 @@ async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rocks_kv, "MOST_OPEN_BYTES", 3 << 20)
-    kv = RocksKv(tmp_path / "db", owner_flushes=True, total_bytes=256 << 20)
+    rocks = Rocks()
+    kv = RocksKv(tmp_path / "db", owner_flushes=True, total_bytes=256 << 20, rocks=rocks)
     number = 0
 
     def put_one() -> None:
@@ -143,7 +129,7 @@ async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
     await kv.flush()
     assert kv.durable == kv.commits == commits + 1 and not (kv.due or kv.overloaded or kv.open_bytes)
     assert sum(1 for _ in kv.scan(b"", END)) == number
-    assert int(kv._db.property_value("rocksdb.num-files-at-level0") or 0) == 2, "nobody else flushed"
+    assert int(rocks.real.property_value("rocksdb.num-files-at-level0") or 0) == 2, "nobody else flushed"
     kv.close()
 
 
@@ -159,31 +145,25 @@ async def test_a_flush_that_hangs_stops_nothing(kv: RocksKv, tmp_path: Path) -> 
         assert list(copy.scan(b"", END)) == [(b"a", b"1")]
 
 
-async def test_a_write_that_would_have_to_wait_is_put_off(kv: RocksKv) -> None:
+async def test_a_write_that_would_have_to_wait_is_put_off(kv: RocksKv, rocks: Rocks) -> None:
     class Stalled:
         """RocksDB while compactions do not keep up."""
 
-        def __init__(self, db: Any) -> None:
-            self.db = db
-            self.writes = 0
+        writes = 0
 
         def write(self, *args: Any) -> None:
             self.writes += 1
             raise RuntimeError("Result incomplete: Write stall")
 
         def property_int_value(self, name: str) -> int:
-            return 1 if name.endswith("is-write-stopped") else int(self.db.property_int_value(name))
+            return 1 if name.endswith("is-write-stopped") else int(rocks.real.property_int_value(name))
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.db, name)
-
-    db: Any = kv._db
-    stalled = kv._db = Stalled(db)
+    stalled = rocks.instead = Stalled()
     kv.put_new({b"a": b"1"})
     assert kv.commit() == kv.commit() == 0
     assert kv.open_bytes and stalled.writes == 1, "no batch is made in vain"
     assert kv.busy_since is not None and not kv.failing
-    kv._db = db
+    rocks.instead = None
     kv.delete_each([b"a"])
     kv.put(b"b", b"2")
     assert kv.commit() == 1 and list(kv.scan(b"", END)) == [(b"b", b"2")]
@@ -191,12 +171,10 @@ async def test_a_write_that_would_have_to_wait_is_put_off(kv: RocksKv) -> None:
 
 
 @pytest.mark.parametrize("reclaims", [True, False])
-async def test_a_compaction_flushes_nothing_that_flushes_wait_for(
-    kv: RocksKv, monkeypatch: pytest.MonkeyPatch, reclaims: bool
-) -> None:
+async def test_a_compaction_flushes_nothing_that_flushes_wait_for(kv: RocksKv, rocks: Rocks, reclaims: bool) -> None:
     """It would flush what was committed meanwhile among its keys, and with that everything else. Commits go on while
     it works, all the same."""
-    inner: Any = kv._db
+    inner = rocks.real
     allowed: list[int] = []
     found: list[tuple[int, int]] = []
     during: list[int] = []
@@ -211,10 +189,7 @@ async def test_a_compaction_flushes_nothing_that_flushes_wait_for(
             threading.Event().wait(0.2)
             during.append(kv.commits - now)
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(inner, name)
-
-    kv._db = Watched()
+    rocks.instead = Watched()
 
     async def before() -> None:
         await asyncio.sleep(0.01)
@@ -241,7 +216,6 @@ async def test_a_compaction_flushes_nothing_that_flushes_wait_for(
     await writer
     assert found == [(0, 0)] * 2, "nothing in memory, and nothing committed since the journal was synced"
     assert min(during) > 10, "commits go on"
-    kv._db = inner
 
 
 async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_be_synced(kv: RocksKv) -> None:
@@ -263,56 +237,6 @@ async def test_what_is_to_be_compacted_is_not_forgotten_when_the_journal_cannot_
     failing = False
     await kv.flush()
     assert not kv._outdated
-
-
-async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
-    time = ManualTime()
-    kv = RocksKv(tmp_path / "db", owner_flushes=True, monotonic=time.monotonic)
-    kv.put(b"a", b"1")
-    kv.commit()
-    began = time.monotonic()
-    async with flushing(kv):
-        assert kv.busy_since == began
-        time.advance(FLUSH_HANGS - 0.1)
-        assert not kv.trouble()
-        time.advance(0.1)
-        assert kv.trouble() == "a flush has not returned for 10.0 s"
-    assert kv.busy_since is None and not kv.trouble()
-
-    kv._active = 1 << 40
-    kv.put(b"a", b"2")
-    kv.commit()
-    time.advance(COMMIT_HANGS)
-    assert kv.trouble() == "nothing could be committed for 2.0 s" and not kv.failing
-    kv._active = 0
-    kv.commit()
-    assert not kv.trouble()
-
-    with faults.armed("store.write", faults.fail(errno.EIO)):
-        kv.put(b"a", b"3")
-        with pytest.raises(KvError):
-            kv.commit()
-    assert kv.trouble() == kv.failing != ""
-    kv.commit()
-    assert not kv.failing
-    with faults.armed("store.flush", faults.fail(errno.EIO)), pytest.raises(KvError):
-        await kv.flush()
-    assert kv.failing and kv.durable == 1
-    await kv.flush()
-    assert not kv.failing and kv.durable == kv.commits == 3
-    with faults.armed("store.read", faults.fail(errno.EIO)):
-        for read in (
-            lambda: kv.get(b"a"),
-            lambda: list(kv.scan(b"", END)),
-            lambda: kv.floor(b"b", b""),
-            lambda: kv.ceiling(b"", END),
-        ):
-            with pytest.raises(KvError):
-                read()
-    assert kv.failing
-    time.advance(READ_FAILED)
-    assert not kv.trouble()
-    kv.close()
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,0 +1,65 @@
+"""What may cross a leaf link: JetStream, its domain, and configured denials."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster.auth.permissions import UserPermissions
+from jetcluster.config.account_options import PermissionOptions, SubjectLists
+from jetcluster.server.leaf_link import split_ack
+from jetcluster.server.leaf_rules import LeafRules
+
+from .leaf_site import Site
+
+
+async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:
+    site = Site(domain="edge")
+    end = site.hub(domain="hub")
+    seen: list[bytes] = []
+    for subject in (b"$JS.API.>", b"$KV.>", b"$JS.edge.API.STREAM.>"):
+        site.router.subscribe(subject, lambda subject, *_: seen.append(subject))
+    assert end.read() == b""  # told already with the API's parts
+    end.send(b"LS+ >\r\nLS+ $JS.API.>\r\nLS+ $JS.hub.API.STREAM.>\r\n")
+    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$OBJ.b.x", b"$JS.edge.API.INFO", b"$JS.hub.API.STREAM.NAMES"):
+        site.router.publish(subject, b"x")
+    assert end.read() == b"LMSG $JS.hub.API.STREAM.NAMES 1\r\nx\r\n"
+    seen.clear()
+    for subject in (b"$JS.API.INFO", b"$KV.b.k", b"$JS.edge.API.STREAM.X", b"$JS.edge.API.$KV.b.k"):
+        end.send(b"LMSG %b 1\r\nx\r\n" % subject)
+    assert seen == [b"$JS.edge.API.STREAM.X", b"$KV.b.k"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "split"),
+    [
+        (b"$JS.ACK.S.C.1.2.3.4.5@a.b", (b"$JS.ACK.S.C.1.2.3.4.5", b"a.b")),
+        (b"$JS.ACK.S@x.C@y.1.2.3.4.5@a@b", (b"$JS.ACK.S@x.C@y.1.2.3.4.5", b"a@b")),
+        (b"$JS.ACK.S@x.C.1.2.3.4.5", (b"$JS.ACK.S@x.C.1.2.3.4.5", b"z")),
+        (b"$JS.ACK.S@x.C", (b"$JS.ACK.S@x.C", b"z")),
+        (b"$JS.ACK.S.C.1.2.3.4.5@", (b"$JS.ACK.S.C.1.2.3.4.5@", b"z")),
+    ],
+)
+def test_split_ack(reply: bytes, split: tuple[bytes, bytes]) -> None:
+    assert split_ack(reply, b"z") == split
+
+
+def test_configured_denials() -> None:
+    rules = LeafRules(system=False, own_domain="", remote_domain="", deny_imports=["in.>"], deny_exports=["out.*"])
+    assert (rules.may_come(b"in.a"), rules.may_come(b"out.a"), rules.may_come(b"in")) == (False, True, True)
+    assert (rules.may_go(b"out.a"), rules.may_go(b"in.a")) == (False, True)
+    assert (rules.may_tell(b"in.*"), rules.may_tell(b"*.a"), rules.may_want(b"out.x", None)) == (False, True, False)
+    lists = SubjectLists(["a.>"], ["a.secret"])
+    bound = LeafRules(
+        system=False, own_domain="", remote_domain="", permissions=UserPermissions(PermissionOptions(lists, lists))
+    )
+    schedule = b"NATS/1.0\r\nNats-Schedule-Target: %b\r\nNats-Schedule-Source: %b\r\n\r\n"
+    refused = [
+        bound.first_refused(b"a.x", b"a.x", b"", schedule % pair)
+        for pair in ((b"a.b", b"a.c"), (b"b", b"a.c"), (b"a.b", b"a.secret"))
+    ]
+    assert refused == [None, b"b", b"a.secret"]
+    assert rules.first_refused(b"a.x", b"a.x", b"", schedule % (b"b", b"a.secret")) is None
+    replies = (b"_INBOX.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.API.STREAM.DELETE.S", b"$KV.b.x")
+    assert [bound.may_be_answered_at(reply) for reply in replies] == [True, True, False, False]
+    assert all(rules.may_be_answered_at(reply) for reply in replies)
+    assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")

@@ -1,0 +1,36 @@
+"""The last message of each of many subjects, searched in steps while the stream changes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetcluster.store.block_store import BlockStore
+
+from .model import matches
+from .searches import ASKED, filled, run
+
+pytestmark = pytest.mark.usefixtures("steps")
+
+
+def lasts(store: BlockStore, asked: list[bytes], up_to: int) -> list[int]:
+    """As it was asked for before: filter by filter, in one go."""
+    found: dict[bytes, int] = {}
+    for message in store.scan(b">", 0):
+        if message.seq <= up_to and any(matches(one, message.subject) for one in asked):
+            found[message.subject] = message.seq
+    return sorted(found.values())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_lasts_in_steps_are_those_of_the_moment_when_the_search_ends(seed: int) -> None:
+    rng = random.Random(seed)
+    store = filled(rng)
+    for _ in range(12):
+        asked = rng.sample(ASKED, rng.randint(1, len(ASKED)))
+        limit = rng.choice([3, 1000])
+        up_to = rng.choice([None, None, rng.randint(1, store.last_seq)])
+        found = run(store.lasts(asked, up_to, limit), store, rng, changes=0.3)
+        expected = lasts(store, asked, store.last_seq if up_to is None else up_to)
+        assert found == (expected if len(expected) <= limit else None), (asked, up_to, limit)
