@@ -110,6 +110,7 @@ class JetStream:
             propose=self.meta.propose,
             barrier=self.meta.barrier,
             online=lambda: {context.me, *context.mesh.peers},
+            well=context.raft.peers.is_well,
             cluster_name=context.cluster_name,
             clustered=clustered,
             leader=context.leaders.get,

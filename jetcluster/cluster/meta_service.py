@@ -49,15 +49,16 @@ class MetaService:
         propose: Propose,
         barrier: Barrier,
         online: Callable[[], Set[str]],
+        well: Callable[[str], bool] = lambda peer: True,
         cluster_name: str = "",
         clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None,
         rules: Callable[[], PlacementRules] = PlacementRules,
         level: Callable[[], int] = lambda: TIERS,
     ) -> None:
-        """`online` gives the peer ids reachable now, this node included. `clustered` False (a standalone server)
-        refuses R > 1 with 10074. `leader` gives the peer that leads a group, as far as this node knows; `level` what
-        all members of the meta group understand (`stream.levels`)."""
+        """`online` gives the peer ids reachable now, this node included; `well` those of them that are heard, and
+        able. `clustered` False (a standalone server) refuses R > 1 with 10074. `leader` gives the peer that leads a
+        group, as far as this node knows; `level` what all members of the meta group understand (`stream.levels`)."""
         self._level = level
         self._leader = leader
         self._rules = rules
@@ -66,6 +67,7 @@ class MetaService:
         self._propose = propose
         self._barrier = barrier
         self._online = online
+        self._well = well
         self._cluster_name = cluster_name
         self._clustered = clustered
         self._restores = RestoreWatch(clock)
@@ -171,7 +173,10 @@ class MetaService:
         """The peers of `old` with so many replicas: who leads stays, then those that are online, then new ones."""
         online, leads = self._online(), self._leader(old.gid)
         leaving = {peer for peer, node in self._machine.nodes.items() if node.draining}
-        ranked = sorted(old.peers, key=lambda p: (p in leaving, p != leads, p not in online, p != old.leader_hint))
+        ranked = sorted(
+            old.peers,
+            key=lambda p: (p in leaving, p != leads, p not in online, not self._well(p), p != old.leader_hint),
+        )
         missing = replicas - len(old.peers)
         if missing <= 0:
             return ranked[:replicas]
@@ -351,6 +356,7 @@ class MetaService:
                 node.peer,
                 node.tags,
                 node.peer in online,
+                self._well(node.peer),
                 node.jetstream,
                 machine.replicas_on(node.peer) + self._underway[node.peer],
                 machine.leaders_on(node.peer),

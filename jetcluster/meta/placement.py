@@ -1,4 +1,5 @@
-"""The choice of nodes for a new stream: online ones first, those with the fewest replicas first, tags respected.
+"""The choice of nodes for a new stream: online ones first, well ones first, those with the fewest replicas first, tags
+respected.
 
 Runs on the meta leader with what it sees now; the choice goes into the log, so it need not be deterministic across
 nodes, only explainable. Error texts are nats-server's.
@@ -24,6 +25,8 @@ class Candidate:
     peer: str
     tags: tuple[str, ...] = ()
     online: bool = True
+    well: bool = True
+    """It is heard, and says so. The link to a machine that is gone lasts for seconds."""
     jetstream: bool = True
     replicas: int = 0
     """Replicas of streams it holds already."""
@@ -68,7 +71,7 @@ def place(
 
     `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Offline
     nodes are taken only to fill up, and only if a majority of the group is online: it could not elect a leader
-    otherwise. Raises ApiError 10005.
+    otherwise. Those that are not well are taken after the others. Raises ApiError 10005.
     """
     assert replicas > 0
     wish = wish or {}
@@ -84,14 +87,14 @@ def place(
         if len(fitting) >= replicas:
             reasons.append("peer offline")
         raise _no_peers(*reasons)
-    ranked = sorted(fitting, key=lambda c: (not c.online, c.replicas, c.leaders, _spread(name, c.peer)))
+    ranked = sorted(fitting, key=lambda c: (not c.online, not c.well, c.replicas, c.leaders, _spread(name, c.peer)))
     unique = rules.unique_tag
     if unique and not any(tag.lower().removeprefix("!").startswith(unique) for tag in wish.get("tags", ())):
         ranked = _apart(ranked, unique, beside)
     chosen = ranked[:replicas]
     if len(chosen) < replicas or sum(c.online for c in chosen) < replicas // 2 + 1:
         raise _no_peers(*reasons, "server tag not unique")
-    leader = min((c for c in chosen if c.online), key=lambda c: (c.leaders, _spread(name, c.peer)))
+    leader = min((c for c in chosen if c.online), key=lambda c: (not c.well, c.leaders, _spread(name, c.peer)))
     return ChosenPeers(tuple(c.peer for c in chosen), leader.peer)
 
 

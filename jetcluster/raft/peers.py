@@ -38,7 +38,9 @@ class Peers:
         return state is not None and state.up and self._clock.monotonic() - state.last_seen < self._config.suspect_after
 
     def is_well(self, peer: str) -> bool:
-        """It is alive, and says that it may lead."""
+        """It is alive, and says that it may lead; also of this node."""
+        if peer == self._me:
+            return self._health.well
         return self.is_alive(peer) and self.states[peer].well
 
     def last_seen(self, peer: str) -> float:

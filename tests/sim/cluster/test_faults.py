@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -87,6 +88,25 @@ def test_a_commit_index_that_goes_back_is_noticed(deployment: Deployment) -> Non
     invariants.look()
     meta(deployment)[0].group.engine.commit -= 1
     with pytest.raises(Violation, match="its commit index went back"):
+        invariants.look()
+
+
+@pytest.mark.parametrize(("relaxed", "powerless"), [(True, True), (True, False), (False, True)])
+def test_only_a_loss_of_power_takes_committed_entries_and_only_of_a_relaxed_log(
+    deployment: Deployment, relaxed: bool, powerless: bool
+) -> None:
+    group = meta(deployment)[0].group
+    group.log.relaxed = relaxed
+    if powerless:
+        deployment.power_failures.append(1.0)
+    invariants = Invariants(deployment)
+    group.engine.commit += 1
+    invariants.look()
+    group.engine.commit -= 1
+    excused: AbstractContextManager[object] = nullcontext()
+    if not (relaxed and powerless):
+        excused = pytest.raises(Violation, match="its commit index went back")
+    with excused:
         invariants.look()
 
 

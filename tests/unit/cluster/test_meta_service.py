@@ -25,6 +25,7 @@ class Leader:
         self.time = ManualTime()
         self.machine = MetaMachine()
         self.online = {f"n{i}" for i in range(1, peers + 1)}
+        self.sick: set[str] = set()
         self.commit = asyncio.Event()
         self.commit.set()
         self.barriers = 0
@@ -43,6 +44,7 @@ class Leader:
             propose=self._propose,
             barrier=self._barrier,
             online=lambda: self.online,
+            well=lambda peer: peer not in self.sick,
             cluster_name="C",
             leader=lambda gid: self.led_by,
             rules=lambda: self.rules,
@@ -117,6 +119,16 @@ async def test_who_leads_stays_when_replicas_go_then_who_is_there() -> None:
     assert (await leader.update("S", num_replicas=2))["peers"] == ["n2", "n1"]
     leader.led_by = "n1"
     assert (await leader.update("S", num_replicas=1))["peers"] == ["n1"]
+
+
+async def test_who_is_not_well_is_taken_last_and_goes_first() -> None:
+    leader = Leader()
+    for sick in ("n1", "n2", "n3"):
+        leader.sick = {sick}
+        assert (await leader.create(f"R1-{sick}"))["assignment"]["peers"] != [sick]
+    await leader.create("S", num_replicas=3)
+    leader.led_by, leader.sick = "n2", {"n1"}
+    assert (await leader.update("S", num_replicas=2))["peers"] == ["n2", "n3"]
 
 
 async def test_creates_under_way_count_as_load_and_are_forgotten_after() -> None:

@@ -30,6 +30,15 @@ def test_the_least_loaded_and_the_online_come_first() -> None:
     assert set(place("S", 3, nodes).peers) == {"a", "b", "busy"}
 
 
+def test_who_is_not_well_is_taken_after_the_others_and_leads_last() -> None:
+    nodes = [Candidate("silent", well=False), *(Candidate(p, replicas=9, leaders=9) for p in ("a", "b"))]
+    assert all(place(f"S{i}", 1, nodes).peers[0] in {"a", "b"} for i in range(20))
+    chosen = place("S", 3, nodes)
+    assert set(chosen.peers) == {"silent", "a", "b"}
+    assert chosen.leader != "silent"
+    assert place("S", 1, nodes[:1]).peers == ("silent",)
+
+
 def test_the_leader_is_the_one_that_leads_least() -> None:
     nodes = [Candidate("n1", leaders=4), Candidate("n2", leaders=2), Candidate("n3", leaders=3)]
     assert place("S", 3, nodes).leader == "n2"

@@ -37,6 +37,14 @@ def test_a_peer_is_alive_until_it_is_silent_or_its_link_breaks() -> None:
     assert not (node.peers.is_up("B") or node.peers.is_alive("B") or node.peers.is_well("B"))
 
 
+def test_the_node_itself_is_well_while_nothing_troubles_it() -> None:
+    node = Node()
+    assert node.peers.is_well("A")
+    node.trouble = "full"
+    node.health.look()
+    assert not node.peers.is_well("A")
+
+
 def test_nobody_knows_a_peer_that_was_never_linked() -> None:
     peers = Node().peers
     assert not (peers.is_up("X") or peers.is_alive("X") or peers.is_well("X"))
