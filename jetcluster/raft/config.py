@@ -41,6 +41,9 @@ class RaftConfig:
     stall: float = 1.0
     """A batch that was not answered for so long on a live link is sent again."""
     transfer_timeout: float = 1.0
+    """Seconds after which a hand-over is given up."""
+    transfer_patience: float = 0.2
+    """Seconds of these for which the leader waits to have answered all that it accepted. Below `give_way`."""
     offer_retry: float = 2.0
     pin_seconds: float = 120.0
     """Seconds that a leader keeps its log for a peer that catches up and gives no sign of life."""

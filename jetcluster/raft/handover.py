@@ -1,5 +1,8 @@
 """The handover of a group by its leader: the target catches up, while proposals are refused, and is told to campaign.
 
+The leader answers what it had accepted before: only it knows whom, so what it has not applied when it goes is never
+answered, and its publishers wait until they give up.
+
 Leadership transfer is section 3.10 of the Raft dissertation. Here it is also what a node does that is not well
 (`health.node_health`): its groups go to voters that are. Only where one of these could win at once, though: if a leader
 gave up for a voter that lags, nobody would lead until somebody as advanced does, who may be no better.
@@ -25,6 +28,8 @@ class HandOver:
         """To whom; None while the leader means to stay."""
         self.until: float | None = None
         """When it is given up."""
+        self._patient_until: float | None = None
+        """Until then the target is not told before everything is answered."""
         self._told = False
         self._way_since: float | None = None
         """Since when `give_way` has been trying."""
@@ -79,18 +84,31 @@ class HandOver:
         flow = state.flows.get(self.target)
         if flow is None or not flow.connected or state.now() >= self.until:
             self.stop()
-        elif not self._told and flow.match == state.log.last_index:
+        elif self._has_answered() and not self._told and flow.match == state.log.last_index:
             state.send(self.target, codec.encode(codec.TimeoutNow(state.term)))
             self._told = True
 
     def stop(self) -> None:
-        self.target = self.until = self._way_since = None
+        self.target = self.until = self._patient_until = self._way_since = None
         self._told = False
+
+    def next_time(self) -> float | None:
+        """When `proceed` is wanted next, whatever moves."""
+        return self.until if self._patient_until is None else self._patient_until
+
+    def _has_answered(self) -> bool:
+        """All that was proposed is applied here, or will not be soon: this node's disk may be the reason to go."""
+        state = self._state
+        if self._patient_until is not None and state.now() >= self._patient_until:
+            self._patient_until = None
+        return self._patient_until is None or state.applied_index == state.log.last_index
 
     def _start(self, peer: str) -> None:
         state = self._state
-        self.target, self.until, self._told = peer, state.now() + state.config.transfer_timeout, False
-        state.wake_at(self.until)
+        now = state.now()
+        self.target, self.until, self._told = peer, now + state.config.transfer_timeout, False
+        self._patient_until = now + state.config.transfer_patience
+        state.wake_at(self._patient_until)
         state.mark()
 
     def _heirs(self) -> list[PeerProgress]:
