@@ -489,6 +489,8 @@ class Group(GroupState, Outbox):
         """A leader that has applied the first entry of its term knows what was committed before."""
         if self.engine.leading and self.applied_index >= self.engine.noop_index():
             self.ready = True
+            if self.log.fetching:
+                self.snapshots.settle()
             self.owner.tell_role(Role.LEADER, self.me)
             if self.log.config.learners:
                 for flow in list(self.replicator.flows.values()):
@@ -514,5 +516,6 @@ class Group(GroupState, Outbox):
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
-        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.hand_over.next_time())
+        handing_over = self.hand_over.next_time()
+        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, handing_over)
         return min((t for t in parts if t is not None), default=None)

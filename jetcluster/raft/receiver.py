@@ -195,6 +195,8 @@ class Receiver:
         self._matches(message.term, planned.prev_index + len(entries))
         if entries:
             self._snapshots.offered = False
+            if state.log.fetching:
+                self._snapshots.settle()
         self.context = message.context
         state.engine.receive_append(peer, message.term, message.commit, planned.prev_index, planned.prev_term, entries)
         if state.log.configs[-1][1] is not state.followed:

@@ -82,6 +82,12 @@ class Snapshots:
         self._state.log.set_fetching(True)
         self._owner.needs_snapshot(leader, index, term)
 
+    def settle(self) -> None:
+        """This log goes on without the state that was offered: another leader's reaches back, or this replica leads.
+        A log behind its state is excused by a fetched state; what is not fetched any more excuses nothing."""
+        if not self._state.needs_snapshot:
+            self._state.log.set_fetching(False)
+
     def install(self, index: int, term: int, config: Config) -> None:
         """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
         had applied, and applies that again from its log. `config` is the configuration in force at `index`: the giver's

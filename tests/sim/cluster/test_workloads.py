@@ -40,6 +40,15 @@ def deliveries(max_deliver: int = 2, max_ack_pending: int = 2) -> judges.Deliver
     return history
 
 
+def test_a_last_delivery_that_nobody_has_seen_waits_for_no_ack() -> None:
+    """The server has 2 for delivered as often as it may be, and goes on with 3 and 4."""
+    history = deliveries(max_deliver=2, max_ack_pending=2)
+    history.take(3, "c", 1, 4)
+    history.take(4, "d", 1, 5)
+    with pytest.raises(Violation, match="4 messages wait"):
+        history.take(5, "e", 1, 6)
+
+
 def acks_all(lost: int, acked: int) -> judges.Deliveries:
     """1 and 4 are delivered, and `lost` deliveries between them nobody has seen; an ack of all up to `acked`."""
     history = judges.Deliveries()

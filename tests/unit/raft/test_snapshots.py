@@ -287,3 +287,35 @@ def test_a_state_from_elsewhere_that_the_leaders_log_reaches_back_to_is_gone_on_
     net.run(0.1)
     assert net["C"].group().applied_index == leader.last_index
     assert len(net["C"].machine().snapshots) == 1
+
+
+def test_an_offer_that_the_next_leader_makes_needless_is_no_excuse_later() -> None:
+    """A log behind its state is taken for the trace of a fetch while the journal says that there is one."""
+    net = Loopback()
+    leader = net.start()
+    net.run(0.1)
+    net.isolate("C")
+    crowd(net, leader, 30)
+    net.run(0.1)
+    leader.log.compactable = leader.machine_index
+    leader.log.compact(leader.machine_index)  # B's log still reaches back
+    net.connect("A", "C")
+    net.until(lambda: bool(net["C"].machine().snapshots))
+    assert net["C"].group().log.fetching
+    net.isolate("A")
+    net.connect("B", "C")
+    net.until(lambda: net["B"].group().ready)
+    net["B"].group().propose(b"after")
+    net.until(lambda: net["C"].machine().commands()[-1:] == [b"after"])
+    assert not net["C"].group().log.fetching
+
+
+def test_neither_is_it_for_a_leader() -> None:
+    net = Loopback()
+    leader = net.start()
+    leader.log.set_fetching(True)
+    assert leader.transfer("B")
+    net.until(lambda: net["B"].group().ready)
+    assert net["B"].group().transfer("A")
+    net.until(lambda: leader.ready)
+    assert not leader.log.fetching
