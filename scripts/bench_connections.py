@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from jetcluster.cli.bench_result import cpu_seconds
 from tests.cluster.harness import Node, find_server, free_ports
 from tests.unit.server.certificate import Authority, subject
 from tests.unit.server.support import QUIET, Bench, Peer
@@ -50,11 +51,6 @@ def server(folder: Path, config: str = "") -> Node:
 def resident(pid: int) -> int:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS"))) * 1024
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def raise_limit(files: int) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench import batches, consumers, loads, reads
 from bench.client import Client
+from jetcluster.cli.bench_result import cpu_seconds
 from tests.cluster.harness import Node, ProcessCluster, eventually
 
 SIZE = 128
@@ -158,19 +159,19 @@ async def comebacks(server: str, root: Path) -> dict[str, float]:
         node = next(node for node in nodes.nodes if node is not leader)
         node.kill9()
         found["restart_s"] = await _healthy_again(node)
-        found["restart_cpu"] = loads.cpu_seconds(node.pid)
+        found["restart_cpu"] = cpu_seconds(node.pid)
         await nodes.wait_current("R", within=60)
         leader = await nodes.stream_leader("R")
         node = next(node for node in nodes.nodes if node is not leader)
         node.kill9()
         taken = await loads.js_publish(leader.url, "r", size=SIZE, window=500, count=MISSED)
         await node.start()
-        spent = loads.cpu_seconds(node.pid)
+        spent = cpu_seconds(node.pid)
         start = time.monotonic()
         await nodes.wait_current("R", within=120)
         found["catch_up"] = MISSED / (time.monotonic() - start)
         found["catch_up_ratio"] = found["catch_up"] / taken.rate
-        found["catch_up_cpu"] = (loads.cpu_seconds(node.pid) - spent) / MISSED * 1e6
+        found["catch_up_cpu"] = (cpu_seconds(node.pid) - spent) / MISSED * 1e6
     return found
 
 

@@ -193,9 +193,8 @@ class ApiRelay:
             # What is imported as a service is asked in the account that exports it, and handed over there.
             peers = [peer for peer in self._peers if peer in self._mesh.peers]
             if peers and reply and not self._elsewhere(account, subject):
-                allowed = getattr(origin, "may_be_answered_at", None)
-                if allowed is not None and origin.account == account:
-                    refused = refusal(subject, payload, allowed)
+                if origin.account == account:
+                    refused = refusal(subject, payload, origin.may_be_answered_at)
                     if refused is not None:
                         self._bus_of(account).publish(reply, refused)
                         return

@@ -66,8 +66,7 @@ class Request:
     def may_deliver_to(self, subject: str) -> bool:
         """False for one of the server's own subjects (`$KV.b.k`) that the client may not publish to: deliveries would
         be published there in its place. Who asks from another account is judged by what that exports."""
-        allowed: Callable[[bytes], bool] | None = getattr(self.origin, "may_be_answered_at", None)
-        return allowed is None or self.origin.account != self.account or allowed(subject.encode())
+        return self.origin.account != self.account or self.origin.may_be_answered_at(subject.encode())
 
     def tell(self, stream: str, action: StreamAction) -> None:
         self.events.append(stream_action(stream, action))
@@ -80,9 +79,8 @@ class Request:
         self.events.append(consumer_pause(stream, consumer, state))
 
     def client(self) -> dict[str, Any]:
-        """The asker, for advisories. An origin that knows more than the account offers `client_info() -> dict`."""
-        describe = getattr(self.origin, "client_info", None)
-        return {"acc": self.account, **(describe() if callable(describe) else {})}
+        """The asker, for advisories: its account, and what is known of a client of this node."""
+        return {"acc": self.account, **self.origin.client_info()}
 
 
 def check_api_level(headers: bytes) -> None:

@@ -85,6 +85,14 @@ class PeerLink:
         self.state = after(self.state, event)
 
     @property
+    def server_name(self) -> str:
+        return self.peer_id if self.info is None else self.info.name
+
+    @property
+    def route_id(self) -> int | None:
+        return self.stats.rid
+
+    @property
     def up(self) -> bool:
         """It takes part in the mesh."""
         return self.state is JOINED

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from typing import Any
 
 from jetcluster.config.options import Options
 
@@ -35,11 +34,18 @@ async def build_models() -> None:
     """Builds the models of requests, one by one: a request that comes meanwhile builds its own and waits for no other.
     For the first one, which has no fields, pydantic imports and looks for more than all others take: that is done in a
     thread."""
-    base: Any = await asyncio.to_thread(importlib.import_module, "jetcluster.model.base")
-    await asyncio.to_thread(base.WireModel.model_rebuild)
-    for model in base.models():
+    await asyncio.to_thread(_build_first)
+    from jetcluster.model.base import models
+
+    for model in models():
         model.model_rebuild()
         await asyncio.sleep(0)
+
+
+def _build_first() -> None:
+    from jetcluster.model.base import WireModel
+
+    WireModel.model_rebuild()
 
 
 def modules_of(options: Options) -> list[str]:

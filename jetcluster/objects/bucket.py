@@ -34,7 +34,7 @@ _KINDS: Final = (b"info", b"chunks", b"delete", b"upload")
 SUCCESS: Final = b'{"success":true}'
 
 
-class _Service:
+class _Service(Origin):
     """The origin of what the service publishes by itself."""
 
     kind = "internal"

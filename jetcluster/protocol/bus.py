@@ -7,16 +7,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from jetcluster.protocol.valve import Valve
 
 
-class Origin(Protocol):
-    """Where a message came from: a client connection, a peer node, or the server itself."""
+class Origin:
+    """Where a message came from: a client connection, a peer node, or the server itself. The defaults are those of
+    nodes and the server, of whom no more is known and nothing is refused; connections replace them."""
+
+    __slots__ = ()
 
     kind: str
     """`client`, `peer` or `internal`."""
 
     account: str
+
+    rtt: float = 0.0
+    """Seconds; 0.0 while it is not known."""
+
+    def client_info(self) -> dict[str, Any]:
+        """The client, as the `client` of an advisory has it; {} when it is no client of this node."""
+        return {}
+
+    def wait_at(self, valve: Valve) -> None:
+        """See `valve.Waiter`: other nodes and the server itself do not wait."""
+
+    def may_be_answered_at(self, reply: bytes) -> bool:
+        """May the server publish an answer to this subject for it?"""
+        return True
+
+    def may_publish_mapped(self, subject: bytes) -> bool:
+        """May it publish to this subject, which a mapping made of the one that it named? It has been told if not."""
+        return True
 
 
 Callback = Callable[[bytes, bytes, bytes, bytes, Origin], None]

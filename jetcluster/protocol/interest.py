@@ -27,6 +27,16 @@ class RemotePeer(Protocol):
     """Closed while so much is queued for the peer that publishers should wait."""
 
     @property
+    def server_name(self) -> str:
+        """The name of the server at the other end, or its id where the name is not known."""
+        ...
+
+    @property
+    def route_id(self) -> int | None:
+        """The number that /routez gives the link; None: it is no route."""
+        ...
+
+    @property
     def pending(self) -> int:
         """Bytes queued for the peer and not yet handed to the operating system."""
         ...

@@ -52,12 +52,6 @@ class Valve:
         del place[who]
         self.due = min(self.due, len(self))
 
-    def hold(self, origin: object) -> None:
-        """`origin` of a message (`bus.Origin`) is to wait, if it can: other nodes and the server itself cannot."""
-        wait = getattr(origin, "wait_at", None)
-        if wait is not None:
-            wait(self)
-
     def close(self) -> None:
         if not self.closed:
             self.closed = True

@@ -12,13 +12,13 @@ from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL, Governed
+from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
 from jetcluster.server.leaf_peer import is_marked
 from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
 from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
 from jetcluster.server.router import Router
-from jetcluster.server.subscription import ClientSubscription, Sink
+from jetcluster.server.subscription import ClientSubscription
 
 log = logging.getLogger("jetcluster.server")
 
@@ -406,8 +406,3 @@ class Client(ClientLogin):
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None) -> bool:
         return self._permissions is None or self._permissions.admits(subject, reply, queue)
-
-
-def _contracts(client: Client) -> tuple[Sink, Governed]:
-    """For the type checker: a client is what subscriptions deliver to, and takes turns."""
-    return client, client

@@ -12,7 +12,7 @@ from jetcluster.server.connection import Connection, Sockets
 from jetcluster.server.identity import new_nonce
 from jetcluster.server.info import server_info
 from jetcluster.server.state import ServerState
-from jetcluster.server.subscription import ClientSubscription
+from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Session
@@ -23,7 +23,7 @@ _HEARS: Final = (SETTLED, RECHECKING, RECHECKED)
 """INFO may come unasked only after the first PING that followed a CONNECT."""
 
 
-class ClientConnection(Connection):
+class ClientConnection(Connection, Sink):
     """A client's connection, but for its login (`login.ClientLogin`) and its commands (`client.Client`)."""
 
     client_type = "nats"

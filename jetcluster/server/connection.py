@@ -71,8 +71,8 @@ class Sockets:
             await asyncio.sleep(0)
 
 
-class Connection(asyncio.Protocol):
-    """Satisfies `subscription.Sink` and `protocol.bus.Origin` once a subclass adds `expire` and `admits`."""
+class Connection(Origin, asyncio.Protocol):
+    """A connection, and what every kind of them has: timers, limits, what waits to be sent, its state."""
 
     kind = "client"
     trace_kind = ""

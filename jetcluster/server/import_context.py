@@ -45,11 +45,10 @@ class ImportContext:
 
 def describe(origin: Origin, share: bool) -> dict[str, Any]:
     """`share`: all that is known of a client, else its account and round-trip time."""
-    tell: Callable[[], dict[str, Any]] | None = getattr(origin, "client_info", None)
-    if share and tell is not None:
-        return {key: value for key, value in tell().items() if key != "rtt" or value}
+    if share and (info := origin.client_info()):
+        return _told(info)
     found: dict[str, Any] = {"acc": origin.account}
-    rtt = int(getattr(origin, "rtt", 0.0) * 1e9)
+    rtt = int(origin.rtt * 1e9)
     if rtt:
         found["rtt"] = rtt
     return found
@@ -57,4 +56,8 @@ def describe(origin: Origin, share: bool) -> dict[str, Any]:
 
 def responder(origin: Origin) -> dict[str, Any]:
     """The client that answered; {} when that is not a client of this node."""
-    return describe(origin, share=True) if hasattr(origin, "client_info") else {}
+    return _told(origin.client_info())
+
+
+def _told(info: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in info.items() if key != "rtt" or value}

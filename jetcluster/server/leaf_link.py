@@ -16,7 +16,6 @@ from jetcluster.protocol.connection_states import ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server import leaf_told
-from jetcluster.server.governor import Governed
 from jetcluster.server.leaf_connection import LOOP_DELAY, LeafConnection, LinkParts
 from jetcluster.server.leaf_delivery import deliver_from_leaf
 from jetcluster.server.leaf_peer import LeafPeer, is_marked, passes
@@ -37,8 +36,8 @@ _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
 
 
-class LeafLink(LeafConnection):
-    """Satisfies `leaf_peer.LeafPeer`."""
+class LeafLink(LeafConnection, LeafPeer):
+    """See above: the one `LeafPeer`."""
 
     def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
         super().__init__(own, remote, url)
@@ -234,8 +233,3 @@ def split_ack(reply: bytes, subject: bytes) -> tuple[bytes, bytes]:
             return reply, subject
     mark = reply.find(b"@", at)
     return (reply, subject) if mark < 0 or mark == len(reply) - 1 else (reply[:mark], reply[mark + 1 :])
-
-
-def _contracts(link: LeafLink) -> tuple[LeafPeer, Origin, Governed]:
-    """For the type checker."""
-    return link, link, link

@@ -8,10 +8,11 @@ a leaf has its own link, so nothing that concerns it crosses the mesh.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
+from jetcluster.protocol.valve import Valve
 
 ORIGIN = b"\x01"
 """First entry of `queues` of a message that a leaf link brought into this cluster: this byte and the name of the
@@ -19,23 +20,46 @@ cluster at the other end, which has the message already. Clients and leaves cann
 `is_marked`."""
 
 
-class LeafPeer(RemotePeer, Origin, Protocol):
-    """One leaf link of one account."""
+class LeafPeer(Origin):
+    """One leaf link of one account: a `RemotePeer` and where messages come from. `leaf_link.LeafLink` is the one."""
+
+    peer_id: str
+    valve: Valve
+    pending: int
+    """These as in `RemotePeer`."""
 
     spoke: bool
     """True at the spoke's end: the other end is the hub."""
 
+    remote_cluster: bytes
+    """Name of the cluster at the other end, or of its only node."""
+
+    route_id: int | None = None
+
+    @property
+    def server_name(self) -> str:
+        return self.peer_id
+
     @property
     def joined(self) -> bool:
         """False once it is gone, though what it wanted may still be here (`removals`)."""
+        raise NotImplementedError
 
-    remote_cluster: bytes
-    """Name of the cluster at the other end, or of its only node."""
+    def send_msg(
+        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        raise NotImplementedError
+
+    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
+        raise NotImplementedError
+
+    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
+        raise NotImplementedError
 
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
         """Members of (subject, queue) that came, or went when `change` is negative. `source`: None for this node's
         clients and itself, else the node or the other link that has them. Queue a frame, never block."""
-        ...
+        raise NotImplementedError
 
 
 def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]) -> bool:

@@ -14,7 +14,7 @@ from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects
-from jetcluster.server.subscription import ClientSubscription
+from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
     from jetcluster.protocol.interest import RemotePeer
@@ -83,9 +83,8 @@ def _others(client: ClientConnection, route: Route) -> list[Json]:
 
 def _link(peer: RemotePeer) -> Json:
     """The server's name where it is known, and the number that /routez gives the link."""
-    info, stats = getattr(peer, "info", None), getattr(peer, "stats", None)
-    found: Json = {"name": info.name if info is not None else peer.peer_id}
-    return found | {"cid": stats.rid} if stats is not None else found
+    found: Json = {"name": peer.server_name}
+    return found if peer.route_id is None else found | {"cid": peer.route_id}
 
 
 def _egress(client: ClientConnection, subscription: ClientSubscription) -> Json:
@@ -95,11 +94,10 @@ def _egress(client: ClientConnection, subscription: ClientSubscription) -> Json:
     return event
 
 
-def _event(client: ClientConnection, kind: str, taker: int, connection: Any = None) -> Json:
+def _event(client: ClientConnection, kind: str, taker: int, connection: Sink | None = None) -> Json:
     now = rfc3339(client.server.clock.time_ns())
-    event: Json = {"type": kind, "ts": now, "kind": taker, "cid": getattr(connection, "cid", 0)}
-    name = getattr(connection, "name", "")
-    return event | {"name": name} if name else event
+    event: Json = {"type": kind, "ts": now, "kind": taker, "cid": 0 if connection is None else connection.cid}
+    return event | {"name": connection.name} if connection is not None and connection.name else event
 
 
 def _report(client: ClientConnection, headers: bytes, payload: bytes, events: list[Json]) -> Json:

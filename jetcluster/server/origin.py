@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from jetcluster.protocol.bus import Origin
 
-class ServerOrigin:
+
+class ServerOrigin(Origin):
     """Messages that the server itself publishes, or that a peer handed over."""
 
     __slots__ = ("account", "kind", "peer_id")

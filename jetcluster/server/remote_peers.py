@@ -4,7 +4,6 @@ wants, who it is as the origin of messages, and what waits there (`remote_backlo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import cast
 
 from jetcluster.budget import exhaust
 from jetcluster.protocol import subjects
@@ -139,7 +138,7 @@ class RemotePeers:
         for peer, wants in self._wants.items():
             for key, interest in wants.items():
                 found.append((peer, *key, interest.count))
-                if isinstance(interest, LeafInterest) and not cast(LeafPeer, peer).spoke:
+                if isinstance(interest, LeafInterest) and not interest.peer.spoke:
                     here[key] -= interest.count
         found += [(None, *key, count) for key, count in here.items() if count]
         found += [(None, subject, None, count) for subject, count in self._local.offered().items()]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from jetcluster.protocol.bus import Callback
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.leaf_peer import LeafPeer
@@ -46,7 +44,7 @@ class QueueRoute:
             (m.peer, m.count) for m in members if isinstance(m, RemoteInterest) and not isinstance(m, LeafInterest)
         )
         self.leaves: tuple[tuple[LeafPeer, int], ...] = tuple(
-            (cast(LeafPeer, m.peer), m.count) for m in members if isinstance(m, LeafInterest)
+            (m.peer, m.count) for m in members if isinstance(m, LeafInterest)
         )
         """Leaf links behind which there are members: they get what nobody in this cluster can take."""
         self.weight = len(self.local) + sum(count for _, count in self.remote)
@@ -99,9 +97,7 @@ class Route:
         self.clients: tuple[ClientTaker, ...] = tuple(s for s in plain if isinstance(s, _CLIENTS))
         # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
         self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
-        self.leaves: tuple[LeafPeer, ...] = tuple(
-            {cast(LeafPeer, s.peer): None for s in plain if isinstance(s, LeafInterest)}
-        )
+        self.leaves: tuple[LeafPeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, LeafInterest)})
         """Those of `peers` that are leaf links; `nodes` are the others."""
         self.remote: tuple[RemoteInterest, ...] = tuple(
             s for s in plain if isinstance(s, RemoteInterest) and not isinstance(s, LeafInterest)

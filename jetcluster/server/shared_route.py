@@ -113,8 +113,7 @@ class MappedSubject(Passage):
         route = self._route_of(target)
         if isinstance(route, SharedRoute):
             route = route.bare if bare else route.unmapped
-        may_publish = getattr(origin, "may_publish_mapped", None)
-        if not bare and may_publish is not None and not may_publish(target):
+        if not bare and not origin.may_publish_mapped(target):
             return 1  # it has been told
         if route.reserved:
             return 0

@@ -108,7 +108,7 @@ class LeafShadow(Shadow):
 
     @property
     def link(self) -> LeafPeer:
-        return cast(LeafPeer, cast(LeafInterest, self.target).peer)
+        return cast(LeafInterest, self.target).peer
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         link = self.link
@@ -235,4 +235,4 @@ def _may_cast(subscription: AnySubscription) -> bool:
 
 def _is_of_spoke(subscription: AnySubscription) -> bool:
     """True for a link whose other end is a hub: each node has its own, so other nodes need not know."""
-    return isinstance(subscription, LeafInterest) and cast(LeafPeer, subscription.peer).spoke
+    return isinstance(subscription, LeafInterest) and subscription.peer.spoke

@@ -4,21 +4,23 @@ hands a message on to another subject or account (`server.imports`)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+from jetcluster.server.leaf_peer import LeafPeer
 
 SMALL = 1024
 """Bytes: a frame up to there is rendered in one piece, as joining many costs more than copying twice."""
 
 
-class Sink(Origin, Protocol):
-    """A client connection as deliveries see it."""
+class Sink(Origin):
+    """A client connection as deliveries see it: `client_connection.ClientConnection`."""
 
     cid: int
+    name: str
+    """The name it gave itself; "" when it gave none."""
     out: list[bytes]
     """Pieces to write, joined once per loop turn."""
     pending: int
@@ -32,19 +34,19 @@ class Sink(Origin, Protocol):
 
     def wake(self) -> None:
         """Asks for a flush at the end of the loop turn; to be called before the first append to an empty `out`."""
-        ...
+        raise NotImplementedError
 
     def congested(self, origin: Origin) -> None:
         """Stalls the publisher, or closes this connection when it is beyond max_pending."""
-        ...
+        raise NotImplementedError
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None) -> bool:
         """The user's permissions at delivery: denied subjects are filtered, a reply subject is opened."""
-        ...
+        raise NotImplementedError
 
     def expire(self, subscription: ClientSubscription) -> None:
         """Removes a subscription that has had its last message."""
-        ...
+        raise NotImplementedError
 
 
 class ClientSubscription:
@@ -258,9 +260,9 @@ class RemoteInterest:
     def hold(self, origin: Origin) -> None:
         """Has the publisher wait if the taker there, or the link, has enough to do."""
         if self.valve is not None and self.valve.closed:
-            self.valve.hold(origin)
+            origin.wait_at(self.valve)
         elif self.peer.valve.closed:
-            self.peer.valve.hold(origin)
+            origin.wait_at(self.peer.valve)
 
     def told(self, closed: bool) -> None:
         if closed:
@@ -272,9 +274,11 @@ class RemoteInterest:
 
 
 class LeafInterest(RemoteInterest):
-    """Interest of the other end of a leaf link; `peer` is a `leaf_peer.LeafPeer`."""
+    """Interest of the other end of a leaf link."""
 
     __slots__ = ()
+
+    peer: LeafPeer
 
 
 ClientTaker = ClientSubscription | Passage

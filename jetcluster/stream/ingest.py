@@ -135,7 +135,7 @@ class Ingest:
     def on_message(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """A published message: the `Callback` of the stream's subscriptions. Never blocks, never raises."""
         if self.valve.closed:
-            self.valve.hold(origin)
+            origin.wait_at(self.valve)
         if len(subject) > MAX_SUBJECT:  # a client's line may be longer still
             self._answers.refuse((reply,), SUBJECT_TOO_LONG)
             return

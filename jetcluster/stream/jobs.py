@@ -103,7 +103,7 @@ class StreamJob:
 
 
 def decode(key: bytes, row: bytes) -> StreamJob:
-    """Raises JobError."""
+    """Raises StreamJobError."""
     if len(key) != _KEY.size or len(row) < _ROW.size or row[0] > SIFT:
         raise StreamJobError(f"job of {len(row)} bytes")
     index, number = _KEY.unpack(key)
@@ -126,7 +126,7 @@ class Jobs:
     ) -> None:
         """Continues where the store stands. `removed` is told sequences that a purge with a filter removed, `cut` that
         one without removed something; `wanted` says whether a message is for one of so many
-        `consumers`. Raises JobError."""
+        `consumers`. Raises StreamJobError."""
         self._store = store
         self._wanted = wanted
         self._consumers = consumers

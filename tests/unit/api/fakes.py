@@ -17,7 +17,7 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
-from jetcluster.protocol.bus import Callback
+from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.stream.levels import LEVEL
 from tests.twins.time import ManualTime, SeededRng
 
@@ -32,7 +32,7 @@ EMPTY_STATE = {
 }
 
 
-class FakeOrigin:
+class FakeOrigin(Origin):
     kind = "client"
     account = "A"
 

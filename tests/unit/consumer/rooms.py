@@ -13,7 +13,7 @@ from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.turn import Op, Value
 from jetcluster.model.advisory import Advisories
-from jetcluster.protocol.bus import Callback, Outgoing
+from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
@@ -71,9 +71,9 @@ class _Subscribed(NamedTuple):
     callback: Callback
 
 
-class _Client(NamedTuple):
-    kind: str = "client"
-    account: str = "A"
+class _Client(Origin):
+    kind = "client"
+    account = "A"
 
 
 class TwinBus:

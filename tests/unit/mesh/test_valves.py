@@ -9,6 +9,7 @@ import pytest
 from jetcluster.mesh import valves
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.valves import EVERY, LASTS, ToldValve
+from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts import Accounts
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
@@ -19,7 +20,7 @@ from tests.unit.cluster.virtual_loop import virtual_time
 A, B = "AAAAAAAA", "BBBBBBBB"
 
 
-class Publisher:
+class Publisher(Origin):
     """A client that publishes to `subject` at node b, as far as valves see it."""
 
     kind = "client"

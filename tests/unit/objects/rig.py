@@ -26,12 +26,12 @@ from tests.unit.stream.twins import NaiveStore, RecordingBus, block
 Json = dict[str, Any]
 
 
-class ClientOrigin:
+class ClientOrigin(Origin):
     kind = "client"
     account = "$G"
 
 
-class ServerOrigin:
+class ServerOrigin(Origin):
     kind = "internal"
     account = "$G"
 

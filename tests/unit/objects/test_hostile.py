@@ -10,6 +10,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects import request
+from jetcluster.protocol.bus import Origin
 from tests.unit.objects.rig import Rig, meta
 
 VALUES: list[Any] = [
@@ -59,7 +60,7 @@ def test_random_messages(seed: int) -> None:
         headers = rng.choice(
             [b"", b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", b"NATS/1.0\r\n", b"garbage", rng.randbytes(20)]
         )
-        rig.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, Origin())
+        rig.bucket.on_message(b"$OBJ.b." + subject, rng.choice([b"", b"r"]), headers, payload, Client())
         if rng.random() < 0.5:
             rig.commit()
         if rng.random() < 0.1:
@@ -72,7 +73,7 @@ def test_random_messages(seed: int) -> None:
     assert rig.put("fine", b"abcdefgh", "fine")["nonce"] == "fine"
 
 
-class Origin:
+class Client(Origin):
     kind = "client"
     account = "$G"
 

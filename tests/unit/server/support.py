@@ -12,6 +12,7 @@ from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import Client
+from jetcluster.server.leaf_peer import LeafPeer
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime, SeededRng
 
@@ -148,6 +149,8 @@ class Peer:
 class FakePeer:
     """A link to another node that remembers what was sent on it."""
 
+    route_id: int | None = None
+
     def __init__(self, peer_id: str) -> None:
         self.peer_id = peer_id
         self.pending = 0
@@ -155,6 +158,10 @@ class FakePeer:
         self.sent: list[tuple[str, bytes, bytes, list[bytes], bytes, bytes]] = []
         self.asked: list[tuple[str, bytes, int]] = []
         self.sent_many: list[tuple[str, bytes, list[bytes], list[Outgoing]]] = []
+
+    @property
+    def server_name(self) -> str:
+        return self.peer_id
 
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
@@ -168,7 +175,7 @@ class FakePeer:
         self.asked.append((account, target, mark))
 
 
-class FakeLeaf(FakePeer):
+class FakeLeaf(FakePeer, LeafPeer):
     """One link of account B; `spoke` is this end's."""
 
     kind = "client"

@@ -31,7 +31,7 @@ class Taker:
     def _take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         self.taken.append(payload)
         if self.valve.closed:
-            self.valve.hold(origin)
+            origin.wait_at(self.valve)
 
     def names(self) -> bytes:
         return b"".join(payload[:1] for payload in self.taken)

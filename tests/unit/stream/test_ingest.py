@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster import errors
+from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,
@@ -26,7 +27,7 @@ from tests.twins.time import ManualTime
 from tests.unit.stream.twins import RecordingBus, block
 
 
-class Client:
+class Client(Origin):
     kind = "client"
     account = "$G"
 
