@@ -108,7 +108,8 @@ class HandOver:
         now = state.now()
         self.target, self.until, self._told = peer, now + state.config.transfer_timeout, False
         self._patient_until = now + state.config.transfer_patience
-        state.wake_at(self._patient_until)
+        for moment in (self._patient_until, self.until):
+            state.wake_at(moment)
         state.mark()
 
     def _heirs(self) -> list[PeerProgress]:
