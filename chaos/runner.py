@@ -121,7 +121,7 @@ async def _strike_under_load(
     trouble: Trouble, nemeses: Sequence[Nemesis], loads: Sequence[Workload], seconds: float, result: Result
 ) -> None:
     watcher = asyncio.create_task(_watch(trouble.target, trouble.history, [load.stream for load in loads]))
-    clock = asyncio.create_task(_lateness(trouble.history))
+    clock = asyncio.create_task(lateness(trouble.history))
     tasks = [asyncio.create_task(load.run()) for load in loads]
     end = time.monotonic() + seconds
     deck: list[Nemesis] = []  # each nemesis has its turn before one comes again
@@ -189,7 +189,7 @@ async def _watch(target: Target, history: History, streams: Sequence[str]) -> No
         await asyncio.sleep(WATCH_EVERY)
 
 
-async def _lateness(history: History) -> None:
+async def lateness(history: History) -> None:
     """On a machine that is too busy, what arrived long ago is seen late: no server has held it back."""
     while True:
         begun = history.now()

@@ -7,11 +7,13 @@ References that lead nowhere are found by `scripts.check_docs`.
 | names | a class name that two files of jetcluster use |
 | sizes | a file of more than 600 lines |
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
-| tests | a source file without a test file of its own name |
+| tests | a source file with a function in it, without a test file of its own name |
 | private | a test that reaches into a private attribute of something that its own file does not define |
 
-`scripts/house.toml` lists what may remain, each with the reason; of openings none may. That list may only shrink: an
-entry that nothing needs any more is an error as well, and `python -m scripts.check_house --shrink` takes those away.
+`scripts/house.toml` lists what may remain, each with the reason; of openings none may. A file that is tested through
+the test of another is in a group there that says why; that test has to import it, or the whole that imports it. The
+list may only shrink: an entry that nothing needs any more is an error as well, and `python -m scripts.check_house
+--shrink` takes those away.
 """
 
 from __future__ import annotations
@@ -64,13 +66,9 @@ class House:
         return sorted(sorted(circle) for circle in components(imports) if len(circle) > 1)
 
     def _imports(self, file: Path) -> Iterator[str]:
-        for node in ast.walk(self.trees[file]):
-            if isinstance(node, ast.ImportFrom) and node.module is not None:
-                for alias in node.names:
-                    found = f"{node.module}.{alias.name}"
-                    yield found if found in self.modules else node.module
-            elif isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
+        for module, name in imported(self.trees[file]):
+            found = f"{module}.{name}"
+            yield found if found in self.modules else module
 
     def repeated_names(self) -> dict[str, list[str]]:
         """Class name -> the files that define one, where they are several. One with an underscore is its file's own."""
@@ -96,16 +94,48 @@ class House:
         return dict(found)
 
     def untested(self) -> list[str]:
-        """Source files of some content without `tests/unit/.../test_<name>.py`."""
+        """Source files without `tests/unit/.../test_<name>.py`. Records, ports and constants need none: where no
+        function does anything there is nothing to test."""
         missing = []
         for file in self.files:
-            if file.name in ("__init__.py", "__main__.py"):
+            if file.name in ("__init__.py", "__main__.py") or not any(map(_acts, ast.walk(self.trees[file]))):
                 continue
             parts = file.relative_to(self.top / PACKAGE).parts
             wanted = self.top.joinpath("tests", "unit", *parts[:-1], f"test_{file.name}")
             if not wanted.exists():
                 missing.append(self.name(file))
         return missing
+
+    def reached(self, test: str) -> set[str]:
+        """Modules of jetcluster that a test imports, itself or by its helpers in `tests`, and those that these import:
+        the parts of the whole it is about."""
+        direct: set[str] = set()
+        seen: set[Path] = set()
+        waiting = [self.top / test, *(folder / "conftest.py" for folder in (self.top / test).parents)]
+        while waiting:
+            file = waiting.pop()
+            if file in seen or not file.is_file():
+                continue
+            seen.add(file)
+            for module, name in imported(ast.parse(file.read_text())):
+                if module.split(".")[0] == PACKAGE:
+                    direct.add(self._origin(module, name))
+                else:
+                    path = self.top.joinpath(*module.split("."))
+                    waiting += [path.with_suffix(".py"), path / f"{name}.py"]
+        files = [self.modules[module] for module in direct if module in self.modules]
+        return direct | {self._origin(*pair) for file in files for pair in imported(self.trees[file])}
+
+    def _origin(self, module: str, name: str) -> str:
+        """The module that `from module import name` leads to, also over the package that offers it."""
+        if f"{module}.{name}" in self.modules:
+            return f"{module}.{name}"
+        file = self.modules.get(module)
+        if file is not None and file.name == "__init__.py":
+            for source, offered in imported(self.trees[file]):
+                if offered == name and source != module:
+                    return self._origin(source, name)
+        return module
 
     def private_reaches(self) -> dict[str, int]:
         """File of tests -> how many times it names a private attribute of what other files define."""
@@ -114,6 +144,24 @@ class House:
             if count := sum(1 for _ in reaches(ast.parse(file.read_text()))):
                 found[self.name(file)] = count
         return found
+
+
+def _acts(node: ast.AST) -> bool:
+    """A function that does something: more than a docstring, `...` or `pass`."""
+    return isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+        not isinstance(statement, ast.Pass)
+        and not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
+        for statement in node.body
+    )
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """(module, name) of each name that a module takes from another, ("m", "") of `import m`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
 
 
 def reaches(tree: ast.Module) -> Iterator[str]:
@@ -261,27 +309,34 @@ def _openings(found: Mapping[str, list[int]]) -> Iterator[str]:
         yield f"{name}: docstrings that do not say first what the thing is, in lines {', '.join(map(str, lines))}"
 
 
-def _untested(house: House, allowed: Mapping[str, str]) -> Iterator[str]:
-    """An entry names the test that covers the file; that one has to name the file's module."""
+def _untested(house: House, allowed: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """A group has the reason (`why`) and its entries: the file, and the test that covers it. That one has to import
+    the file's module, or the whole that it is a part of."""
     missing = set(house.untested())
-    for name in sorted(missing - allowed.keys()):
+    entries = {name: test for group in allowed.values() for name, test in group.items() if name != "why"}
+    for name in sorted(missing - entries.keys()):
         yield f"{name}: no test file of its own name"
-    for name, test in allowed.items():
+    for title, group in allowed.items():
+        if not group.get("why"):
+            yield f"house.toml: tests.{title} gives no reason"
+    for name, test in entries.items():
         if name not in missing:
-            yield f"house.toml: {name} has a test file of its own, or is gone"
+            yield f"house.toml: {name} has a test file of its own, needs none, or is gone"
         elif not (house.top / test).is_file():
             yield f"house.toml: {name} is said to be tested by {test}, which is not there"
+        elif house.module_of(house.top / name) not in house.reached(test):
+            yield f"house.toml: {name} is said to be tested by {test}, which imports neither it nor what it is part of"
 
 
 def shrunk(text: str, house: House) -> str:
     """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
     counts = {"sizes": house.long_files(), "private": house.private_reaches()}
-    kept = {"names": set(house.repeated_names()), "tests": set(house.untested())}
+    kept = {"names": set(house.repeated_names()), "tests": {"why", *house.untested()}}
     in_circles = {module for circle in house.circles() for module in circle}
     lines, table = [], ""
     for line in text.splitlines():
         if line.startswith("["):
-            table = line.strip("[]")
+            table = line.strip("[]").split(".")[0]
         elif " = " in line and not line.startswith("#"):
             key, value = line.split(" = ", 1)
             name = key.strip('"')

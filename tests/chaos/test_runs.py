@@ -14,7 +14,7 @@ from chaos.cli import main
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
 from chaos.nemeses import NEMESES
-from chaos.runner import _lateness, run
+from chaos.runner import lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
 from jetcluster.pipeline.checkers.event import load
 from tests.cluster.harness import free_ports
@@ -50,7 +50,7 @@ async def test_a_run_can_fail() -> None:
 
 async def test_a_machine_that_is_too_busy_is_noted_as_a_pause() -> None:
     history = History()
-    watch = asyncio.create_task(_lateness(history))
+    watch = asyncio.create_task(lateness(history))
     await asyncio.sleep(0)
     time.sleep(1.0)
     while not history.events:

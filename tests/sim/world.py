@@ -305,12 +305,12 @@ class World:
         """Not a safety matter, but a cluster that heals must work again."""
         for gid in range(1, self.scenario.groups + 1):
             if self.healed_leader(gid) is None:
-                if not self._excused(gid):
+                if not self.excused(gid):
                     self.log("NO LEADER", gid)
                     raise Violation("liveness", f"group {gid} has no leader {self.scenario.settle} s after healing")
                 self.stats["excused"] += 1
 
-    def _excused(self, gid: int) -> bool:
+    def excused(self, gid: int) -> bool:
         """No majority of the voters is sound, so there is nobody to vouch for a damaged one. Who is just being added
         counts as damaged too, and excuses nobody."""
         sound = {n.name: n.raft.groups[gid] for n in self.nodes.values() if not n.dead and gid in n.raft.groups}

@@ -11,8 +11,9 @@ from scripts.check_house import House, components, problems, shrunk
 
 
 def house(top: Path, **files: str) -> House:
-    """Files of jetcluster by name, `__` for a folder, each with a test of its own name."""
+    """Files of jetcluster by name, `__` for a folder, each with a test of its own name; "" is some function."""
     for name, text in files.items():
+        text = text or "def f() -> int:\n    return 1\n"
         file = top / "jetcluster" / f"{name.replace('__', '/')}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(dedent(text))
@@ -87,12 +88,67 @@ def test_files_are_not_too_long(tmp_path: Path) -> None:
 
 def test_each_file_has_a_test_or_names_the_one_that_covers_it(tmp_path: Path) -> None:
     found = house(tmp_path, room__a="", room__b="")
-    (tmp_path / "tests/unit/room/test_b.py").unlink()
+    a, b = tmp_path / "tests/unit/room/test_a.py", tmp_path / "tests/unit/room/test_b.py"
+    b.unlink()
+    a.write_text("from jetcluster.room.b import f")
+
+    def told(why: str = "it is small", **tests: str) -> list[str]:
+        entries = {f"jetcluster/room/{name}.py": f"tests/unit/room/test_{test}.py" for name, test in tests.items()}
+        return problems(found, {"tests": {"small": {"why": why, **entries}}})
+
     assert problems(found, {}) == ["jetcluster/room/b.py: no test file of its own name"]
-    assert problems(found, {"tests": {"jetcluster/room/b.py": "tests/unit/room/test_a.py"}}) == []
-    assert "not there" in problems(found, {"tests": {"jetcluster/room/b.py": "tests/unit/room/test_c.py"}})[0]
-    entries = {"jetcluster/room/b.py": "tests/unit/room/test_a.py", "jetcluster/room/a.py": "tests/unit/room/test_a.py"}
-    assert "has a test file of its own" in problems(found, {"tests": entries})[0]
+    assert told(b="a") == []
+    assert told(b="a", why="") == ["house.toml: tests.small gives no reason"]
+    assert "not there" in told(b="c")[0]
+    assert "has a test file of its own" in told(b="a", a="a")[0]
+    a.write_text("import jetcluster.room.a")
+    assert "imports neither it nor what it is part of" in told(b="a")[0]
+
+
+@pytest.mark.parametrize(
+    ("test", "reached"),
+    [
+        ("from jetcluster.room.part import f", True),
+        ("from jetcluster.room import part", True),
+        ("import jetcluster.room.part", True),
+        ("from jetcluster.room.whole import Whole", True),
+        ("from jetcluster.room import Whole", True),
+        ("from tests.unit.rig import rig", True),
+        ("from tests.unit import rig", True),
+        ("from jetcluster.far import far", False),
+        ("from tests.unit import other", False),
+        ("'jetcluster.room.part'", False),
+    ],
+)
+def test_a_test_has_to_import_what_it_covers_or_the_whole_of_it(tmp_path: Path, test: str, reached: bool) -> None:
+    house(
+        tmp_path,
+        room__part="",
+        room__whole="from jetcluster.room.part import f",
+        far="from jetcluster.room.whole import Whole",
+    )
+    (tmp_path / "jetcluster/room/__init__.py").write_text("from jetcluster.room.whole import Whole")
+    found = House(tmp_path)
+    (tmp_path / "tests/unit/rig.py").write_text("from jetcluster.room.part import f")
+    (tmp_path / "tests/unit/other.py").write_text("from jetcluster.far import far")
+    (tmp_path / "tests/unit/test_x.py").write_text(test)
+    assert ("jetcluster.room.part" in found.reached("tests/unit/test_x.py")) is reached
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("X = 1", False),
+        ("class A(Protocol):\n    def f(self) -> int: ...\n    def g(self) -> None:\n        'Docs.'", False),
+        ("class A(Exception):\n    def f(self) -> None:\n        pass", False),
+        ("class A:\n    def f(self) -> int:\n        return 1", True),
+        ("class A:\n    async def f(self) -> None:\n        'Docs.'\n        await x()", True),
+    ],
+)
+def test_where_no_function_does_anything_no_test_is_needed(tmp_path: Path, text: str, needs: bool) -> None:
+    found = house(tmp_path, a=text)
+    (tmp_path / "tests/unit/test_a.py").unlink()
+    assert found.untested() == (["jetcluster/a.py"] if needs else [])
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_only_a_stream_whose_one_server_lost_its_disk_is_given_up(
     machine.lose_power()
     if wiped:
         machine.new_disk()
-    assert churn._is_lost("S") is (copies == 1 and wiped)
+    assert churn.is_lost("S") is (copies == 1 and wiped)
 
     async def create_again() -> None:
         others = [name for name in deployment.members() if name != machine.name]

@@ -35,7 +35,7 @@ def deployment() -> Iterator[Deployment]:
 
 def test_vows_are_overheard_and_kept_over_losses_of_power(deployment: Deployment) -> None:
     vows = deployment.vows
-    machine = deployment.machines[next(iter(vows._vows))[0]]
+    machine = deployment.machines[next(iter(vows.vows))[0]]
     machine.lose_power()
     machine.start()
     deployment.run(8.0)
@@ -58,7 +58,7 @@ def test_a_vow_that_a_server_forgot_is_noticed(deployment: Deployment, told: Any
     node: Any = machine.node
     (gid, log), *_ = node.jetstream._raft.journal.groups.items()
     machine.lose_power()
-    vows._vows["n1", gid] = told(Vow(), log)
+    vows.vows["n1", gid] = told(Vow(), log)
     machine.start()
     deployment.run(8.0)
     assert deployment.failures
@@ -68,9 +68,9 @@ def test_a_vow_that_a_server_forgot_is_noticed(deployment: Deployment, told: Any
 def test_what_was_committed_and_counted_is_there(deployment: Deployment) -> None:
     machine, vows = deployment.machines["n1"], deployment.vows
     machine.kill()
-    assert any(name == "n1" and claim > 0 for (name, _), claim in vows._claims.items())
-    for key in vows._claims:
-        vows._claims[key] += 1000
+    assert any(name == "n1" and claim > 0 for (name, _), claim in vows.claims.items())
+    for key in vows.claims:
+        vows.claims[key] += 1000
     machine.start()
     deployment.run(8.0)
     assert "which are committed" in deployment.failures[0]
@@ -80,7 +80,7 @@ def test_another_disk_has_promised_nothing(deployment: Deployment) -> None:
     machine, vows = deployment.machines["n1"], deployment.vows
     machine.lose_power()
     machine.new_disk()
-    assert not [key for key in (*vows._vows, *vows._claims) if key[0] == "n1"]
+    assert not [key for key in (*vows.vows, *vows.claims) if key[0] == "n1"]
 
 
 def test_frames_are_read_as_the_mesh_writes_them() -> None:
@@ -95,14 +95,14 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
     vows = Vows(site)
     frames = [encode_ack(3, 10, 0, False), encode_ack(3, 8, 0, False), encode(VoteReply(4, False))]
     vows.overhear(N1, N2, b"".join(encode_raft(GROUP, frame) for frame in frames))
-    assert vows._vows == {("n1", GROUP): Vow(3, 10)}
+    assert vows.vows == {("n1", GROUP): Vow(3, 10)}
     vows.overhear(N1, N2, encode_raft(GROUP, encode(VoteReply(4, True))))
-    assert vows._vows["n1", GROUP] == Vow(3, 10, 4, "id of n2")
+    assert vows.vows["n1", GROUP] == Vow(3, 10, 4, "id of n2")
     assert not site.failures
     vows.overhear(N1, N3, encode_raft(GROUP, encode(VoteReply(4, True))))
     assert "voted for id of n2" in site.failures[0]
     vows.overhear(N1, N2, encode_raft(GROUP, encode_ack(5, 0, 0, True)))
-    assert vows._vows["n1", GROUP][:2] == (0, 0)
+    assert vows.vows["n1", GROUP][:2] == (0, 0)
 
 
 def _node(name: str) -> Any:

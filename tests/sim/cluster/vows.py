@@ -45,8 +45,8 @@ class Vows:
         self.kept = 0
         """Counts what was compared."""
         self._deployment = deployment
-        self._vows: dict[tuple[str, int], Vow] = {}
-        self._claims: dict[tuple[str, int], int] = {}
+        self.vows: dict[tuple[str, int], Vow] = {}
+        self.claims: dict[tuple[str, int], int] = {}
         """Committed, and counted by that server itself, when its process ended."""
 
     def overhear(self, own: Address, other: Address, data: bytes) -> None:
@@ -65,26 +65,26 @@ class Vows:
     def _acked(self, own: Address, gid: int, frame: tuple[Any, ...]) -> None:
         _, _, term, match, _, recovering = frame
         key = self._name(own), gid
-        vow = self._vows.get(key, Vow())
+        vow = self.vows.get(key, Vow())
         if recovering:  # its log begins anew: it was damaged, or its replica was removed and is added again
-            self._vows[key] = vow._replace(term=0, match=0)
+            self.vows[key] = vow._replace(term=0, match=0)
             return
         if term < vow.term:
             return
         match = max(match, vow.match) if term == vow.term else match
-        self._vows[key] = vow._replace(term=term, match=match)
+        self.vows[key] = vow._replace(term=term, match=match)
 
     def _voted(self, own: Address, other: Address, gid: int, frame: tuple[Any, ...]) -> None:
         _, _, term, granted = frame
         key = self._name(own), gid
-        vow = self._vows.get(key, Vow())
+        vow = self.vows.get(key, Vow())
         node = self._deployment.machines[self._name(other)].node
         if not granted or term < vow.vote_term or node is None or node.jetstream is None:
             return
         vote = node.jetstream.mesh.me.peer_id
         if term == vow.vote_term and vote != vow.vote:
             self._broken(key, f"votes for {vote} in term {term}, and voted for {vow.vote}")
-        self._vows[key] = vow._replace(vote_term=term, vote=vote)
+        self.vows[key] = vow._replace(vote_term=term, vote=vote)
 
     def _name(self, address: Address) -> str:
         return self._deployment.names[address[0]]
@@ -97,11 +97,11 @@ class Vows:
         for gid, group in raft.groups.items() if raft is not None else ():
             log = group.log
             if log.durable and not (log.damaged or log.joining or log.fetching or group.stopped):
-                self._claims[machine.name, gid] = min(group.commit_index, log.written_index)
+                self.claims[machine.name, gid] = min(group.commit_index, log.written_index)
 
     def forget(self, machine: Machine, kept: Container[int] = ()) -> None:
         """All groups but these: it has another disk, or has no replica of them any more."""
-        for table in (self._vows, self._claims):
+        for table in (self.vows, self.claims):
             for key in [key for key in table if key[0] == machine.name and key[1] not in kept]:
                 del table[key]
 
@@ -129,11 +129,11 @@ class Vows:
     def _compare(self, machine: Machine, logs: dict[int, Any]) -> None:
         for gid, log in logs.items():
             key = machine.name, gid
-            vow = self._vows.get(key, Vow())
+            vow = self.vows.get(key, Vow())
             if not log.durable or log.damaged or log.joining or log.fetching:
                 continue
             self.kept += 1
-            claim = self._claims.get(key, 0)
+            claim = self.claims.get(key, 0)
             if log.last_index < claim:
                 self._broken(key, f"starts with {log.last_index} entries and counted for {claim}, which are committed")
             if log.term < vow.term or (log.term == vow.term and log.last_index < vow.match):

@@ -222,7 +222,7 @@ class RocksStore:
                 self._delete(key)
                 self._note(key, None)
             else:
-                self._delete_range(key, value)
+                self.delete_range(key, value)
         if self.active_bytes >= self.options.memtable:
             self._switch()
             self._plan_flush()
@@ -252,7 +252,7 @@ class RocksStore:
         del self.keys[bisect.bisect_left(self.keys, key)]
         self.changes += 1
 
-    def _delete_range(self, start: bytes, end: bytes) -> None:
+    def delete_range(self, start: bytes, end: bytes) -> None:
         if end < start:
             self.failed = "Invalid argument: end key comes before start key"
             raise RocksError(self.failed)
@@ -283,16 +283,16 @@ class RocksStore:
         """In the background: an error is kept, and refuses the next write."""
         self._flush_planned = False
         with contextlib.suppress(Exception):
-            self._flush_immutable()
+            self.flush_immutable()
 
     def flush(self) -> None:
         """All that is in memory, durable once this returns. Raises Exception."""
         if self.failed:
             raise RocksError(self.failed)
         self._switch()
-        self._flush_immutable()
+        self.flush_immutable()
 
-    def _flush_immutable(self) -> None:
+    def flush_immutable(self) -> None:
         if self.failed:
             raise RocksError(self.failed)
         while self.immutable:
@@ -347,7 +347,7 @@ class RocksStore:
             return
         if any(_within(key, start, end) for key in self.active):
             self._switch()
-            self._flush_immutable()
+            self.flush_immutable()
         chosen = [table for table in self.tables if table.overlaps(start, end) or table.broken]
         grown = True
         while grown and chosen:  # whatever overlaps what is moved down has to go with it

@@ -89,8 +89,8 @@ class CrashKv(MemKv):
         """The disk below takes nothing."""
         self.waiting = False
         """Commits have to wait, and what piles up is too much."""
-        self._flushed: dict[bytes, bytes] = dict(values or {})
-        for key, value in self._flushed.items():
+        self.flushed: dict[bytes, bytes] = dict(values or {})
+        for key, value in self.flushed.items():
             self._keys.add(key)
             self._values[key] = value
 
@@ -115,10 +115,10 @@ class CrashKv(MemKv):
 
     def flush_now(self) -> None:
         super().flush_now()
-        self._flushed = dict(self._values)
+        self.flushed = dict(self._values)
 
     def crashed(self) -> CrashKv:
-        return CrashKv(self._flushed, self.rotten)
+        return CrashKv(self.flushed, self.rotten)
 
     def get(self, key: bytes) -> bytes | None:
         self._check(key)

@@ -147,13 +147,13 @@ async def test_a_stopping_node_keeps_nobody_waiting() -> None:
 
 def rot(node: Node, how: str) -> None:
     """What is in the store of a stopped node is not what was written."""
-    stored = node.kv._flushed[STATE_KEY]
+    stored = node.kv.flushed[STATE_KEY]
     if how == "checksum":
         node.kv.rotten |= {STATE_KEY, MEMBERS_KEY}
     elif how == "members":
-        node.kv._flushed[MEMBERS_KEY] = b"\xff\xff"
+        node.kv.flushed[MEMBERS_KEY] = b"\xff\xff"
     else:
-        node.kv._flushed[STATE_KEY] = {"bits": stored[:60] + b"\xff" + stored[61:], "short": stored[:5]}[how]
+        node.kv.flushed[STATE_KEY] = {"bits": stored[:60] + b"\xff" + stored[61:], "short": stored[:5]}[how]
 
 
 @virtual_time

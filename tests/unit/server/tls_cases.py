@@ -1,4 +1,4 @@
-"""Who comes in over TLS, and as whom: one table for our server (tests/unit/server/test_tls.py) and for nats-server
+"""Who comes in over TLS, and as whom: one table for our server (tests/unit/server/test_tls_port.py) and for nats-server
 (tests/interop/test_tls.py)."""
 
 from __future__ import annotations

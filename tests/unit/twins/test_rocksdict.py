@@ -53,7 +53,7 @@ def test_random_operations_have_the_same_results(seed: int) -> None:
 
 
 def _forgets_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RocksStore, "_delete_range", lambda self, start, end: None)
+    monkeypatch.setattr(RocksStore, "delete_range", lambda self, start, end: None)
 
 
 def _sees_later_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def _sees_later_writes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _flushes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RocksStore, "_flush_immutable", lambda self: None)
+    monkeypatch.setattr(RocksStore, "flush_immutable", lambda self: None)
 
 
 def _keeps_what_was_not_flushed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ class Churn(Workload):
             try:
                 await session.api(f"STREAM.CREATE.{stream}", config)
             except ApiError as error:
-                if error.err_code == UNAVAILABLE and self._is_lost(stream):
+                if error.err_code == UNAVAILABLE and self.is_lost(stream):
                     self.count("lost before they were created")
                     await session.api(f"STREAM.DELETE.{stream}")
                 raise
@@ -76,7 +76,7 @@ class Churn(Workload):
         self.logs[stream] = Log()
         self.count("created")
 
-    def _is_lost(self, stream: str) -> bool:
+    def is_lost(self, stream: str) -> bool:
         """Its one replica was given to a server that had just lost its disk, which the others found out after seconds.
         An empty stream elsewhere would hide a loss, so such a stream stays as it is, and docs/membership.md asks for it
         to be deleted and created again. Nothing of it was ever acknowledged: where it was, the disk is spared."""

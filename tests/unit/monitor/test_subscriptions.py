@@ -1,0 +1,45 @@
+"""Subscriptions as rows of pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jetcluster.budget import at_once
+from jetcluster.monitor.source import ROWS
+from jetcluster.monitor.subscriptions import detail, lists, portions
+from jetcluster.server.subscription import ClientSubscription
+
+
+def subscription(subject: bytes, queue: bytes | None = None, most: int = 0, delivered: int = 0) -> ClientSubscription:
+    found: Any = ClientSubscription.__new__(ClientSubscription)
+    found.subject, found.queue, found.sid = subject, queue, b"7"
+    found.max, found.delivered = most, delivered
+
+    class Owner:
+        cid = 5
+
+    found.owner = Owner()
+    return found  # type: ignore[no-any-return]
+
+
+def test_a_row_says_only_what_there_is() -> None:
+    assert detail(subscription(b"a.*", delivered=3)) == {"subject": "a.*", "sid": "7", "msgs": 3, "cid": 5}
+    assert detail(subscription(b"a", b"q", most=9), account="A") == {
+        "account": "A", "account_tag": "A", "subject": "a", "qgroup": "q", "sid": "7", "msgs": 0, "max": 9, "cid": 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, ROWS, 2 * ROWS + 1])
+def test_long_lists_are_made_in_steps(count: int) -> None:
+    some = [subscription(b"s.%d" % n) for n in range(count)]
+    subjects = [f"s.{n}" for n in range(count)]
+    assert at_once(lists(some, detailed=False)) == {"subscriptions_list": subjects}
+    rows = at_once(lists(some, detailed=True))["subscriptions_list_detail"]
+    assert [row["subject"] for row in rows] == subjects
+    assert sum(1 for _ in lists(some, detailed=True)) == len(list(portions(some))) == -(-count // ROWS)
+
+
+def test_without_subscriptions_there_is_no_list() -> None:
+    assert at_once(lists([], detailed=True)) == {}

@@ -1,0 +1,55 @@
+"""A valve: who waits at it, whose turn it is, and who is told."""
+
+from __future__ import annotations
+
+from jetcluster.protocol.valve import Valve
+
+
+class Publisher:
+    def __init__(self) -> None:
+        self.met: list[Valve] = []
+
+    def wait_at(self, valve: Valve) -> None:
+        self.met.append(valve)
+        valve.waiting[self] = None
+
+
+def test_only_changes_are_told() -> None:
+    told: list[bool] = []
+    valve = Valve(told.append)
+    valve.open()
+    for _ in range(2):
+        valve.close()
+    for _ in range(2):
+        valve.open()
+    assert told == [True, False] and not valve.closed
+
+
+def test_who_can_wait_is_asked_to() -> None:
+    valve, publisher = Valve(), Publisher()
+    valve.hold(publisher)
+    valve.hold(object())
+    assert publisher.met == [valve] and len(valve) == 1
+    assert valve, "also when nobody waits"
+    valve.leave(publisher)
+    assert len(valve) == 0 and valve
+
+
+def test_at_its_opening_those_who_sent_little_are_due_and_one_of_the_others() -> None:
+    opened: list[Valve] = []
+    valve = Valve()
+    valve.opened = opened.append
+    valve.close()
+    valve.open()
+    assert (opened, valve.due) == ([], 0), "nobody waits"
+    some = [Publisher() for _ in range(5)]
+    valve.close()
+    for one in some[:3]:
+        valve.first[one] = None
+    for one in some[3:]:
+        valve.waiting[one] = None
+    valve.open()
+    assert (opened, valve.due) == ([valve], 4)
+    for left, one in zip((4, 3, 2, 1, 0), some, strict=True):
+        valve.leave(one)
+        assert (len(valve), valve.due) == (left, left), "no more than wait"

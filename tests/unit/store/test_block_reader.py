@@ -1,0 +1,136 @@
+"""From sequences to messages, over the cache and past it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetcluster.store import keys
+from jetcluster.store.api import Columns, DamagedError, Msg
+from jetcluster.store.batch import Batch
+from jetcluster.store.block_cache import BlockCache
+from jetcluster.store.block_reader import OVERHEAD, BlockReader
+from jetcluster.store.blocks import BlockTable, encode_block
+from tests.twins.mem_kv import MemKv
+
+STREAM = 7
+
+
+class Shelf:
+    """Blocks in a store, and their messages in a plain dict."""
+
+    def __init__(self, *counts: int, cached: bool = True) -> None:
+        self.kv = MemKv()
+        self.table = BlockTable()
+        self.cache = BlockCache(1 << 20 if cached else 0)
+        self.reader = BlockReader(self.kv, STREAM, self.table, self.cache)  # type: ignore[arg-type]
+        self.messages: dict[int, Msg] = {}
+        first = 1
+        for count in counts:
+            self.add(first, count)
+            first += count
+
+    def add(self, first: int, count: int) -> None:
+        made = [
+            Msg(seq, 1000 + seq, b"s.%d" % (seq % 3), b"NATS/1.0\r\nN: %d\r\n\r\n" % seq, b"p" * (seq % 7))
+            for seq in range(first, first + count)
+        ]
+        batch = Batch.of(*([message[part] for message in made] for part in (2, 3, 4)))  # type: ignore[misc]
+        self.put(first, 1000 + first, batch.raw)
+        self.table.add(first, count, 1000 + first, batch.record_bytes())
+        self.messages |= {message.seq: message for message in made}
+
+    def put(self, first: int, ts: int, raw: bytes) -> None:
+        key = keys.block(STREAM, first)
+        self.kv.put(key, encode_block(key, ts, raw))
+
+    def delete(self, *seqs: int) -> None:
+        for seq in seqs:
+            at = self.table.find(seq)
+            first = self.table.firsts[at]
+            self.table.set_bits(at, self.table.bits.get(first, 0) | 1 << (seq - first), self.table.sizes[at] - 1)
+            del self.messages[seq]
+        self.reader.version += 1
+
+
+def rows(columns: Columns) -> list[Msg]:
+    return [Msg(*row) for row in zip(*columns, strict=True)]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_every_way_of_reading_gives_the_same_messages(cached: bool) -> None:
+    shelf = Shelf(1, 5, 40, 2, 90, cached=cached)
+    shelf.delete(3, 10, 11, 60, 138)
+    rng, reader = random.Random(3), shelf.reader
+    for _ in range(100):
+        low = rng.randrange(1, 145)
+        asked = sorted(rng.sample(range(low, 150), rng.randrange(150 - low))) if rng.random() < 0.5 else range(low, 150)
+        wanted = [shelf.messages[seq] for seq in asked if seq in shelf.messages]
+        assert reader.read(asked) == wanted
+        assert rows(reader.read_columns(asked)) == wanted
+        live = [message.seq for message in wanted]
+        assert list(reader.messages(live)) == wanted
+        assert rows(reader.take(live, 1 << 20)) == wanted
+        assert [reader.get(seq) for seq in live] == wanted
+    assert reader.get(3) is reader.get(0) is reader.get(139) is None
+
+
+def test_a_portion_has_about_so_many_bytes_and_one_message_at_least() -> None:
+    shelf = Shelf(50, 50)
+    seqs = range(1, 101)
+    assert shelf.reader.take(seqs, 1).seqs == [1]
+    assert shelf.reader.take(seqs, 0).seqs == []
+    each = sum(len(m.subject + m.headers + m.payload) + OVERHEAD for m in shelf.messages.values()) // 100
+    for count in (5, 30, 70):
+        found = shelf.reader.take(seqs, each * count).seqs
+        assert found == list(range(1, len(found) + 1))
+        assert abs(len(found) - count) <= 3
+
+
+def test_what_is_deleted_between_two_steps_is_left_out() -> None:
+    shelf = Shelf(4, 4)
+    steps = shelf.reader.messages([2, 3, 6, 7])
+    assert next(steps).seq == 2
+    shelf.delete(3, 7)
+    assert [message.seq for message in steps] == [6]
+
+
+def test_an_index_that_leads_astray_is_damage() -> None:
+    shelf = Shelf(4)
+    with pytest.raises(DamagedError):
+        shelf.reader.take([9], 100)
+    with pytest.raises(DamagedError):
+        list(shelf.reader.messages([9]))
+
+
+@pytest.mark.parametrize("how", ["gone", "another time", "fewer messages", "rot"])
+def test_a_block_that_is_not_what_the_table_says_is_damage(how: str) -> None:
+    shelf = Shelf(4, 4, cached=False)
+    key = keys.block(STREAM, 5)
+    raw = shelf.reader.batch(1).raw
+    fewer = Batch.of([b"s"] * 3, [b""] * 3, [b"x"] * 3).raw
+    if how in ("gone", "rot"):
+        shelf.kv.put(key, b"" if how == "gone" else encode_block(key, 1005, raw)[:-1] + b"?")
+    else:
+        shelf.put(5, 1006 if how == "another time" else 1005, fewer if how == "fewer messages" else raw)
+    assert shelf.reader.get(4) is not None
+    for read in (
+        lambda: shelf.reader.get(6),
+        lambda: shelf.reader.read([4, 6]),
+        lambda: shelf.reader.read_columns([6]),
+        lambda: shelf.reader.take([6], 100),
+    ):
+        with pytest.raises(DamagedError) as raised:
+            read()
+        assert (raised.value.first_seq, raised.value.last_seq) == (5, 8)
+
+
+def test_what_was_read_once_is_read_from_the_cache() -> None:
+    shelf = Shelf(4)
+    assert shelf.reader.get(2) is not None
+    shelf.put(1, 9, b"")
+    assert shelf.reader.get(3) == shelf.messages[3]
+    shelf.cache.drop_stream(STREAM)
+    with pytest.raises(DamagedError):
+        shelf.reader.get(3)
