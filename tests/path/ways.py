@@ -55,7 +55,7 @@ WAYS: Final = (
     Way(
         "direct-get",
         "Direct Get",
-        35,
+        40,
         16,
         "A client reads a message by its sequence.",
     ),
