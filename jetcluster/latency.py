@@ -1,6 +1,7 @@
 """A histogram of times that costs a bisection per value: plain integers, no locks, no text.
 
-Hot paths observe once per loop turn, or sample, never per message. Monitoring reads the counts (`/metrics`).
+Hot paths time once per loop turn, or sample, never per message, and only note the time (`fresh`): it is sorted into
+its bucket about once a second. Monitoring reads the counts (`/metrics`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,36 @@ BOUNDS = (
 
 
 class Latency:
-    __slots__ = ("counts", "seconds")
+    """A histogram over `BOUNDS`. Times may come from another thread, as `fresh.append` only."""
+
+    __slots__ = ("_counts", "_seconds", "fresh")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.fresh: list[float] = []
+        """Seconds, not in a bucket yet. Who appends here has `sort` called about once a second."""
+        self._counts = [0] * (len(BOUNDS) + 1)
+        self._seconds = 0.0
+
+    @property
+    def counts(self) -> list[int]:
         """Observations per bucket, not cumulative."""
-        self.seconds = 0.0
+        self.sort()
+        return self._counts
+
+    @property
+    def seconds(self) -> float:
         """All together."""
+        self.sort()
+        return self._seconds
 
     def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(BOUNDS, seconds)] += 1
-        self.seconds += seconds
+        """For what is timed now and then: at once."""
+        self._counts[bisect_left(BOUNDS, seconds)] += 1
+        self._seconds += seconds
+
+    def sort(self) -> None:
+        """Puts what is `fresh` into buckets."""
+        count = len(self.fresh)  # more may come meanwhile
+        for seconds in self.fresh[:count]:
+            self.observe(seconds)
+        del self.fresh[:count]

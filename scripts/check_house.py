@@ -7,6 +7,7 @@ References that lead nowhere are found by `scripts.check_docs`.
 | names | a class name that two files of jetcluster use |
 | sizes | a file of more than 600 lines |
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
+| classes | a public class without a docstring; one of nothing but `pass` may have none |
 | tests | a source file with a function in it, without a test file of its own name |
 | private | a test that reaches into a private attribute of something that its own file does not define |
 
@@ -92,6 +93,15 @@ class House:
                 if OPENING.match(text.lstrip()):
                     found[self.name(file)].append(line)
         return dict(found)
+
+    def bare_classes(self) -> dict[str, int]:
+        """File -> how many of its public classes have no docstring."""
+        found: dict[str, int] = defaultdict(int)
+        for file, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
+                    found[self.name(file)] += not all(isinstance(one, ast.Pass) for one in node.body)
+        return {name: count for name, count in found.items() if count}
 
     def untested(self) -> list[str]:
         """Source files without `tests/unit/.../test_<name>.py`. Records, ports and constants need none: where no
@@ -263,6 +273,7 @@ def problems(house: House, allowed: Mapping[str, Any]) -> list[str]:
         *_listed("class name", house.repeated_names(), allowed.get("names", {})),
         *_counted("lines", house.long_files(), allowed.get("sizes", {})),
         *_openings(house.openings()),
+        *_counted("public classes without a docstring", house.bare_classes(), allowed.get("classes", {})),
         *_untested(house, allowed.get("tests", {})),
         *_counted("reaches into private attributes", house.private_reaches(), allowed.get("private", {})),
     ]
@@ -330,7 +341,7 @@ def _untested(house: House, allowed: Mapping[str, Mapping[str, str]]) -> Iterato
 
 def shrunk(text: str, house: House) -> str:
     """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
-    counts = {"sizes": house.long_files(), "private": house.private_reaches()}
+    counts = {"sizes": house.long_files(), "private": house.private_reaches(), "classes": house.bare_classes()}
     kept = {"names": set(house.repeated_names()), "tests": {"why", *house.untested()}}
     in_circles = {module for circle in house.circles() for module in circle}
     lines, table = [], ""

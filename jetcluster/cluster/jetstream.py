@@ -139,6 +139,7 @@ class JetStream:
         self.flusher = Flusher(context, self.meta, self.replicas, self._orphans, self._is_of_before)
         context.turn_commit.on_due = self.flusher.tick
         context.turn_commit.on_room = context.raft.turns.apply_again
+        context.turn_commit.on_held = context.raft.turns.ask_first
         context.raft.turns.may_apply = context.turn_commit.may_apply
         context.leaders.on_led = self._led_elsewhere
         self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetcluster.protocol.parser import MAX_CONTROL_LINE, MAX_PAYLOAD, UNKNOWN_OPERATION
-from jetcluster.protocol.portions import PortionParser, ProtocolError
+from jetcluster.protocol.parser import MAX_CONTROL_LINE, MAX_PAYLOAD, UNKNOWN_OPERATION, PortionParser, ProtocolError
 
 INFO, CONNECT, PING, PONG, ERR, INTEREST, GONE, MESSAGE = range(8)
 """Kinds of commands."""

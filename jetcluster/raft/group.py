@@ -423,7 +423,7 @@ class Group(GroupState, Outbox):
             index, since = self._timed
             if index and stored >= index:
                 self._timed = 0, 0.0
-                self.node.commit_latency.observe(self.now() - since)
+                self.node.commit_latency.fresh.append(self.now() - since)
 
     def tick_engine(self) -> None:
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
@@ -443,8 +443,9 @@ class Group(GroupState, Outbox):
             if self.reads.waiting:
                 self.reads.serve()
             return
-        if self.gid != META_GROUP and not self.node.turns.may_apply():
-            self.node.turns.hold(self.gid)
+        turns = self.node.turns
+        if turns.asks and self.gid != META_GROUP and not turns.may_apply():
+            turns.hold(self.gid)
             return
         start = self.now()
         until = start + self.config.apply_slice
@@ -477,7 +478,7 @@ class Group(GroupState, Outbox):
         except Exception as error:  # noqa: BLE001 - a state machine that raises has diverged: this replica stops
             self.fail(error)
             return
-        self.node.apply_latency.observe(self.now() - start)
+        self.node.apply_latency.fresh.append(self.now() - start)
         if leads and not self.ready:
             self._get_ready()
         if self.reads.waiting:

@@ -24,18 +24,17 @@ from typing import Any
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
-from jetcluster.raft import records, syncs
-from jetcluster.raft.batches import OpenBatch, SealedBatch
+from jetcluster.raft import records
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal_state import JournalState
+from jetcluster.raft.journal_state import JournalState, OpenBatch, SealedBatch
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
-from jetcluster.raft.syncs import Syncs
+from jetcluster.raft.syncs import RETRY, Syncs
 from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -321,7 +320,7 @@ class Journal(JournalState):
         start = self._stopwatch()
         self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
         if batch.sync:
-            self.sync_latency.observe(self._stopwatch() - start)
+            self.sync_latency.fresh.append(self._stopwatch() - start)
         self._reached = batch.seq, batch.segment
 
     def _finish(self, last: SealedBatch | None) -> None:
@@ -357,7 +356,12 @@ class Journal(JournalState):
             self._say_space(stuck=False)
         self.counters.batches += 1
         self.counters.bytes += batch.size
-        self._syncs.written(batch)
+        syncs = self._syncs
+        syncs.written, syncs.segment = batch.seq, batch.segment
+        if batch.sync:
+            syncs.synced = batch.seq
+        if syncs.waiting or syncs.refused:
+            syncs.write_ended()
         if self.retention.doomed:
             self.retention.delete_doomed()
         if not batch.sync and self.options.sync_interval is not None:
@@ -384,14 +388,14 @@ class Journal(JournalState):
                 self.counters.full_episodes += 1
             self._say_space(stuck=True)
             self.in_flight = 0
-            self._syncs.refused()
+            self._syncs.write_refused()
             self._timers.call_later(self.options.retry_delay, self._retry, batch)
             return
         if isinstance(error, OSError) and error.errno in SHORTAGE:
             self.counters.shortages += 1
             self.in_flight = 0
-            self._syncs.refused()
-            self._timers.call_later(syncs.RETRY, self._retry, batch)
+            self._syncs.write_refused()
+            self._timers.call_later(RETRY, self._retry, batch)
             return
         self._fail(error)
 
@@ -430,6 +434,7 @@ class Journal(JournalState):
 
     def housekeep(self) -> None:
         """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
+        self.sync_latency.sort()
         self._check_space()
         if self.synced > self._marked and self.failed is None:
             self._marked = self.synced

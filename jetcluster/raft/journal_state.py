@@ -4,9 +4,8 @@ state with all that is done to it."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from jetcluster.raft.batches import OpenBatch
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.grouplog import GroupLog
 
@@ -23,6 +22,28 @@ class JournalCounters:
     read_failures: int = 0
     pins_given_up: int = 0
     """Logs that were kept for peers that catch up, and took too much space."""
+
+
+@dataclass(slots=True)
+class OpenBatch:
+    chunks: list[bytes] = field(default_factory=list)
+    count: int = 0
+    logs: dict[GroupLog, None] = field(default_factory=dict)
+    moves: list[tuple[GroupLog, int, int, int, int]] = field(default_factory=list)
+    sync: bool = False
+
+
+@dataclass(slots=True)
+class SealedBatch:
+    seq: int
+    segment: int
+    offset: int
+    chunks: list[bytes]
+    marks: list[tuple[GroupLog, tuple[int, int]]]
+    moves: list[tuple[GroupLog, int, int, int, int]]
+    new_segment: bool
+    sync: bool
+    size: int
 
 
 class JournalState:

@@ -14,10 +14,9 @@ from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft import codec
-from jetcluster.raft.admission import Admission, Standing
+from jetcluster.raft.admission import Admission, FrameDelivery, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.delivery import FrameDelivery
 from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
@@ -345,7 +344,7 @@ class RaftNode:
                 continue  # a follower with nothing to apply
             try:
                 group.work()
-            except Exception as error:  # noqa: BLE001 - as in `delivery`
+            except Exception as error:  # noqa: BLE001 - as in `FrameDelivery`
                 group.fail(error)
         self._working = turns.busy = False
         if turns.marked:
@@ -375,7 +374,7 @@ class RaftNode:
             if wanted is not None and wanted <= now:
                 try:
                     group.on_time(now)
-                except Exception as error:  # noqa: BLE001 - as in `delivery`
+                except Exception as error:  # noqa: BLE001 - as in `FrameDelivery`
                     group.fail(error)
         self.turns.rearm()
         self.end_of_batch()
@@ -463,6 +462,8 @@ class RaftNode:
                 group.log.set_commit_hint(commit)
             if group.replicator.pinning:
                 group.replicator.pin()
+        self.commit_latency.sort()
+        self.apply_latency.sort()
         self.journal.housekeep()
         self.counters.unknown_frames += self._early.expire(now)
 

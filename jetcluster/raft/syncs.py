@@ -15,7 +15,6 @@ from jetcluster.health.descriptors import SHORTAGE
 
 if TYPE_CHECKING:
     from jetcluster.clock import Timers
-    from jetcluster.raft.batches import SealedBatch
     from jetcluster.raft.disk import Disk
     from jetcluster.raft.writer import Writer
 
@@ -36,39 +35,40 @@ class Syncs:
         """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
         self.synced = 0
         """The newest batch known to be durable."""
+        self.written = 0
+        """The newest batch that was written."""
+        self.segment = 0
+        """The segment with that one."""
         self.on_synced: Callable[[], None] = lambda: None
-        """More is durable, other than by `written`."""
+        """More is durable, other than by a write."""
         self.closed = False
         self._disk = disk
         self._writer = writer
         self._timers = timers
         self._on_error = on_error
-        self._written = 0
-        self._segment = 0
-        """The segment with the newest batch that was written."""
-        self._refused = False
+        self.refused = False
         """The disk is full, or there are no file descriptors: what was sealed last is not written."""
         self._planned = False
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
         """(batch, whom to call once it is on the disk)."""
 
     def begin(self, seq: int) -> None:
         """Batches up to `seq` were found on the disk, and synced."""
-        self.synced = self._written = seq
+        self.synced = self.written = seq
 
-    def written(self, batch: SealedBatch) -> None:
-        self._refused = False
-        self._written, self._segment = batch.seq, batch.segment
-        if batch.sync:
-            self.synced = batch.seq
-            if self._waiting:
-                self._end()
-        elif self._waiting:
+    def write_ended(self) -> None:
+        """To be called once `written`, and maybe `synced`, are further, if somebody waits or a write was refused."""
+        self.refused = False
+        if not self.waiting:
+            return
+        if self.synced < self.written:
             self._sync()
+        else:
+            self._end()
 
-    def refused(self) -> None:
+    def write_refused(self) -> None:
         """The batch that was sealed last could not be written, and is tried again. Nobody waits for that."""
-        self._refused = True
+        self.refused = True
         self._end()
 
     def sync_within(self, seconds: float) -> None:
@@ -82,8 +82,8 @@ class Syncs:
 
         Where the disk is found full, or there is no file descriptor, it is called at once: what is flushed frees the
         journal's space. Such data may be ahead of the journal after a power failure (`RaftNode._behind_its_state`)."""
-        self._waiting.append((seq, done))
-        if not coming and self._written == seq:
+        self.waiting.append((seq, done))
+        if not coming and self.written == seq:
             self._sync()
         self._timers.call_soon(self._end)
 
@@ -93,28 +93,28 @@ class Syncs:
 
     def _sync(self) -> None:
         self._planned = False
-        if not self.closed and self._written > self.synced:
-            work = functools.partial(self._disk.sync, self._segment)
-            self._writer.submit(work, functools.partial(self._returned, self._written))
+        if not self.closed and self.written > self.synced:
+            work = functools.partial(self._disk.sync, self.segment)
+            self._writer.submit(work, functools.partial(self._returned, self.written))
 
     def _returned(self, seq: int, error: BaseException | None) -> None:
         if self.closed:
             return
         if error is None:
-            self._refused = False
+            self.refused = False
             self.synced = max(self.synced, seq)
             self.on_synced()
             self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
             self.sync_within(RETRY)
-            self.refused()
+            self.write_refused()
         else:
             self._on_error(error)
 
     def _end(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self.waiting = self.waiting, []
         for seq, done in waiting:
-            if seq <= self.synced or self._refused or self.closed:
+            if seq <= self.synced or self.refused or self.closed:
                 done()
             else:
-                self._waiting.append((seq, done))
+                self.waiting.append((seq, done))

@@ -20,9 +20,11 @@ class Turns:
         """Groups with something to do in this turn, in the order in which they said so."""
         self.stirred: dict[int, None] = {}
         """Groups in which something happened since the last housekeeping."""
+        self.asks = False
+        """Groups ask `may_apply` before they apply what is committed: set by `ask_first` until `apply_again`."""
         self.may_apply: Callable[[], bool] = lambda: True
-        """Groups apply what is committed while this says so; call `apply_again` when it does again. The meta group does
-        not ask: it writes little, and what the node should do with the others is in it."""
+        """Groups apply while this says so. The meta group does not ask: it writes little, and what the node should do
+        with the others is in it."""
         self._clock = clock
         self._timers = timers
         self._on_turn = on_turn
@@ -65,8 +67,13 @@ class Turns:
         """The group has something to apply once it may."""
         self._held[gid] = None
 
+    def ask_first(self) -> None:
+        """Soon there may be too much to apply more."""
+        self.asks = True
+
     def apply_again(self) -> None:
-        """See `may_apply`."""
+        """There is room again, and nobody has to ask for it."""
+        self.asks = False
         held, self._held = self._held, {}
         for gid in held:
             self.mark(gid)

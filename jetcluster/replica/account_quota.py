@@ -5,6 +5,9 @@ leaders here have taken is counted exactly, with what is on its way through the 
 taken is what their nodes told last (twice a second while it changes). So an account can overshoot by what is published
 through several nodes within that time, and by nothing through one.
 
+Far from every limit a replica is granted some bytes ahead, which count from then on, so that it asks once for many
+commands (`QuotaShare.left`). Whenever there might be too little, all is counted anew, and what was granted is void.
+
 As in nats-server, every replica counts, and the limit counts once per replica of the stream that is published to:
 refused is what would exceed `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
 """
@@ -32,6 +35,10 @@ NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
 WARN_SECONDS: Final = 10.0
 MAX_SIZE: Final = (1 << 63) - 1
+AHEAD: Final = 256 << 10
+"""Bytes granted ahead to a replica,"""
+FAR: Final = 64 * AHEAD
+"""while so many more would be left (for the account, times replicas)."""
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
@@ -50,7 +57,7 @@ class Holding(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Share:
+class QuotaShare:
     """The count of one replica here, and the bounds that were worked out for it."""
 
     key: Key
@@ -62,6 +69,9 @@ class _Share:
     """Bytes of the account, all replicas counted; -1: none."""
     node: int
     """Bytes that this node may hold of the kind; -1: any number."""
+    left: int = 0
+    """Bytes granted ahead and counted already: the replica takes from them without asking. 0 once it is counted anew,
+    by another share."""
 
 
 class AccountQuota:
@@ -85,7 +95,7 @@ class AccountQuota:
         """Bytes of the streams led here, all replicas counted; never less than they have."""
         self.held: Counter[bool] = Counter()
         """Bytes of the replicas here, by storage; never less."""
-        self._shares: dict[int, _Share] = {}
+        self._shares: dict[int, QuotaShare] = {}
         """By group."""
         self._elsewhere: dict[str, Counter[Key]] = {}
         self._told: Counter[Key] = Counter()
@@ -104,9 +114,10 @@ class AccountQuota:
         self._mesh, self._clock, self._log, self._nodes, self._holdings = mesh, clock, log, nodes, holdings
         mesh.on_notice(NOTICE, self._on_notice)
 
-    def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> None:
+    def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> QuotaShare:
         """Counts `size` bytes that are about to be proposed to the stream of `assignment`, of which `holding` is this
-        node's replica. Raises RefusedError, and counts nothing then."""
+        node's replica. Raises RefusedError, and counts nothing then. The next ones may be taken from what is `left` of
+        the share, as long as the assignment is the same."""
         share = self._shares.get(assignment.gid)
         if share is None or share.assignment is not assignment:
             share = self._count_one(holding())
@@ -124,10 +135,17 @@ class AccountQuota:
             if 0 <= share.node < self.held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 raise RefusedError(_NODE_FULL)
+        room = share.limit < 0 or self._account(share.key) + weight + FAR * share.copies <= share.limit
+        if room and (share.node < 0 or self.held[memory] + size + FAR <= share.node):
+            ahead = max(0, AHEAD - share.left)
+            share.left += ahead
+            size += ahead
+            weight = size * share.copies
         self.led[share.key] += weight
         self.held[memory] += size
         share.led += weight
         share.held += size
+        return share
 
     def limits_changed(self) -> None:
         """Those of accounts, or of the node: they are asked for once per replica, and not for each message."""
@@ -137,6 +155,7 @@ class AccountQuota:
         """The replica is gone."""
         share = self._shares.pop(gid, None)
         if share is not None:
+            share.left = 0
             self.led[share.key] -= share.led
             self.held[share.key[1]] -= share.held
 
@@ -177,11 +196,13 @@ class AccountQuota:
 
     def _count(self) -> None:
         self.led, self.held = Counter(), Counter()
+        for share in self._shares.values():
+            share.left = 0
         self._shares.clear()
         for holding in self._holdings():
             self._count_one(holding)
 
-    def _count_one(self, holding: Holding) -> _Share:
+    def _count_one(self, holding: Holding) -> QuotaShare:
         assignment, size, leading = holding
         self.forget(assignment.gid)
         memory, copies = assignment.memory, assignment.replicas
@@ -190,7 +211,7 @@ class AccountQuota:
         limit = self._limit(key)
         led = size * copies if leading else 0
         most = limit * copies if limit >= 0 else -1
-        share = self._shares[assignment.gid] = _Share(key, assignment, copies, led, size, most, self._node(memory))
+        share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, self._node(memory))
         self.held[memory] += size
         if led:
             self.led[key] += led

@@ -17,7 +17,7 @@ from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
-from jetcluster.replica.account_quota import Holding
+from jetcluster.replica.account_quota import Holding, QuotaShare
 from jetcluster.replica.applying import Applying
 from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
@@ -63,6 +63,8 @@ class StreamReplica(ReplicaState):
         self._config_proposed = 0
         """Revision of the configuration that this leader has put into the log."""
         self._halted = False
+        self._share: QuotaShare | None = None
+        """As the account's quota granted it last."""
         self.failures = Failures(context.log, assignment.name)
         self.repair = Repair(self)
         self.proposals = Proposals()
@@ -149,7 +151,11 @@ class StreamReplica(ReplicaState):
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
         if self.group.role is Role.LEADER:
-            self.context.account_quota.take(self.assignment, len(command), self.holding)
+            share, size = self._share, len(command)
+            if share is not None and share.left >= size and share.assignment is self.assignment:
+                share.left -= size
+            else:
+                self._share = self.context.account_quota.take(self.assignment, size, self.holding)
         if command[0] == commands.FAST_PUBLISH:
             understood = self.understood(command)
             if understood is None:

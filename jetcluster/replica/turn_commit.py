@@ -27,6 +27,7 @@ durable, or reads a snapshot of it, commits by itself."""
 class TurnCommit:
     def __init__(self, kv: RocksKv, timers: Timers, log: Log) -> None:
         self._kv = kv
+        self._writes = kv.writes
         self._timers = timers
         self._log = log
         self._scheduled = False
@@ -41,8 +42,11 @@ class TurnCommit:
         """It failed because the disk is full: what is there can be read."""
         self.on_room: Callable[[], None] = lambda: None
         """The store takes more: what was not applied for its sake can be."""
+        self.on_held: Callable[[], None] = lambda: None
+        """The store could not commit: `may_apply` is to be asked from now on, until `on_room`."""
         self.on_due: Callable[[], None] = lambda: None
         """The store should be flushed at once."""
+        kv.on_held = self._kept_open
 
     def mark(self) -> None:
         """Something is to be committed at the end of this turn."""
@@ -54,12 +58,16 @@ class TurnCommit:
         """Something was applied in the turn that ends."""
         if self._scheduled:
             return
-        if self._held and not self._kv.pressing:
+        if self._held and not self._writes.pressing:
             self._waiting = True
         else:
             if not self._held:
                 self._hold()
             self._commit()
+
+    def _kept_open(self) -> None:
+        """A commit, of this or of another owner of the store, has to wait."""
+        self.on_held()
 
     def may_apply(self) -> bool:
         """See `Turns.may_apply`. A caller that is told to wait is told when it is over, also where nothing was
@@ -108,10 +116,11 @@ class TurnCommit:
             if self.failing:
                 self._log.warning("the data store can be written again")
             self.failing, self.full = "", False
+            if not self._kv.overloaded:
+                self.on_room()
             if self._kv.open_bytes:
                 self._scheduled = True
                 self._timers.call_later(LOOK_SECONDS, self._commit)
-            if not self._kv.overloaded:
-                self.on_room()
+                self.on_held()
             if self._kv.due:
                 self.on_due()

@@ -57,6 +57,9 @@ class OpenWrites:
         """The keys were asked for in order."""
         self.ranges: list[tuple[bytes, bytes]] = []
         self.size = 0
+        self.pressing = False
+        """They should be committed at the end of this turn. Else that may wait a while, for what later turns delete or
+        overwrite again is then never written. Cleared by the owner alone."""
         self._sorted: list[bytes] = []
         self._unsorted: list[bytes] = []
 
@@ -68,12 +71,16 @@ class OpenWrites:
             self._unsorted.append(key)
         self.values[key] = value
         self.size += len(key) + (len(value) if value is not None else 0)
+        if self.size >= HELD_BYTES or len(self.values) >= HELD_WRITES:
+            self.pressing = True
 
     def put_new(self, pairs: dict[bytes, bytes]) -> None:
         self.values.update(pairs)
         self._new.update(pairs)
         self._unsorted += pairs
         self.size += sum(map(len, pairs)) + sum(map(len, pairs.values()))
+        if self.size >= HELD_BYTES or len(self.values) >= HELD_WRITES:
+            self.pressing = True
 
     def delete_each(self, keys: Iterable[bytes]) -> None:
         values, new = self.values, self._new
@@ -87,6 +94,8 @@ class OpenWrites:
                     self._unsorted.append(key)
                 values[key] = None
                 self.size += len(key)
+        if self.size >= HELD_BYTES or len(values) >= HELD_WRITES:
+            self.pressing = True
 
     def written(self) -> None:
         """The store below may hold everything from here on, as after a commit that failed halfway."""
@@ -99,6 +108,7 @@ class OpenWrites:
             del self.values[key]
         del keys[low:high]
         self.ranges.append((start, end))
+        self.pressing = True
 
     def covers(self, key: bytes) -> bool:
         """True when the stored value of `key`, if there is one, no longer counts."""
@@ -109,7 +119,7 @@ class OpenWrites:
 
     def keys(self) -> list[bytes]:
         """All keys of `values`, ascending."""
-        self.searched = True
+        self.searched = self.pressing = True
         if self._unsorted:
             self._sorted += self._unsorted
             self._sorted.sort()  # timsort: linear, as the list is two runs or few
@@ -213,8 +223,12 @@ class Commits:
     """Hooks, counters and callbacks around `commit` and `flush`; one per store."""
 
     def __init__(self) -> None:
+        self.writes = OpenWrites()
+        """The open batch; stays empty in a store without one."""
         self.before_flush: Callable[[], Awaitable[None]] | None = None
         """Awaited by `flush` before what was committed is made durable. Nothing is committed meanwhile."""
+        self.on_held: Callable[[], None] = lambda: None
+        """Called when a commit could not be carried out for now: writes may pile up."""
         self.commits = 0
         """Number of commits that have written something."""
         self.durable = 0

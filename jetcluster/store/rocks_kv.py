@@ -30,8 +30,6 @@ from jetcluster.store import keys
 from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
-    HELD_BYTES,
-    HELD_WRITES,
     MOST_OPEN_BYTES,
     MOST_OPEN_WRITES,
     Commits,
@@ -39,7 +37,6 @@ from jetcluster.store.kv import (
     KvDamagedError,
     KvError,
     KvFullError,
-    OpenWrites,
     chunked,
 )
 from jetcluster.store.progress import Progress
@@ -102,7 +99,7 @@ class RocksKv(Commits):
         if rocks is None:
             import rocksdict as rocks
         self._rocks = rocks
-        self._open = OpenWrites()
+        self._open = self.writes
         self.put_new = self._open.put_new
         self._eager = 0
         no_wal: Any = rocks.WriteOptions()
@@ -219,20 +216,6 @@ class RocksKv(Commits):
         """Size of the open writes; commit earlier than at the end of the turn when it grows large."""
         return self._open.size if self._open else 0
 
-    @property
-    def pressing(self) -> bool:
-        """The open writes should be committed at the end of this turn. Else that may wait a while, for what later turns
-        delete or overwrite again is then never written."""
-        held = self._open
-        return bool(
-            self._eager
-            or self._tight
-            or held.searched
-            or held.ranges
-            or held.size >= HELD_BYTES
-            or len(held.values) >= HELD_WRITES
-        )
-
     def get(self, key: bytes) -> bytes | None:
         if self._open:
             values = self._open.values
@@ -320,6 +303,7 @@ class RocksKv(Commits):
             return self.commits
         if self._owner_flushes and self._must_wait():
             self._progress.held()
+            self.on_held()
             return self.commits
         try:
             self._unchecked += self._open.size
@@ -327,14 +311,17 @@ class RocksKv(Commits):
                 self._check_room(self._open.size)
             if not self._write():
                 self._progress.held()
+                self.on_held()
                 return self.commits
         except KvError as error:
             self._progress.commit_failed(error)
+            self.on_held()
             raise
         if self._tight:
             self._note_garbage()
         self._eager = EAGER_COMMITS if self._open.searched else max(self._eager - 1, 0)
         self._open.clear()
+        self._open.pressing = bool(self._eager or self._tight)
         self._progress.committed()
         self._active = self._size_active()
         self.commits += 1
@@ -492,6 +479,8 @@ class RocksKv(Commits):
         """Raises KvFullError unless what is in memory and `more` bytes could be flushed."""
         free = self._free()
         self._tight = free < 2 * (self._reserve + self.compaction_bytes())
+        if self._tight:
+            self._open.pressing = True
         unflushed = self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0
         needed = min(self._reserve, unflushed + more + MARGIN)
         if free < needed:

@@ -131,10 +131,6 @@ class MemKv(Commits):
     def open_bytes(self) -> int:
         return 0
 
-    @property
-    def pressing(self) -> bool:
-        return False
-
     def get(self, key: bytes) -> bytes | None:
         return self._values.get(key)
 

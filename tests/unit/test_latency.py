@@ -16,3 +16,15 @@ def test_every_observation_is_in_one_bucket() -> None:
 
 def test_bounds_ascend() -> None:
     assert list(BOUNDS) == sorted(set(BOUNDS))
+
+
+def test_what_is_only_noted_counts_once_it_is_sorted_or_read() -> None:
+    latency = Latency()
+    latency.fresh.append(0.003)
+    latency.fresh.append(20.0)
+    latency.sort()
+    assert latency.fresh == []
+    latency.fresh.append(0.003)
+    assert latency.counts[6] == 2 and latency.counts[-1] == 1
+    latency.fresh.append(0.004)
+    assert round(latency.seconds, 6) == 20.01

@@ -97,9 +97,13 @@ class CrashKv(MemKv):
     def commit(self) -> int:
         if self.broken:
             self.unwritable = str(self.error)
+            self.on_held()
             raise self.error
         self.unwritable = ""
-        return self.commits if self.waiting else super().commit()
+        if self.waiting:
+            self.on_held()
+            return self.commits
+        return super().commit()
 
     async def probe(self) -> None:
         if self.sick:

@@ -48,6 +48,9 @@ def test_nothing_is_scheduled_while_a_turn_comes_anyway() -> None:
 
 def test_held_groups_come_back_when_commands_may_be_applied_again() -> None:
     node = Node()
+    assert not node.turns.asks
+    node.turns.ask_first()
+    assert node.turns.asks
     node.turns.hold(5)
     node.turns.hold(4)
     node.time.advance(1.0)
@@ -55,7 +58,7 @@ def test_held_groups_come_back_when_commands_may_be_applied_again() -> None:
     node.turns.apply_again()
     node.turns.apply_again()
     node.time.advance(0.0)
-    assert node.looked_at == [[5, 4]]
+    assert node.looked_at == [[5, 4]] and not node.turns.asks
 
 
 def test_each_asked_time_wakes_its_groups_once() -> None:

@@ -8,7 +8,17 @@ import pytest
 
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.limits import AccountLimits
-from jetcluster.replica.account_quota import MAX_SIZE, NOTICE, TELL_SECONDS, WARN_SECONDS, AccountQuota, Holding
+from jetcluster.replica.account_quota import (
+    AHEAD,
+    FAR,
+    MAX_SIZE,
+    NOTICE,
+    TELL_SECONDS,
+    WARN_SECONDS,
+    AccountQuota,
+    Holding,
+    QuotaShare,
+)
 from jetcluster.stream.answers import RefusedError
 from tests.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
@@ -48,8 +58,8 @@ class Node:
     def holdings(self) -> list[Holding]:
         return [holding_of(replica) for replica in self.replicas.values()]
 
-    def take(self, replica: Any, size: int) -> None:
-        self.room.take(replica.assignment, size, lambda: holding_of(replica))
+    def take(self, replica: Any, size: int) -> QuotaShare:
+        return self.room.take(replica.assignment, size, lambda: holding_of(replica))
 
     def stream(
         self, size: int = 0, *, account: str = "A", copies: int = 1, memory: bool = False, led: bool = True
@@ -160,6 +170,43 @@ def test_the_node_has_a_limit_for_what_it_holds() -> None:
     node.room.tick()
     assert node.taken(node.stream(), 100) == 5
     assert (node.error.code, node.error.err_code) == (503, 10023)
+
+
+def test_far_from_every_limit_a_replica_gets_some_ahead() -> None:
+    node = Node(storage=FAR + 10 * AHEAD)
+    one = node.stream(copies=3)
+    share = node.take(one, 100)
+    assert share.left == AHEAD
+    assert node.room.led["A", False, 0] == 3 * (AHEAD + 100) and node.room.held[False] == AHEAD + 100
+    share.left -= 1000
+    one.ingest.pending_bytes = 1100
+    assert node.take(one, AHEAD) is share and share.left == AHEAD
+    one.ingest.pending_bytes += AHEAD
+    node.room.tick([holding_of(one)])
+    assert share.left == 0, "void"
+    assert node.room.held[False] == one.ingest.pending_bytes
+    share = node.take(one, 1)
+    node.room.limits_changed()
+    assert share.left == 0
+    share = node.take(one, 1)
+    node.room.forget(one.assignment.gid)
+    assert share.left == 0
+
+
+@pytest.mark.parametrize("limits", [{"storage": 1 << 40, "node": FAR}, {"storage": FAR, "node": 1 << 40}])
+def test_near_a_limit_a_replica_gets_nothing_ahead(limits: dict[str, int]) -> None:
+    node = Node(**limits)
+    assert node.take(node.stream(), 1).left == 0
+
+
+def test_what_others_got_ahead_takes_no_room_from_a_replica() -> None:
+    limit = FAR + 2 * AHEAD
+    node = Node(storage=limit)
+    shares = [node.take(node.stream(), 0) for _ in range(20)]
+    assert 0 < sum(share.left for share in shares) <= limit
+    last = node.stream()
+    assert node.taken(last, AHEAD) == FAR // AHEAD + 2, "to the last byte"
+    assert not any(share.left for share in shares)
 
 
 def test_a_tick_counts_again_only_what_was_stirred() -> None:

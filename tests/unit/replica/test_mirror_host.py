@@ -22,7 +22,7 @@ from tests.unit.cluster.virtual_loop import virtual_time
 def serve_api(node: Node) -> JetStreamApi:
     """The node answers `$JS.API.>`, as links ask it to."""
     if not dispatch._loaded:
-        dispatch._loaded.append(endpoints)
+        dispatch._loaded.append(endpoints.find)
     rng = SeededRng(next(node.cluster.seeds))
     context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
     api = JetStreamApi(context, node.bus)

@@ -25,7 +25,7 @@ def test_many_marks_of_one_turn_are_one_commit() -> None:
     assert kv.commits == 1
 
 
-def test_turns_soon_after_a_commit_share_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_soon_after_a_commit_share_the_next_one() -> None:
     time, kv = ManualTime(), CrashKv()
     commit = TurnCommit(kv, time, ListLog())
     for n in range(3):
@@ -40,7 +40,7 @@ def test_turns_soon_after_a_commit_share_the_next_one(monkeypatch: pytest.Monkey
     commit.mark()
     time.advance(0)
     assert kv.commits == 3
-    monkeypatch.setattr(CrashKv, "pressing", True)
+    kv.writes.pressing = True
     kv.put(b"pressing", b"")
     commit.mark()
     time.advance(0)
@@ -88,6 +88,27 @@ def test_a_commit_that_has_to_wait_is_tried_again_until_there_is_room(monkeypatc
     assert told == ["room", "due"] and not log.lines
 
 
+def test_replicas_ask_for_room_from_the_commit_that_was_held_until_one_that_was_not() -> None:
+    time, kv = ManualTime(), CrashKv()
+    commit = TurnCommit(kv, time, ListLog())
+    told: list[str] = []
+    commit.on_room, commit.on_held = (lambda: told.append("room")), (lambda: told.append("held"))
+    kv.put(b"a", b"")
+    commit.now()
+    assert told == ["room"]
+    kv.waiting = True
+    kv.commit()  # by an import or a flush
+    assert told == ["room", "held"] and not commit.may_apply()
+    kv.waiting = False
+    assert commit.may_apply()
+    commit.now()
+    assert told == ["room", "held", "room"]
+    kv.broken = True
+    kv.put(b"b", b"")
+    commit.now()
+    assert told[3:] == ["held"] and commit.failing
+
+
 def test_nothing_is_committed_after_stop() -> None:
     time, kv = ManualTime(), CrashKv()
     commit = TurnCommit(kv, time, ListLog())
@@ -131,6 +152,7 @@ async def test_replicas_apply_no_more_while_the_store_is_overloaded() -> None:
         node = cluster.followers("S")[0]
         replica = node.replica("S")
         node.kv.waiting = True
+        node.kv.commit()
         node.context.turn_commit.mark()
         for number in range(20):
             assert (await cluster.leader("S").publish(b"s"))["seq"] == number + 2
@@ -155,6 +177,7 @@ async def test_replicas_apply_again_when_the_store_was_overloaded_by_others() ->
         replica = node.replica("S")
         await asyncio.sleep(1)
         node.kv.waiting = True
+        node.kv.commit()  # the import's
         await cluster.leader("S").publish(b"s")
         await asyncio.sleep(1)
         assert replica.store.last_seq == 1

@@ -202,26 +202,26 @@ def test_a_failed_commit_may_have_written_what_was_new(tmp_path: Path) -> None:
 def test_a_commit_is_pressing_when_it_is_large_or_its_keys_were_searched(tmp_path: Path) -> None:
     kv = RocksKv(tmp_path / "db")
     kv.put(b"a", b"")
-    assert not kv.pressing
+    assert not kv.writes.pressing
     kv.put(b"b", bytes(kv_module.HELD_BYTES))
-    assert kv.pressing
+    assert kv.writes.pressing
     kv.commit()
-    assert not kv.pressing
+    assert not kv.writes.pressing
     kv.put_new({b"%d" % n: b"" for n in range(kv_module.HELD_WRITES)})
-    assert kv.pressing
+    assert kv.writes.pressing
     kv.commit()
     kv.delete_range(b"c", b"d")
-    assert kv.pressing
+    assert kv.writes.pressing
     kv.commit()
     for _ in range(kv_module.EAGER_COMMITS):
         kv.put(b"a", b"")
     assert kv.floor(b"b", b"a") is not None
     for _ in range(1 + kv_module.EAGER_COMMITS):
-        assert kv.pressing
+        assert kv.writes.pressing
         kv.put(b"a", b"")
         kv.commit()
     kv.put(b"a", b"")
-    assert not kv.pressing
+    assert not kv.writes.pressing
     kv.close()
 
 

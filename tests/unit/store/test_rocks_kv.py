@@ -116,11 +116,15 @@ async def test_a_full_memtable_asks_for_a_flush_and_has_commits_wait(
         number += 1
         kv.commit()
 
+    told: list[int] = []
+    kv.on_held = lambda: told.append(number)
     while not kv.due:
         put_one()
     assert 30 <= number <= 33 and not kv.open_bytes
+    assert not told
     while not kv.open_bytes:
         put_one()
+    assert told == [number - 1], "at once"
     assert 44 <= number <= 49 and not kv.overloaded
     while not kv.overloaded:
         put_one()
