@@ -371,7 +371,7 @@ class JetStream:
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
-        self.context.rounds.add(gid, replica)
+        self.context.rounds.add(gid, replica.set_resting)
         self._expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:

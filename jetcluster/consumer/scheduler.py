@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from functools import partial
 from itertools import count
-from typing import Protocol
 
 from jetcluster.clock import Clock, TimerHandle, Timers
 
@@ -16,25 +16,22 @@ MAX_DELAY = 3600.0
 """Longest timer, seconds: a clock that was set back is noticed by then."""
 
 
-class Woken(Protocol):
-    """`consumer.owner.ConsumerOwner`, as far as waking goes."""
-
-    def run(self) -> None: ...
-
-    def tick(self, now: int) -> None: ...
-
-
 class OwnerWakes:
     """The wakes of one owner: a run at the end of the loop turn, and a tick at a time."""
 
-    __slots__ = ("_wakes", "due", "owner")
+    __slots__ = ("_wakes", "due", "run", "tick")
 
     def __init__(self, wakes: ConsumerScheduler) -> None:
         self._wakes = wakes
         self.due = 0
         """The time of its tick, nanoseconds since the Unix epoch; 0: never."""
-        self.owner: Woken | None = None
-        """Set right after it was made, and None again when it was let go."""
+        self.run: Callable[[], None] | None = None
+        self.tick: Callable[[int], None] | None = None
+        """Both None before the owner was made, and again when it was let go."""
+
+    def bind(self, run: Callable[[], None], tick: Callable[[int], None]) -> None:
+        """Right after the owner was made."""
+        self.run, self.tick = run, tick
 
     def soon(self) -> None:
         """`run` is called at the end of this loop turn (once, however often asked)."""
@@ -52,7 +49,7 @@ class OwnerWakes:
             self._wakes.at(self, replaced=replaced)
 
     def close(self) -> None:
-        self.owner = None
+        self.run = self.tick = None
         self.due = 0
         self._wakes.forget(self)
 
@@ -116,8 +113,8 @@ class ConsumerScheduler:
             return  # they stay ready until `resume`
         ready, self.ready = self.ready, {}
         for wakes in ready:
-            if wakes.owner is not None:
-                self._guard(wakes.owner.run)
+            if wakes.run is not None:
+                self._guard(wakes.run)
 
     def _arm(self) -> None:
         """One timer, for the earliest time asked for."""
@@ -137,13 +134,12 @@ class ConsumerScheduler:
         now = self._clock.time_ns()
         while self._queue and self._queue[0][0] <= now:
             due, _, wakes = heapq.heappop(self._queue)
-            owner = wakes.owner
-            if owner is not None and wakes.due == due:
+            if wakes.tick is not None and wakes.due == due:
                 wakes.due = 0
-                self._guard(lambda owner=owner: owner.tick(now))  # type: ignore[misc]
+                self._guard(partial(wakes.tick, now))
         self._arm()
 
     def _compact(self) -> None:
-        self._queue = [entry for entry in self._queue if entry[2].owner is not None and entry[2].due == entry[0]]
+        self._queue = [entry for entry in self._queue if entry[2].tick is not None and entry[2].due == entry[0]]
         heapq.heapify(self._queue)
         self._stale = 0

@@ -27,7 +27,7 @@ from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.monitor.start import Monitor
-    from jetcluster.node.operator_mode import NodeOperator
+    from jetcluster.node.operator_mode import AccountChange, NodeOperator
     from jetcluster.server.leafnodes import LeafNodes
 
 _SIGNAL_NAMES = {
@@ -239,19 +239,19 @@ class Node:
             if self.jetstream is not None:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)
 
-    def _account_changed(self, account: str, *, shares: bool, jetstream: bool) -> None:
-        """Puts the options of an account into force (`operator_mode.Apply`). Limits of connections need nothing done:
-        the server reads the same options."""
-        if shares:
+    def _account_changed(self, change: AccountChange) -> None:
+        """Puts the options of an account into force. Limits of connections need nothing done: the server reads the same
+        options."""
+        if change.shares:
             self.share()
         if self.jetstream is not None:
-            if jetstream:
+            if change.jetstream:
                 self.jetstream.reconfigure(["accounts"])
             else:
                 self.jetstream.limits_changed()
-        self.server.recheck(account)
+        self.server.recheck(change.account)
         if self.leafnodes is not None:
-            self.leafnodes.recheck(account)
+            self.leafnodes.recheck(change.account)
 
     async def _ask_others(self, account: str, seconds: float) -> str:
         """The account's JWT, of the first other server that has it; "" when there is none."""

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.operator_mode import OperatorAuthenticator
@@ -38,10 +38,14 @@ MISSED = 1.0
 """Seconds that an account which was not found is not looked for again."""
 
 
-class Apply(Protocol):
-    def __call__(self, account: str, *, shares: bool, jetstream: bool) -> None:
-        """The options of `account` have changed. `shares`: so have exports, imports or mappings of some account;
-        `jetstream`: there are other accounts, or others with JetStream."""
+class AccountChange(NamedTuple):
+    """A change of the options of `account`."""
+
+    account: str
+    shares: bool
+    """Exports, imports or mappings of some account have changed, too."""
+    jetstream: bool
+    """There are other accounts, or others with JetStream."""
 
 
 class NodeOperator:
@@ -50,7 +54,7 @@ class NodeOperator:
         options: Options,
         clock: Clock,
         log: Logger,
-        apply: Apply,
+        apply: Callable[[AccountChange], None],
         ask_others: Callable[[str, float], Awaitable[str]],
     ) -> None:
         """`options` is the object that a reload changes in place. `ask_others`: the JWT of an account that some other
@@ -198,7 +202,7 @@ class NodeOperator:
         if timer is not None:
             timer.cancel()
         (self._options.accounts or {}).pop(key, None)
-        self._apply(key, shares=True, jetstream=True)
+        self._apply(AccountChange(key, shares=True, jetstream=True))
 
     # ---- accounts that are elsewhere
 
@@ -257,7 +261,7 @@ class NodeOperator:
             after = accounts[name] = self._options_of(self.known.by_key[name].claims, self.known)
             shares = shares or _shared(before) != _shared(after)
             jetstream = jetstream or before is None or (before.jetstream is None) != (after.jetstream is None)
-        self._apply(key, shares=shares, jetstream=jetstream)
+        self._apply(AccountChange(key, shares=shares, jetstream=jetstream))
 
     # ---- the end of an account's time
 

@@ -376,7 +376,8 @@ class ConsumerHost:
         except DamagedError as error:
             self._report_damage(error)
             return
-        turns.owner = wakes.owner = owner
+        turns.owner = owner
+        wakes.bind(owner.run, owner.tick)
         hosted = self.running[state.cid] = _Hosted(owner, turns, wakes)
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)

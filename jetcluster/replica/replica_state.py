@@ -129,6 +129,9 @@ class ReplicaState:
 
     # -- rest
 
+    def set_resting(self, resting: bool) -> None:
+        self.resting = resting
+
     def wake(self) -> None:
         """Something happened that the next tick may have to look at."""
         if self.resting:

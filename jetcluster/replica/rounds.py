@@ -8,7 +8,8 @@ looked at by the next tick, as if it had never rested.
 from __future__ import annotations
 
 import heapq
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 TICK: Final = 0.25
 """Seconds between two ticks of a node."""
@@ -17,24 +18,22 @@ _SPREAD: Final = 16
 """Parts of the last second of it, so that replicas which came at once are not looked at all at once."""
 
 
-class Resting(Protocol):
-    """`StreamReplica`, as far as its rest goes."""
-
-    resting: bool
+SetResting = Callable[[bool], None]
+"""Told when a replica begins to rest (True), and when it is to be looked at again."""
 
 
 class Rounds:
     """One per node. Groups have ids, by which they are known here."""
 
     def __init__(self) -> None:
-        self._awake: dict[int, Resting] = {}
-        self._asleep: dict[int, tuple[float, Resting]] = {}
+        self._awake: dict[int, SetResting] = {}
+        self._asleep: dict[int, tuple[float, SetResting]] = {}
         self._times: list[tuple[float, int]] = []
         """A heap; an entry counts only if `_asleep` says the same."""
 
-    def add(self, gid: int, replica: Resting) -> None:
-        replica.resting = False
-        self._awake[gid] = replica
+    def add(self, gid: int, set_resting: SetResting) -> None:
+        set_resting(False)
+        self._awake[gid] = set_resting
 
     def remove(self, gid: int) -> None:
         self._awake.pop(gid, None)
@@ -53,13 +52,13 @@ class Rounds:
 
     def rest(self, gid: int, now: float, seconds: float) -> None:
         """There is nothing to do in it for so long, unless it is woken."""
-        replica = self._awake.get(gid)
-        if replica is None or seconds <= TICK:
+        set_resting = self._awake.get(gid)
+        if set_resting is None or seconds <= TICK:
             return
         until = now + min(seconds, LONGEST_REST - gid % _SPREAD / _SPREAD)
         del self._awake[gid]
-        replica.resting = True
-        self._asleep[gid] = until, replica
+        set_resting(True)
+        self._asleep[gid] = until, set_resting
         heapq.heappush(self._times, (until, gid))
 
     def due(self, now: float) -> list[int]:

@@ -92,7 +92,7 @@ class Rig:
             replicated=self.replicated,
         )
         self.owner = ConsumerOwner(self.node.state(), around)
-        self.handle.owner = self.owner
+        self.handle.bind(self.owner.run, self.owner.tick)
         self.owner.start()
 
     def _unused(self) -> None:

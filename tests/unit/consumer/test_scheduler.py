@@ -34,7 +34,7 @@ class Host:
 
     def owner(self) -> tuple[Owner, OwnerWakes]:
         owner, wakes = Owner(), OwnerWakes(self.wakes)
-        wakes.owner = owner
+        wakes.bind(owner.run, owner.tick)
         return owner, wakes
 
     def after(self, seconds: float) -> int:

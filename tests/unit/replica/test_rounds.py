@@ -24,12 +24,15 @@ SECOND = 1_000_000_000
 class Replica:
     resting = False
 
+    def set_resting(self, resting: bool) -> None:
+        self.resting = resting
+
 
 def test_who_rests_is_left_out_until_its_time_comes_or_it_is_woken() -> None:
     rounds: Rounds = Rounds()
     replicas = {gid: Replica() for gid in range(1, 4)}
     for gid, replica in replicas.items():
-        rounds.add(gid, replica)
+        rounds.add(gid, replica.set_resting)
     rounds.rest(1, 100.0, 2.0)
     rounds.rest(2, 100.0, TICK)
     rounds.rest(3, 100.0, float("inf"))
@@ -44,7 +47,7 @@ def test_who_rests_is_left_out_until_its_time_comes_or_it_is_woken() -> None:
 
 def test_a_time_of_an_earlier_rest_counts_no_more() -> None:
     rounds: Rounds = Rounds()
-    rounds.add(1, Replica())
+    rounds.add(1, Replica().set_resting)
     rounds.rest(1, 100.0, 1.0)
     rounds.wake(1)
     rounds.rest(1, 100.5, 3.0)
@@ -61,7 +64,7 @@ def test_a_time_of_an_earlier_rest_counts_no_more() -> None:
 def test_nobody_rests_for_longer_than_the_longest_rest_and_not_all_end_it_at_once() -> None:
     rounds: Rounds = Rounds()
     for gid in range(64):
-        rounds.add(gid, Replica())
+        rounds.add(gid, Replica().set_resting)
         rounds.rest(gid, 100.0, 1e9)
     came = [len(rounds.due(100.0 + step / 10)) for step in range(60)]
     assert came[int(10 * LONGEST_REST)] == 64
