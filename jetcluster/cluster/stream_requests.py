@@ -114,9 +114,10 @@ class StreamRequests:
         once."""
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        index = replica.group.last_index
+        group = replica.group
+        index = group.last_index  # maybe that of the entry with which the term began, which the machine never sees
         await until(
-            lambda: replica.machine.applied_index >= index or not replica.leading,
+            lambda: group.applied_index >= index or not replica.leading,
             self._context.clock,
             CAUGHT_UP_SECONDS,
         )

@@ -68,15 +68,16 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
     try:
         delivered_cseq, delivered_sseq = map(_number, found["delivered"])
         floor_cseq, floor_sseq = map(_number, found["floor"])
-        state.delivered_cseq, state.delivered_sseq = delivered_cseq, min(delivered_sseq, store.last_seq)
-        state.floor_cseq, state.floor_sseq = min(floor_cseq, delivered_cseq), min(floor_sseq, state.delivered_sseq)
+        delivered_sseq = min(delivered_sseq, store.last_seq)
+        floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
+        state.resume((delivered_cseq, delivered_sseq), floor)
         for one in found["pending"]:
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
             if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):
                 wait = state.rules.wait_after(deliveries)
                 due = min(ts + wait, NEVER) if wait > 0 else NEVER
-                state.unacked.add([seq], cseq, due)
+                state.unacked.add([seq], min(cseq, delivered_cseq), due)
                 if deliveries > 1:
                     state.unacked.change(seq, due, min(deliveries, MAX_DELIVERIES))
     except (KeyError, TypeError, ValueError) as error:

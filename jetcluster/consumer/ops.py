@@ -92,7 +92,7 @@ def advance(state: ConsumerState, value: tuple[int, int], ts: int, last_seq: int
     state.delivered_cseq += count
     state.delivered_sseq = seq
     state.delivered_at = ts
-    state.floor_cseq, state.floor_sseq = state.delivered_cseq, seq
+    state.raise_floor(state.delivered_cseq, seq)
     return 1
 
 
@@ -125,7 +125,7 @@ def skip(state: ConsumerState, seq: int, ts: int, last_seq: int) -> Outcome:
         return 0
     state.delivered_sseq = seq
     if not state.rules.acks:
-        state.floor_sseq = seq
+        state.raise_floor(state.floor_cseq, seq)
     return 1
 
 
@@ -161,8 +161,8 @@ def _ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessage
     if settled.seqs:
         state.acked_at = ts
         lowest = state.unacked.lowest()
-        state.floor_cseq = state.unacked.entries[lowest].cseq - 1 if lowest else state.delivered_cseq
-        state.floor_sseq = highest
+        cseq = state.unacked.entries[lowest].cseq - 1 if lowest else state.delivered_cseq
+        state.raise_floor(max(cseq, state.floor_cseq), highest)  # numbers out of an archive need not ascend
     return settled
 
 

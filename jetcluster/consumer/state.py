@@ -51,6 +51,7 @@ class ConsumerState:
     delivered_at: int = 0
     """Time of the last delivery, 0 before the first."""
     floor_cseq: int = 0
+    """With `floor_sseq` the ack floor: written by `raise_floor`, and where a position begins anew (`resume`)."""
     floor_sseq: int = field(init=False)
     purged_sseq: int = 0
     """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
@@ -103,6 +104,17 @@ class ConsumerState:
 
     # -- changes (table and ops only) -----------------------------------------------------------------------------
 
+    def raise_floor(self, cseq: int, sseq: int) -> None:
+        """The ack floor stands there now. Asserts that it never goes back."""
+        floor = (self.floor_cseq, self.floor_sseq)
+        assert cseq >= floor[0] and sseq >= floor[1], (self.name, floor, cseq, sseq)
+        self.floor_cseq, self.floor_sseq = cseq, sseq
+
+    def resume(self, delivered: tuple[int, int], floor: tuple[int, int]) -> None:
+        """(consumer, stream) sequences out of a row or an archive, wherever the new consumer began."""
+        self.delivered_cseq, self.delivered_sseq = delivered
+        self.floor_cseq, self.floor_sseq = floor
+
     def lowest_wanted(self) -> int:
         """No message below it is wanted."""
         lowest = self.unacked.lowest() or self.delivered_sseq + 1
@@ -110,15 +122,14 @@ class ConsumerState:
 
     def settle_floor(self) -> None:
         """After entries went, the floor stands right below the lowest one, or where deliveries stand when none is
-        left. It never goes back."""
+        left. It stays where it is when the number of the lowest one is below it: archives have such."""
         lowest = self.unacked.lowest()
         if lowest:
             entry = self.unacked.entries[lowest]
             if entry.cseq - 1 > self.floor_cseq:
-                self.floor_cseq, self.floor_sseq = entry.cseq - 1, max(lowest - 1, self.floor_sseq)
+                self.raise_floor(entry.cseq - 1, max(lowest - 1, self.floor_sseq))
         else:
-            self.floor_cseq = self.delivered_cseq
-            self.floor_sseq = max(self.delivered_sseq, self.floor_sseq)
+            self.raise_floor(self.delivered_cseq, self.delivered_sseq)
 
     def trim(self, first_seq: int) -> bool:
         """Forgets entries below the stream's first sequence; False when there is none."""
@@ -139,8 +150,7 @@ class ConsumerState:
     def restart(self, seq: int) -> None:
         """CONSUMER.RESET: as if created to begin at `seq`. Ops that were decided before are of an old epoch."""
         self.epoch += 1
-        self.delivered_cseq = self.floor_cseq = 0
-        self.delivered_sseq = self.floor_sseq = seq - 1
+        self.resume((0, seq - 1), (0, seq - 1))
         self.purged_sseq = 0
         self.unacked.clear()
         self.exhausted.clear()
@@ -219,8 +229,8 @@ class ConsumerState:
         text: dict[str, Any] = json.loads(row[_ROW.size :].decode())
         state = cls(cid, ConsumerRules(text["name"], text["config"]), created, text["owner"], 0)
         state.epoch = epoch
-        state.delivered_cseq, state.delivered_sseq, state.delivered_at = numbers[:3]
-        state.floor_cseq, state.floor_sseq, state.acked_at = numbers[3:6]
+        state.resume((numbers[0], numbers[1]), (numbers[3], numbers[4]))
+        state.delivered_at, state.acked_at = numbers[2], numbers[5]
         state.last_per_subject_upto, state.purged_sseq = numbers[6:]
         state.request = text["request"]
         state.pins = {bytes.fromhex(g): (bytes.fromhex(pin), since) for g, (pin, since) in text["pins"].items()}

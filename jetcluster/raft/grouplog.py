@@ -142,6 +142,25 @@ class GroupLog:
         self._moving: set[int] = set()
         self._seen_gseq = 0
 
+    def check(self) -> None:
+        """Asserts what holds between two changes. Run after each that takes entries away, and at the start."""
+        base, last, count = self.base_index, self.last_index, len(self._terms)
+        assert 0 <= base <= last == base + count, (self.gid, base, last, count)
+        columns = len(self._kinds), len(self._offsets), len(self._lengths)
+        assert columns == (count, count, count), (self.gid, columns, count)
+        assert 0 <= self.base_term <= self.last_term, (self.gid, self.base_term, self.last_term)
+        assert count or self.base_term == self.last_term, (self.gid, self.base_term, self.last_term)
+        assert base <= self.compactable, (self.gid, base, self.compactable)
+        assert 0 <= self.written_index <= last, (self.gid, self.written_index, last)
+        assert 1 <= self._cache_first <= last + 1, (self.gid, self._cache_first, last)
+        assert self.bytes >= 0 and (count or not self.bytes), (self.gid, self.bytes, count)
+        assert self._cache_bytes >= 0 and (self._cache or not self._cache_bytes), (self.gid, self._cache_bytes)
+        first, newest = self.configs[0][0], self.configs[-1][0]
+        assert first == base <= newest <= last, (self.gid, base, first, newest, last)
+        records_at = self.durable_gseq, self.entry_gseq, self.term_gseq
+        assert 0 <= min(records_at) <= max(records_at) <= self.gseq, (self.gid, records_at, self.gseq)
+        assert 0 <= self._crc_count <= count, (self.gid, self._crc_count, count)
+
     # -- reading
 
     @property
@@ -315,6 +334,7 @@ class GroupLog:
         # A sync under way may carry the entries that are gone now: it must not vouch for what replaces them.
         self._low = min(self._low, first)
         self.written_index = min(self.written_index, first - 1)
+        self.check()
 
     def set_term(self, term: int, voted_for: str | None) -> None:
         self.term = term
@@ -351,6 +371,7 @@ class GroupLog:
         self.base_index, self.base_term = index, term
         self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
         self._append(self, records.COMPACT, 0, index, term, encode_config(config))
+        self.check()
 
     def install(self, index: int, term: int, config: Config) -> None:
         """Replaces the whole log by "the state machine holds `index`"."""
@@ -370,6 +391,7 @@ class GroupLog:
         self.written_index = 0
         self.restate(records.RESET_FLAG)
         self.entry_gseq = self.gseq
+        self.check()
 
     def set_members(self, config: Config) -> None:
         """The configuration in force at the base was not known, or another one."""

@@ -149,6 +149,7 @@ class Journal(JournalState):
         config = found.base_config or Config(())
         log = GroupLog(found.gid, config, found.durable, self.options, self.append, self.read_record)
         log.base_index, log.base_term = found.base_index, found.base_term
+        log.compactable = found.base_index
         log.last_index, log.last_term = found.base_index, found.base_term
         log.configs = [(found.base_index, config)]
         for index in range(found.base_index + 1, found.last_index + 1):
@@ -164,6 +165,7 @@ class Journal(JournalState):
             record = self.read_record(place.segment, place.offset, place.length)
             if record is not None:
                 log.tail.append((index, place.term, place.kind, record.body))
+        log.check()
         return log
 
     def _begin_segment(self, number: int, *, anew: bool = False) -> None:

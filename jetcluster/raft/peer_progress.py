@@ -74,6 +74,10 @@ class PeerProgress:
         """Asserts what holds whenever nobody is in the middle of a change."""
         out, match, next_index = self.out, self.match, self.next
         assert 0 <= match < next_index, (self.peer, match, next_index)
+        assert self.offered >= 0 and self.sent_commit >= 0, (self.peer, self.offered, self.sent_commit)
+        assert self.connected or not self.sent_commit, (self.peer, self.sent_commit)  # nobody was there to hear of it
+        assert self.pinned is None or self.pinned >= 0, (self.peer, self.pinned)
+        assert self.goal > 0 or self.goal == 0 == self.goal_at, (self.peer, self.goal, self.goal_at)
         assert self.bytes_out >= 0 and (out or not self.bytes_out), (self.peer, self.bytes_out)
         if self.state == FlowState.REPLICATE:
             assert self.probe_prev is None, (self.peer, self.probe_prev)

@@ -70,6 +70,23 @@ async def test_info_shows_what_was_published_before_it_was_asked_for(replicas: i
 
 
 @virtual_time
+async def test_info_does_not_wait_when_the_last_entry_is_none_of_the_machines() -> None:
+    """After a restart that is the entry with which the leader's term begins, until something is published."""
+    async with Cluster("A", clustered=False) as cluster:
+        await cluster.create("S", 1)
+        await cluster["A"].publish(b"s")
+        cluster.crash("A")
+        node = cluster.restart("A")
+        await cluster.led("S")
+        replica = node.replica("S")
+        await cluster.until(lambda: replica.leading, what="the leader")
+        assert replica.group.last_index > replica.machine.applied_index
+        asked = asyncio.get_running_loop().time()
+        assert (await ask(node, "info"))["state"]["messages"] == 1
+        assert asyncio.get_running_loop().time() - asked < 0.05
+
+
+@virtual_time
 async def test_info_shows_a_node_that_is_away() -> None:
     async with Cluster() as cluster:
         await cluster.create("S")

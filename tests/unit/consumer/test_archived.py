@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import archived
+from jetcluster.consumer import archived, ops
 from jetcluster.consumer.turn import NAK, REDELIVER
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, Node, consumer
@@ -92,3 +92,17 @@ def test_a_floor_above_what_was_delivered_and_what_is_below_it_are_no_state() ->
     node.state().check()
     assert list(node.state().pending) == [5]
     assert node.floors() == (4, 6, 4, 3)
+
+
+def test_numbers_that_do_not_ascend_take_no_floor_back_or_beyond_what_was_delivered() -> None:
+    """nats-server gives a pending message the number of its last delivery; an archive may say anything."""
+    node = Node()
+    state = {"delivered": {"consumer_seq": 9, "stream_seq": 9}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    numbers = {2: 1, 3: 6, 4: 3, 5: 1 << 60}
+    restored(node, {**state, "pending": {str(seq): {"Sequence": n, "Timestamp": 5} for seq, n in numbers.items()}})
+    floors = []
+    for seq in (2, 3, 4):
+        ops._ack_up_to(node.state(), [seq], 7)
+        node.state().check()
+        floors.append((node.state().floor_cseq, node.state().floor_sseq))
+    assert floors == [(5, 2), (5, 3), (8, 4)]

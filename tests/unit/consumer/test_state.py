@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from jetcluster.consumer import state as state_module
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import WAITING_AT_LEAST, ConsumerState, StateView
 from tests.unit.consumer.nodes import consumer
@@ -160,3 +164,22 @@ def test_a_field_that_cannot_be_is_noticed(field: str, value: int) -> None:
     setattr(made, field, value)
     with pytest.raises(AssertionError):
         made.check()
+
+
+@pytest.mark.parametrize("floor", [(1, 2), (2, 1), (0, 0)])
+def test_the_floor_never_goes_back(floor: tuple[int, int]) -> None:
+    made = delivered(4)
+    made.raise_floor(2, 2)
+    made.raise_floor(2, 2)
+    with pytest.raises(AssertionError):
+        made.raise_floor(*floor)
+    assert floors(made) == (2, 2)
+    made.resume((4, 4), floor)
+    assert floors(made) == floor, "but where a position begins anew"
+
+
+def test_only_the_state_itself_writes_the_floor() -> None:
+    written = re.compile(r"\.floor_[cs]seq\b[^=(\n:]*[^=!<>\n(:]=(?!=)")
+    room = Path(state_module.__file__).parent
+    files = {file.name for file in room.glob("*.py") if written.search(file.read_text())}
+    assert files == {"state.py"}

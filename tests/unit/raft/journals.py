@@ -67,3 +67,9 @@ def fill(log: GroupLog, count: int, term: int = 1, size: int = 20) -> None:
 
 def content(log: GroupLog) -> list[tuple[int, int, bytes]]:
     return [(i, log.term_at(i) or 0, log.command(i)) for i in range(log.base_index + 1, log.last_index + 1)]
+
+
+def forget(log: GroupLog, index: int) -> None:
+    """Compacts as if the state machine had everything up to `index` durably."""
+    log.compactable = max(log.compactable, index)
+    log.compact(index)

@@ -17,6 +17,7 @@ from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
 from tests.twins.time import SeededRng
+from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.stock import Stock, StockClock, stock_clock
 
@@ -436,7 +437,7 @@ def compacted(net: Loopback) -> Group:
     for name in "AB":
         group = net[name].group()
         group.log.compactable = group.machine_index
-        group.log.compact(group.machine_index)
+        forget(group.log, group.machine_index)
     return leader
 
 

@@ -9,7 +9,7 @@ from jetcluster.raft.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
 from tests.twins.journal import InlineWriter
-from tests.unit.raft.journals import ABC, Bench
+from tests.unit.raft.journals import ABC, Bench, forget
 
 
 def written(directory: Path) -> Journal:
@@ -25,7 +25,7 @@ def written(directory: Path) -> Journal:
     log.append(CONFIG, 3, encode_config(Config(("A", "B"))))
     log.set_commit_hint(18)
     bench.settle(1)
-    log.compact(5)
+    forget(log, 5)
     bench.settle(1)
     journal.close()
     return journal

@@ -13,7 +13,7 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import file_journal
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journals import ABC, Bench, content, fill
+from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 
 
 def test_one_write_carries_the_entries_of_all_groups() -> None:
@@ -112,7 +112,7 @@ def test_an_entry_larger_than_a_segment() -> None:
 
 def compact(log: GroupLog, index: int) -> None:
     log.compactable = index
-    log.compact(index)
+    forget(log, index)
 
 
 def test_compacted_segments_are_deleted() -> None:

@@ -11,6 +11,7 @@ from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
+from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import SMALL, Loopback
 
 CONFIG = RaftConfig()
@@ -348,7 +349,7 @@ def test_a_leader_stays_while_the_only_voter_that_is_well_fetches_its_state() ->
     net.run(1.0)
     for name in "AC":
         group = net[name].group()
-        group.log.compact(group.applied_index)
+        forget(group.log, group.applied_index)
     net.connect("A", "B")
     net.run(1.0)
     assert net["B"].machine().snapshots
@@ -370,7 +371,7 @@ def test_a_leader_without_a_state_hands_over_to_a_voter_that_its_log_reaches() -
     net.run(1.0)
     for name in "AC":
         group = net[name].group()
-        group.log.compact(group.applied_index)
+        forget(group.log, group.applied_index)
     ail(net, "C")
     net.connect("A", "B")
     net.run(1.0)

@@ -149,12 +149,32 @@ def test_a_late_ack_moves_the_next_index_too() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("next", 10), ("match", 30), ("bytes_out", -1), ("probe_prev", 10), ("state", FlowState.PROBE), ("match", -1)],
+    [
+        ("next", 10),
+        ("match", 30),
+        ("bytes_out", -1),
+        ("probe_prev", 10),
+        ("state", FlowState.PROBE),
+        ("match", -1),
+        ("offered", -1),
+        ("sent_commit", -1),
+        ("pinned", -1),
+        ("goal", -1),
+        ("goal_at", 1.0),
+    ],
 )
 def test_a_field_that_cannot_be_is_noticed(field: str, value: int) -> None:
     flow = replicating()
     flow.sent(10, 12, 10, 0.0)
     flow.check()
     setattr(flow, field, value)
+    with pytest.raises(AssertionError):
+        flow.check()
+
+
+def test_a_peer_without_a_link_has_not_heard_of_a_commit() -> None:
+    flow = replicating()
+    flow.reset(11, connected=False)
+    flow.sent_commit = 3
     with pytest.raises(AssertionError):
         flow.check()

@@ -16,7 +16,7 @@ from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.recovery import scan
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.time import SeededRng
-from tests.unit.raft.journals import ABC, Bench, content, fill
+from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 
 
 def history() -> Bench:
@@ -36,7 +36,7 @@ def history() -> Bench:
             one.set_term(one.term, "B")
         bench.settle()
     one.compactable = 20
-    one.compact(20)
+    forget(one, 20)
     bench.settle()
     for log in (one, two):
         log.set_commit_hint(log.last_index - 4)

@@ -10,6 +10,7 @@ from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Members
 from tests.twins.journal import MemoryMark
 from tests.twins.memory_disk import MemoryDisk
+from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
 
@@ -186,7 +187,7 @@ def changed_while_away(net: Loopback) -> Group:
     for _ in range(20):
         leader.propose(b"y")
     net.run(0.3)
-    leader.log.compact(leader.applied_index)
+    forget(leader.log, leader.applied_index)
     net.restart("F").create(1, ("A", "B", "F"), applied_index=2, applied_term=1)
     for other in "AD":
         net.connect(other, "F")

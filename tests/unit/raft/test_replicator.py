@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from jetcluster.raft import codec
 from jetcluster.raft.peer_progress import FlowState
+from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import crowd
 
@@ -116,7 +117,7 @@ def test_a_follower_that_holds_the_entry_at_the_base_needs_no_snapshot() -> None
     assert new is not None
     crowd(net, new, 10)
     net.run(0.3)
-    new.log.compact(18)
+    forget(new.log, 18)
     again = net.restart("A").create(1, ("A", "B", "C"))
     again.engine.restore(0, 0)
     net.connect_all()
@@ -133,7 +134,7 @@ def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> N
     net.isolate("C")
     crowd(net, leader, 20)
     net.run(0.3)
-    leader.log.compact(18)
+    forget(leader.log, 18)
     net.connect_all()
     net.run(0.3)
     assert net["C"].machine().snapshots[0][0] == "A"

@@ -14,7 +14,7 @@ from jetcluster.raft.restatement import PER_BATCH
 from tests.twins.journal import MemoryMark
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.time import SeededRng
-from tests.unit.raft.journals import ABC, Bench, content, fill
+from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 
 
 def contents(disk: MemoryDisk) -> list[tuple[int, list[records.Record]]]:
@@ -60,7 +60,7 @@ def test_the_first_record_of_a_group_in_a_segment_is_its_state() -> None:
         log.set_term(step + 1, "A") if step % 5 == 0 else fill(log, 3, term=step + 1)
         if step % 11 == 0 and log.last_index > log.base_index + 1:
             log.compactable = log.last_index - 1
-            log.compact(log.last_index - 1)
+            forget(log, log.last_index - 1)
         if step % 13 == 0 and log.last_index > log.base_index:
             log.truncate(log.last_index)
         bench.settle()
@@ -87,7 +87,7 @@ def test_older_segments_stay_until_every_group_is_stated_again() -> None:
     assert journal.segment == before + 1
     assert journal.restatement.left
     logs[0].written_index = logs[0].compactable = logs[0].last_index
-    logs[0].compact(logs[0].last_index)
+    forget(logs[0], logs[0].last_index)
     journal.retention.collect()
     assert journal.retention.oldest <= before, "what tells of the quiet groups goes only when they are stated again"
     bench.settle()

@@ -8,6 +8,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
+from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import compacted, crowd
 
@@ -87,7 +88,7 @@ def test_a_leader_without_state_hands_over() -> None:
     for name in "AB":
         group = net[name].group()
         group.log.compactable = group.machine_index
-        group.log.compact(group.machine_index)
+        forget(group.log, group.machine_index)
     leader.applied_index = 0
     leader.snapshots.ask()
     net.until(lambda: net["B"].group().ready, seconds=3.0)
@@ -99,7 +100,7 @@ def test_a_group_of_one_that_lost_its_state_tells_its_owner() -> None:
     crowd(net, leader, 30)
     net.run(0.1)
     leader.log.compactable = leader.machine_index
-    leader.log.compact(leader.machine_index)
+    forget(leader.log, leader.machine_index)
     base = leader.log.base_index
     net.run(0.1)
     net.crash("A")
