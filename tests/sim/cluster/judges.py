@@ -19,6 +19,19 @@ def require(is_so: bool, what: str) -> None:
         raise Violation(what)
 
 
+class Failures:
+    """Losses of power (`times`, which may grow), and what they may take: what was acknowledged less than `window`
+    seconds before one of them (0: nothing, infinity: all of a memory stream)."""
+
+    def __init__(self, times: Sequence[float] = (), window: float = 0.0) -> None:
+        self._times = times
+        self._window = window
+
+    def forgive(self, at: float) -> bool:
+        """What was told then is worth nothing."""
+        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._times)
+
+
 class Exact:
     """What is known to the last detail, as nothing disturbs it."""
 
@@ -33,16 +46,14 @@ class Exact:
 
 
 class Log:
-    """Messages of one stream and their acks. `failures`: times of losses of power; an ack that was not older than
-    `window` seconds at one of these is worth nothing (0: all are, infinity: a memory stream)."""
+    """Messages of one stream and their acks. `failures` and `window`: see `Failures`."""
 
     def __init__(self, failures: Sequence[float] = (), window: float = 0.0) -> None:
         self.acked: dict[int, str] = {}
         """By sequence: what was acknowledged as stored there."""
         self.sent: set[str] = set()
         self._times: dict[int, float] = {}
-        self._failures = failures
-        self._window = window
+        self._failures = Failures(failures, window)
 
     def send(self, text: str) -> None:
         self.sent.add(text)
@@ -53,7 +64,7 @@ class Log:
 
     def forgives(self, at: float) -> bool:
         """An ack that came then is worth nothing, of a message or of anything else in the stream's log."""
-        return self._window > 0 and any(time - self._window < at < time + ON_ITS_WAY for time in self._failures)
+        return self._failures.forgive(at)
 
     def forgiven(self, seq: int) -> bool:
         """Its ack is worth nothing."""
@@ -182,9 +193,16 @@ class Registers:
 
 
 class Deliveries:
-    """What one consumer gave out, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit."""
+    """What one consumer gave out, and acks. `max_deliver` and `max_ack_pending`: 0 for no limit. `failures` and
+    `window`: see `Failures`; a consumer that has lost something goes on from what it was before."""
 
-    def __init__(self, max_deliver: int = 0, max_ack_pending: int = 0) -> None:
+    def __init__(
+        self,
+        max_deliver: int = 0,
+        max_ack_pending: int = 0,
+        failures: Sequence[float] = (),
+        window: float = 0.0,
+    ) -> None:
         self.texts: dict[int, str] = {}
         """By sequence: what was delivered."""
         self.confirmed: dict[int, float] = {}
@@ -193,7 +211,12 @@ class Deliveries:
         """Delivered for the last time."""
         self._max_deliver = max_deliver
         self._max_ack_pending = max_ack_pending
-        self._seen: set[tuple[int, int]] = set()
+        self._failures = Failures(failures, window)
+        self._seen: dict[tuple[int, int], float] = {}
+        """When a message came with this count."""
+        self._taken: dict[int, float] = {}
+        """When a message came last."""
+        self._confirmed_at: dict[int, float] = {}
         self._consumer_seqs: dict[int, int] = {}
         self._firsts: dict[int, int] = {}
         """By sequence: the consumer's number of its first delivery."""
@@ -202,16 +225,18 @@ class Deliveries:
         self._done_below = 0
         """An ack of all up to here went out."""
 
-    def take(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
+    def take(self, seq: int, text: str, count: int, consumer_seq: int, at: float = 0.0) -> None:
         """`count`: the which delivery of the message it is; `consumer_seq`: the which of the consumer's."""
+        self._forget_what_was_lost(seq, text, count, consumer_seq)
         again = consumer_seq > self.confirmed.get(seq, math.inf)
         require(not again, f"{seq} came again after its ack was confirmed")
         known = self.texts.setdefault(seq, text)
         require(known == text, f"{seq} was delivered as {known} and as {text}")
         require((seq, count) not in self._seen, f"delivery {count} of {seq} came twice")
-        self._seen.add((seq, count))
+        self._seen[seq, count] = at
         other = self._consumer_seqs.setdefault(consumer_seq, seq)
         require(other == seq, f"{other} and {seq} are both delivery {consumer_seq} of the consumer")
+        self._taken[seq] = at
         if count == 1:
             self._firsts[seq] = consumer_seq
         if self._max_deliver:
@@ -224,17 +249,31 @@ class Deliveries:
             lost = max(self._consumer_seqs) - len(self._consumer_seqs) if self._max_deliver else 0
             require(waiting <= self._max_ack_pending + lost, f"{waiting} messages wait for their acks")
 
+    def _forget_what_was_lost(self, seq: int, text: str, count: int, consumer_seq: int) -> None:
+        """Of all that this delivery would contradict, what a loss of power may have taken."""
+        forgive, never = self._failures.forgive, -math.inf
+        if forgive(self._confirmed_at.get(seq, never)):
+            del self.confirmed[seq], self._confirmed_at[seq]
+        if self.texts.get(seq, text) != text and forgive(self._taken[seq]):
+            del self.texts[seq]
+        if forgive(self._seen.get((seq, count), never)):
+            del self._seen[seq, count]
+        other = self._consumer_seqs.get(consumer_seq)
+        if other is not None and forgive(self._taken[other]):
+            del self._consumer_seqs[consumer_seq]
+
     def acking(self, seq: int, *, below: bool = False) -> None:
         """An ack goes out, also for all `below`: it may count or not."""
         self._done |= {one for one in self.texts if one <= seq} if below else {seq}
         if below:
             self._done_below = max(self._done_below, seq)
 
-    def confirm(self, seq: int, decided: int = 0, *, below: bool = False) -> None:
+    def confirm(self, seq: int, decided: int = 0, at: float = 0.0, *, below: bool = False) -> None:
         """The server has said that it has the ack. `decided`: the last delivery of the consumer's that was decided by
         then, which may still be under way."""
         for one in [one for one in self.texts if one <= seq] if below else [seq]:
-            self.confirmed.setdefault(one, decided)
+            if one not in self.confirmed:
+                self.confirmed[one], self._confirmed_at[one] = decided, at
 
     def missing(self, seqs: Iterable[int]) -> list[int]:
         """Those of `seqs` that were not delivered, ascending.

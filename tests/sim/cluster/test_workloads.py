@@ -10,6 +10,7 @@ import pytest
 
 from jetcluster.store.api import Msg
 from tests.sim.cluster import judges, promises, replicas
+from tests.sim.cluster.backup_judge import Backup, Stored
 from tests.sim.cluster.deployment import Violation
 from tests.sim.cluster.workload import found
 
@@ -138,6 +139,27 @@ def firings() -> judges.Firings:
 FIRED = [("b", "2023-11-14T22:13:21.500000Z"), ("a", "2023-11-14T22:13:25.000000Z")]
 
 
+ORIGINAL = {seq: Stored("s", f"at {seq}", (("Own", text),), text.encode()) for seq, text in STORED.items()}
+"""What the original of `backup` has had."""
+GONE = {2: b"b"}
+"""2 was removed, before the archive was taken or since."""
+
+
+def backup(removed: tuple[int, ...] = ()) -> Backup:
+    """1 was acknowledged to the consumer when the archive was asked for, 3 came while it was opened, and 2 went then,
+    or before (`removed`)."""
+    history = Backup({1: b"a"} if removed else {1: b"a", 2: b"b"}, removed, [1])
+    count = 2 if removed else 3
+    history.opened({"messages": count, "first_seq": 1, "last_seq": 3}, [2], [1])
+    return history
+
+
+def restored(contents: dict[int, Stored], removed: tuple[int, ...] = ()) -> Backup:
+    history = backup(removed)
+    history.restored("n1", contents, {seq: one for seq, one in ORIGINAL.items() if seq not in GONE}, GONE)
+    return history
+
+
 def message(seq: int, text: str) -> Msg:
     return Msg(seq, 0, b"s", b"", text.encode())
 
@@ -177,6 +199,11 @@ CLEAN: dict[type, list[Plant]] = {
     judges.Copies: [
         lambda: judges.Copies.mirrored("n1", STORED, STORED),
         lambda: judges.Copies.sourced("n1", [STORED, {1: "x"}], ["a", "b", "x", "c"]),
+    ],
+    Backup: [
+        lambda: restored(ORIGINAL).delivered("n1", [2, 3]),
+        lambda: restored({1: ORIGINAL[1], 3: ORIGINAL[3]}, (2,)).delivered("n1", [3]),
+        lambda: restored(ORIGINAL).went_on("n1", 4),
     ],
     judges.Chain: [lambda: chain().stored("n1", [(1, "a"), (3, "b"), (4, "c")])],
     judges.Kept: [lambda: kept().stored("n1", {2: "", 3: "", 5: ""})],
@@ -263,6 +290,19 @@ PLANTED: dict[type, dict[str, Plant]] = {
         "sources: reordered": lambda: judges.Copies.sourced("n1", [STORED], ["a", "c", "b"]),
         "sources: more": lambda: judges.Copies.sourced("n1", [STORED], ["a", "b", "c", "x"]),
     },
+    Backup: {
+        "lost": lambda: restored({2: ORIGINAL[2], 3: ORIGINAL[3]}),
+        "removed and there": lambda: restored(ORIGINAL, (2,)),
+        "fewer than it has": lambda: restored({1: ORIGINAL[1], 2: ORIGINAL[2]}),
+        "more than it has": lambda: restored(ORIGINAL | {4: ORIGINAL[3]}),
+        "moved": lambda: restored({1: ORIGINAL[1], 2: ORIGINAL[2], 4: ORIGINAL[3]}),
+        "another time": lambda: restored(ORIGINAL | {3: ORIGINAL[3]._replace(time="at 4")}),
+        "without headers": lambda: restored(ORIGINAL | {3: ORIGINAL[3]._replace(headers=())}),
+        "another payload of what has gone since": lambda: restored(ORIGINAL | {2: ORIGINAL[2]._replace(payload=b"x")}),
+        "a sequence twice": lambda: restored(ORIGINAL).went_on("n1", 3),
+        "acknowledged and again": lambda: restored(ORIGINAL).delivered("n1", [1, 2, 3]),
+        "never acknowledged and skipped": lambda: restored(ORIGINAL).delivered("n1", [2]),
+    },
     judges.Chain: {
         "something between": lambda: chain().stored("n1", [(1, "a"), (2, "x"), (3, "b")]),
         "behind another text": lambda: chain().stored("n1", [(1, "a"), (2, "c")]),
@@ -321,6 +361,27 @@ def test_a_loss_of_power_excuses_what_it_may_take_and_nothing_else() -> None:
     late.ack(1, "a", 11.5)
     with pytest.raises(Violation):
         late.stored("n1", {})
+
+
+def relaxed(acked_at: float) -> judges.Deliveries:
+    """1 came and was acknowledged then; power was lost at 10 s, and may have taken what was not older than 1.5 s."""
+    history = judges.Deliveries(0, 2, [10.0], 1.5)
+    history.take(1, "a", 1, 1, acked_at)
+    history.acking(1)
+    history.confirm(1, 1, acked_at)
+    return history
+
+
+def test_a_loss_of_power_excuses_deliveries_and_acks_right_before_it_and_no_other() -> None:
+    again = relaxed(9.0)
+    again.take(1, "a", 1, 1, 12.0)  # under the same numbers, as the consumer knows nothing of the first time
+    again.confirm(1, 1, 12.0)
+    with pytest.raises(Violation, match="after its ack"):
+        again.take(1, "a", 2, 2, 13.0)
+    relaxed(9.0).take(1, "x", 1, 1, 12.0)  # the message was lost as well
+    for late, plant in ((8.0, (1, "a", 2, 2)), (11.5, (1, "a", 2, 2)), (8.0, (1, "x", 2, 1)), (8.0, (2, "b", 1, 1))):
+        with pytest.raises(Violation):
+            relaxed(late).take(*plant, 12.0)
 
 
 @pytest.mark.parametrize(
