@@ -139,7 +139,7 @@ class ReadExam(Exam):
         for patterns in (["r.>"], ["r.a", "r.b"], ["r.*.x", "r.c"], ["r.none"]):
             up_to = self.rng.choice([0, self.rng.randint(1, MESSAGES)])
             wanted = self._lasts_of(patterns, up_to or MESSAGES)
-            more = {"up_to_seq": up_to} if up_to else {}
+            more: dict[str, Any] = {"up_to_seq": up_to} if up_to else {}
             found, end = await self._get(session, multi_last=patterns, **more)
             if not wanted:
                 self.equal(f"{patterns} up to {up_to}", (found, end.status[:3]), ([], "404"))
