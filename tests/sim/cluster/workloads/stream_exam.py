@@ -112,6 +112,12 @@ class StreamExam(Exam):
         found = (state["messages"], state["bytes"], state["first_seq"], state["last_seq"])
         self.equal("purged", found, (0, 0, 14, 13))
         self.equal("the next", await self._put(session, f"{s}.a", "next"), 14)
+        for number in (15, 16, 17):
+            await self._put(session, f"{s}.a", str(number))
+        for body, left in (({"seq": 15}, [15, 16, 17]), ({"keep": 2}, [16, 17]), ({"filter": f"{s}.>"}, [])):
+            asked = await self.ask(session, f"STREAM.PURGE.{name}", body)
+            self.equal(f"purged by {body}", asked["purged"], {3: 1, 2: 1, 0: 2}[len(left)])
+            await self._is(session, name, f"after {body}", left)
 
     async def _reads(self, session: Session) -> None:
         name, s = await self._stream(session)
