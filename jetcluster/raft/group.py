@@ -514,5 +514,11 @@ class Group(GroupState, Outbox):
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
-        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.hand_over.next_time())
+        parts = (
+            self.election.at,
+            self.snapshots.at,
+            self.replicator.check_at,
+            self.rejoin.at,
+            self.hand_over.next_time(),
+        )
         return min((t for t in parts if t is not None), default=None)
