@@ -436,7 +436,6 @@ class NodeJetStream:
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
-        from jetcluster.raft.config import RaftConfig
         from jetcluster.raft.disk import FileDisk
         from jetcluster.raft.journal import Journal
         from jetcluster.raft.mark import FileMark
@@ -459,7 +458,7 @@ class NodeJetStream:
         for damage in self._journal.damage:
             text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
             self._log.error(text, damage=str(damage))
-        usual = RaftConfig()
+        usual = platform.raft_config()
         config = replace(usual, max_entry=max(usual.max_entry, self._options.max_payload + ENTRY_OVERHEAD))
         peer_id, health = self.mesh.me.peer_id, self._health()
         raft = RaftNode(

@@ -19,7 +19,7 @@ from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
-    from jetcluster.raft.config import JournalOptions
+    from jetcluster.raft.config import JournalOptions, RaftConfig
     from jetcluster.raft.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
 
@@ -59,6 +59,10 @@ class Platform(Protocol):
         """See `part_options.journal_options`."""
         ...
 
+    def raft_config(self) -> RaftConfig:
+        """Times and limits of the Raft groups, but for what the node's configuration says."""
+        ...
+
 
 class SystemPlatform:
     """The operating system."""
@@ -94,6 +98,11 @@ class SystemPlatform:
         from jetcluster.node.part_options import journal_options
 
         return journal_options(directory, sync_interval, self.files)
+
+    def raft_config(self) -> RaftConfig:
+        from jetcluster.raft.config import RaftConfig
+
+        return RaftConfig()
 
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
         from jetcluster.store.rocks_kv import RocksKv

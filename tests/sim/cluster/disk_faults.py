@@ -14,7 +14,7 @@ from random import Random
 from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.invariants import Replica, replicas
 from tests.sim.cluster.machine import Machine
-from tests.sim.cluster.machine_faults import start
+from tests.sim.cluster.machine_faults import elections, one, start
 from tests.twins.storage.sectors import SectorFile
 
 COPIES = 3
@@ -23,14 +23,14 @@ JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
 
 
 async def slow_disk(deployment: Deployment, rng: Random) -> None:
-    machine = rng.choice(list(deployment.machines.values()))
+    machine = one(deployment, rng) or rng.choice(list(deployment.machines.values()))
     machine.disk.slowness = rng.choice([0.02, 0.1, 0.5])
     await asyncio.sleep(rng.uniform(1.0, 6.0))
     machine.disk.slowness = 0.0
 
 
 async def hung_disk(deployment: Deployment, rng: Random) -> None:
-    machine = rng.choice(list(deployment.machines.values()))
+    machine = one(deployment, rng) or rng.choice(list(deployment.machines.values()))
     machine.disk.hang()
     await asyncio.sleep(rng.uniform(0.5, 8.0))
     machine.disk.release()
@@ -81,6 +81,7 @@ async def rot(deployment: Deployment, rng: Random) -> None:
         machine.kill()
         await asyncio.sleep(0.5)
         start(machine)
+        await _elections(deployment, rng)
 
 
 async def cut_file(deployment: Deployment, rng: Random) -> None:
@@ -97,6 +98,14 @@ async def cut_file(deployment: Deployment, rng: Random) -> None:
         machine.disk.cut(path, size)
     await asyncio.sleep(rng.uniform(0.5, 2.0))
     start(machine)
+    await _elections(deployment, rng)
+
+
+async def _elections(deployment: Deployment, rng: Random) -> None:
+    """Sometimes: who has just come back without all that it had is asked for votes at once."""
+    if rng.random() < 0.5:
+        await asyncio.sleep(rng.uniform(0.1, 0.6))
+        await elections(deployment, rng)
 
 
 async def wipe(deployment: Deployment, rng: Random) -> None:

@@ -121,6 +121,7 @@ class Invariants:
         self._commits[key] = group, now
         applied, stored = group.applied_index, group.log.last_index
         self._require(applied <= now, f"{replica.where}: applied {applied}, and only {now} is committed")
+        self._require(now <= stored, f"{replica.where}: {now} is committed, and it has {stored}")
         self._require(
             group.log.written_index <= stored, f"{replica.where}: {group.log.written_index} is stored, of {stored}"
         )

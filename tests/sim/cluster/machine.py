@@ -17,7 +17,7 @@ from jetcluster.node.node import Node
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import START_AGAIN, serve
-from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
@@ -117,6 +117,11 @@ class SimPlatform:
             node_retain_bytes=segment,
         )
 
+    def raft_config(self) -> RaftConfig:
+        """As usual, or with batches so small that a few entries do not fit into one."""
+        usual, batch = RaftConfig(), self._machine.batch
+        return replace(usual, frame_entries=batch, promote_lag=min(usual.promote_lag, 2 * batch)) if batch else usual
+
     def open_store(self, path: Path, *, salvage: bool = False, owner_flushes: bool = False) -> RocksKv:
         machine = self._machine
         return RocksKv(
@@ -159,6 +164,8 @@ class Machine:
         self.usual_slowness = 1.0
         self.segment = 0
         """Bytes of its journal's; 0: as usual."""
+        self.batch = 0
+        """Entries that it sends at a time, and half of what a replica may lack that becomes a voter; 0: as usual."""
         self.disk_pace = 1.0
         """How many times as long as usual a disk takes; counts from the next `new_disk` on."""
         self.starts = 0

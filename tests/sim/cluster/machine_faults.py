@@ -171,7 +171,7 @@ async def pause(deployment: Deployment, rng: Random) -> None:
         machine.resume()
 
 
-def _cut(deployment: Deployment, here: list[str], there: list[str], *, one_way: bool) -> list[Link]:
+def _cut(deployment: Deployment, here: list[str], there: list[str], *, one_way: bool = False) -> list[Link]:
     """Links from machines of one list to those of the other, and back."""
     network, machines = deployment.network, deployment.machines
     found = []
@@ -205,6 +205,45 @@ async def partition(deployment: Deployment, rng: Random) -> None:
     at = rng.randint(1, max(1, len(names) // 2))
     cut = _cut(deployment, names[:at], names[at:], one_way=rng.random() < 0.3)
     await _heal_later(deployment, rng, cut)
+
+
+async def usurped(deployment: Deployment, rng: Random) -> None:
+    """A leader stands still, or reaches no other server while clients reach it, until another one leads in its place,
+    and a little longer. Sometimes its disk is slow, so that what it still writes is under way when it hears of that."""
+    found = [one for one in replicas(deployment) if one.group.role is Role.LEADER and not one.machine.paused]
+    if not found:
+        return
+    old = rng.choice(found)
+    machine, disk = old.machine, old.machine.disk
+    if rng.random() < 0.5:
+        disk.slowness = rng.choice([0.05, 0.2, 0.5])
+    cut: list[Link] = []
+    if rng.random() < 0.4:
+        machine.pause()
+    else:
+        cut = _cut(deployment, [machine.name], [name for name in deployment.machines if name != machine.name])
+    for _ in range(60):
+        await asyncio.sleep(0.05)
+        others = [one for one in replicas(deployment) if one.gid == old.gid and one.cluster == old.cluster]
+        if any(one.group.role is Role.LEADER and one.machine is not machine for one in others):
+            break
+    await asyncio.sleep(rng.choice([0.0, 0.1, 0.5, 1.0]))
+    deployment.trace.add("nemesis", f"{machine.name} hears of the others again")
+    for link in cut:
+        link.heal()
+    machine.resume()
+    await asyncio.sleep(rng.uniform(0.0, 0.5))
+    disk.slowness = 0.0
+
+
+async def elections(deployment: Deployment, rng: Random) -> None:
+    """Leaders hand over one after the other, of streams and of meta groups, as for a while nobody is content."""
+    for _ in range(rng.randint(3, 12)):
+        found = [one for one in replicas(deployment) if one.group.role is Role.LEADER]
+        for leader in rng.sample(found, min(len(found), 2)):
+            if (loop := leader.machine.loop) is not None:
+                loop.from_outside(rng.choice([leader.group.transfer, leader.group.resign]))
+        await asyncio.sleep(rng.choice([0.02, 0.1, 0.3]))
 
 
 async def one_link(deployment: Deployment, rng: Random) -> None:

@@ -31,6 +31,8 @@ FAULTS: dict[str, Fault] = {
         machine_faults.reload,
         machine_faults.pause,
         machine_faults.partition,
+        machine_faults.usurped,
+        machine_faults.elections,
         machine_faults.one_link,
         machine_faults.bridge,
         machine_faults.loss,

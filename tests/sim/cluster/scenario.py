@@ -35,6 +35,8 @@ class Scenario:
     """How many times as long as usual disks take."""
     segment: int = 0
     """Bytes of each journal's, which then forgets soon; 0: as usual."""
+    batch: int = 0
+    """Entries that a leader sends at a time; 0: as usual."""
 
     @classmethod
     def of(cls, seed: int, focus: Container[str] | None = None) -> Scenario:
@@ -69,6 +71,7 @@ class Scenario:
             pace=rng.choice([1.0, 1.0, 1.0, 5.0, 20.0]),
             segment=rng.choice([0, 64 << 10, 512 << 10]),
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
+            batch=rng.choice([0, 0, 2, 16]),
         )
 
 

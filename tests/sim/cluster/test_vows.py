@@ -107,4 +107,4 @@ def test_frames_are_read_as_the_mesh_writes_them() -> None:
 
 def _node(name: str) -> Any:
     me = SimpleNamespace(peer_id=f"id of {name}")
-    return SimpleNamespace(jetstream=SimpleNamespace(mesh=SimpleNamespace(me=me)))
+    return SimpleNamespace(jetstream=SimpleNamespace(mesh=SimpleNamespace(me=me), _raft=None))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
+from tests.sim.cluster.protocol import Protocol, raft_of
 
 if TYPE_CHECKING:
     from tests.sim.cluster.deployment import Deployment
@@ -45,6 +46,9 @@ class Vows:
         self.kept = 0
         """Counts what was compared."""
         self._deployment = deployment
+        self._protocol = Protocol(deployment, self._broken)
+        self._damaged: set[tuple[str, int]] = set()
+        """Logs that were when their process ended."""
         self.vows: dict[tuple[str, int], Vow] = {}
         self.claims: dict[tuple[str, int], int] = {}
         """Committed, and counted by that server itself, when its process ended."""
@@ -56,6 +60,7 @@ class Vows:
             length, kind, gid = _HEAD.unpack_from(data, at)
             if kind == RAFT:
                 body = at + _HEAD.size
+                self._protocol.heard(self._name(own), self._name(other), gid, memoryview(data)[body : at + 4 + length])
                 if data[body + 1] == ACK and length == _ACK.size + 5:
                     self._acked(own, gid, _ACK.unpack_from(data, body))
                 elif data[body + 1] == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
@@ -93,8 +98,12 @@ class Vows:
 
     def died(self, machine: Machine) -> None:
         """While its node can still be looked at."""
-        raft = _raft(machine)
-        for gid, group in raft.groups.items() if raft is not None else ():
+        raft = raft_of(machine)
+        if raft is None:
+            return
+        damaged = {(machine.name, gid) for gid, log in raft.journal.groups.items() if log.damaged}
+        self._damaged = {key for key in self._damaged if key[0] != machine.name} | damaged
+        for gid, group in raft.groups.items():
             log = group.log
             if log.durable and not (log.damaged or log.joining or log.fetching or group.stopped):
                 self.claims[machine.name, gid] = min(group.commit_index, log.written_index)
@@ -108,7 +117,7 @@ class Vows:
     def look(self) -> None:
         """Once in a while: replicas that are gone count no more."""
         for machine in self._deployment.machines.values():
-            raft = _raft(machine)
+            raft = raft_of(machine)
             if raft is not None and machine.ready:
                 self.forget(machine, raft.groups)
 
@@ -118,7 +127,7 @@ class Vows:
         def look() -> None:
             if machine.loop is not loop or loop is None or not loop.alive:
                 return
-            raft = _raft(machine)
+            raft = raft_of(machine)
             if raft is None:
                 self._deployment.scheduler.after(POLL, look)
             elif not (machine.disk.errors or machine.disk.tampered or self._deployment.relaxed):
@@ -130,6 +139,8 @@ class Vows:
         for gid, log in logs.items():
             key = machine.name, gid
             vow = self.vows.get(key, Vow())
+            if log.damaged and not log.joining and key not in self._damaged:
+                self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
             if not log.durable or log.damaged or log.joining or log.fetching:
                 continue
             self.kept += 1
@@ -144,9 +155,3 @@ class Vows:
 
     def _broken(self, key: tuple[str, int], what: str) -> None:
         self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {key[0]}, group {key[1]}: {what}")
-
-
-def _raft(machine: Machine) -> Any:
-    """Once it has read its journal."""
-    node = machine.node
-    return node.jetstream._raft if node is not None and node.jetstream is not None else None

@@ -1,0 +1,139 @@
+"""Raft's rules are held against frames as servers write them: each rule has one frame that keeps it and one that breaks
+it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.api import Role
+from jetcluster.raft.codec import VoteReply, encode, encode_ack, encode_append
+from jetcluster.raft.membership import Config
+from tests.sim.cluster.protocol import Protocol
+
+GROUP, TERM = 7, 4
+PEERS = ("a", "b", "c")
+
+
+class Site:
+    """Three servers, n-a to n-c; a leads, and all logs end at 10, of TERM from 8 on."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.groups = {peer: self._group(peer) for peer in PEERS}
+        self.groups["a"].engine.role = Role.LEADER
+        machines: dict[str, Any] = {}
+        for peer in PEERS:
+            raft = SimpleNamespace(me=peer, groups={GROUP: self.groups[peer]})
+            node = SimpleNamespace(jetstream=SimpleNamespace(_raft=raft))
+            machines[peer] = SimpleNamespace(node=node, disk=SimpleNamespace(errors=0, tampered=0))
+        deployment: Any = SimpleNamespace(
+            machines=machines,
+            servers={peer: SimpleNamespace(cluster="sim") for peer in PEERS},
+            scheduler=SimpleNamespace(now=1.0),
+        )
+        self.protocol = Protocol(deployment, lambda key, what: self.found.append(what))
+
+    def _group(self, peer: str) -> Any:
+        log = SimpleNamespace(
+            term=TERM, last_index=10, written_index=10, damaged=False, durable=True, relaxed=False, alone=False,
+            term_gseq=3, entry_gseq=5, durable_gseq=5, configs=[(0, Config(PEERS))],
+            term_at=lambda index: TERM if index >= 8 else TERM - 1,
+        )  # fmt: skip
+        engine = SimpleNamespace(role=Role.FOLLOWER, term=TERM, commit=7)
+        config = SimpleNamespace(promote_lag=2, promote_seconds=1.0)
+        return SimpleNamespace(me=peer, log=log, engine=engine, config=config, stopped=False)
+
+    def hear(self, source: str, target: str, frame: bytes) -> None:
+        self.protocol.heard(source, target, GROUP, memoryview(frame))
+
+    def ack(self, source: str, index: int) -> None:
+        self.hear(source, "a", encode_ack(TERM, index, 0, False))
+
+    def append(self, commit: int) -> None:
+        self.hear("a", "b", encode_append(TERM, 10, TERM, commit, 0, []))
+
+    def elect(self) -> None:
+        self.hear("b", "a", encode(VoteReply(TERM, True)))
+        self.append(5)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_what_keeps_all_rules_is_not_noticed(site: Site) -> None:
+    site.elect()
+    site.ack("b", 9)
+    site.append(9)
+    site.groups["a"].engine.commit = 9
+    site.groups["a"].log.configs.append((10, Config(PEERS[:2])))
+    site.append(9)
+    assert not site.found
+    assert site.protocol.frames == 5
+
+
+def test_a_vote_is_on_disk(site: Site) -> None:
+    site.groups["b"].log.term_gseq = 6
+    site.elect()
+    assert "before its disk knows" in site.found[0]
+
+
+def test_a_damaged_replica_has_no_vote(site: Site) -> None:
+    site.groups["b"].log.damaged = True
+    site.elect()
+    assert "is damaged" in site.found[0]
+
+
+def test_a_leader_has_the_votes_of_a_majority(site: Site) -> None:
+    site.append(5)
+    assert "the votes of 1" in site.found[0]
+
+
+def test_an_ack_of_the_whole_log_is_on_disk(site: Site) -> None:
+    site.groups["b"].log.entry_gseq = 6
+    site.ack("b", 9)
+    assert not site.found
+    site.ack("b", 10)
+    assert "before all of it is on its disk" in site.found[0]
+
+
+def test_what_was_acknowledged_stays(site: Site) -> None:
+    site.ack("b", 10)
+    site.groups["b"].log.last_index = 9
+    site.ack("b", 8)
+    assert "acknowledged 10" in site.found[0]
+
+
+def test_a_majority_has_what_is_committed(site: Site) -> None:
+    site.elect()
+    site.append(9)
+    assert "which 1 voters have" in site.found[0]
+
+
+def test_an_entry_of_an_older_term_is_not_committed_by_itself(site: Site) -> None:
+    site.elect()
+    site.ack("b", 7)
+    site.append(7)
+    assert "of term 3, by itself" in site.found[0]
+
+
+@pytest.mark.parametrize(
+    ("configs", "commit", "what"),
+    [
+        ([(9, Config(PEERS[:2])), (10, Config(PEERS))], 8, "changes members at 9 and 10"),
+        ([(10, Config(PEERS[:2]))], 7, "before anything of its term"),
+        ([(10, Config((*PEERS, "d")))], 9, "makes d a voter"),
+    ],
+)
+def test_members_change_one_at_a_time_and_late(
+    site: Site, configs: list[tuple[int, Config]], commit: int, what: str
+) -> None:
+    site.elect()
+    site.groups["a"].engine.commit = commit
+    site.groups["a"].log.configs += configs
+    site.append(5)
+    assert what in site.found[0]
