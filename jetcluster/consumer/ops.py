@@ -55,7 +55,7 @@ def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcom
     if not state.rules.acks:
         return None
     if state.rules.ack_policy in _CUMULATIVE:
-        return _ack_up_to(state, seqs, ts)
+        return ack_up_to(state, seqs, ts)
     settled = _take(state, seqs)
     if settled.seqs:
         state.acked_at = ts
@@ -153,7 +153,7 @@ def _take(state: ConsumerState, seqs: list[int]) -> SettledMessages:
     return settled
 
 
-def _ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessages:
+def ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessages:
     highest = max((seq for seq in seqs if seq <= state.delivered_sseq), default=0)
     if highest <= state.floor_sseq:
         return SettledMessages([], [])

@@ -102,7 +102,7 @@ def test_numbers_that_do_not_ascend_take_no_floor_back_or_beyond_what_was_delive
     restored(node, {**state, "pending": {str(seq): {"Sequence": n, "Timestamp": 5} for seq, n in numbers.items()}})
     floors = []
     for seq in (2, 3, 4):
-        ops._ack_up_to(node.state(), [seq], 7)
+        ops.ack_up_to(node.state(), [seq], 7)
         node.state().check()
         floors.append((node.state().floor_cseq, node.state().floor_sseq))
     assert floors == [(5, 2), (5, 3), (8, 4)]
