@@ -47,8 +47,17 @@ def test_a_circle_over_types_is_found_and_one_that_is_listed_may_not_grow(tmp_pa
     assert problems(found, {"circles": lonely}) == ["house.toml: there is no circle y any more"]
 
 
+def test_a_public_class_says_what_it_is(tmp_path: Path) -> None:
+    found = house(
+        tmp_path, a="class Job:\n    size = 1\n\nclass _Own:\n    size = 1\n\nclass Gone(Exception):\n    pass"
+    )
+    (problem,) = problems(found, {})
+    assert problem.startswith("jetcluster/a.py: 1 public classes without a docstring")
+    assert problems(found, {"classes": {"jetcluster/a.py": 1}}) == []
+
+
 def test_a_class_name_stands_for_one_thing(tmp_path: Path) -> None:
-    found = house(tmp_path, a="class Job: ...\nclass _Own: ...", b="class Job: ...\nclass _Own: ...")
+    found = house(tmp_path, a="class Job: pass\nclass _Own: pass", b="class Job: pass\nclass _Own: pass")
     assert problems(found, {}) == ["class name Job: jetcluster/a.py, jetcluster/b.py"]
     assert problems(found, {"names": {"Job": "both are"}}) == []
     assert problems(found, {"names": {"Job": "", "Row": ""}}) == ["house.toml: class name Row is not repeated any more"]

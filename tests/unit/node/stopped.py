@@ -85,6 +85,12 @@ class Site:
             found.append(commands.encode_publish(START + at * SECOND, batch))
         return found
 
+    def compact(self, journal: Journal, stream: str, index: int) -> None:
+        """The log of the stream forgets what is up to `index`, as if the state were flushed there."""
+        log = journal.groups[self.gids[stream]]
+        log.compactable = index
+        log.compact(index)
+
     def fill(
         self, node: str, replicas: dict[str, tuple[int, int]], *, after: Callable[[Journal], None] = lambda j: None
     ) -> None:

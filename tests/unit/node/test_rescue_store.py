@@ -183,7 +183,7 @@ def test_refusals(site: Site) -> None:
 
 
 def test_an_unusable_replica_is_not_kept(site: Site) -> None:
-    site.fill("n1", {"S": (40, 12)}, after=lambda journal: journal.groups[site.gids["S"]].compact(20))
+    site.fill("n1", {"S": (40, 12)}, after=lambda journal: site.compact(journal, "S", 20))
     assert "the replica of n1 cannot be used: its log begins after 20" in refusal(site, "n1")
 
 

@@ -125,7 +125,7 @@ def test_of_a_state_that_was_being_fetched_the_parts_may_not_fit_or_nothing_may_
 
 
 def test_a_log_that_begins_behind_its_state_is_of_no_use(site: Site) -> None:
-    site.fill("n1", {"S": (40, 12)}, after=lambda journal: journal.groups[site.gids["S"]].compact(20))
+    site.fill("n1", {"S": (40, 12)}, after=lambda journal: site.compact(journal, "S", 20))
     replica = look(site, "n1")["A/S"]["n1"]
     assert not replica.usable and "its log begins after 20, its state ends at 12" in replica.problems[0]
 

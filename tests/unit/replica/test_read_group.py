@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,18 +18,6 @@ from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 
 GET = b"$JS.API.DIRECT.GET.S"
-
-
-def standing(group: Any) -> Callable[[], None]:
-    """The machines of the group's node stand still until the result is called."""
-    turns = group.node.turns
-    allowed, turns.may_apply = turns.may_apply, lambda: False
-
-    def resume() -> None:
-        turns.may_apply = allowed
-        turns.apply_again()
-
-    return resume
 
 
 async def filled(cluster: Cluster, messages: int = 5, size: int = 0, **config: Any) -> None:
@@ -53,10 +40,10 @@ async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed
         node = cluster.restart(node.name)
         await cluster.until(lambda: node.has("S"), what="its replica")
         group: Any = node.replica("S").group
-        resume = standing(group)
+        applying, group._apply = group._apply, lambda: None
         await asyncio.sleep(1.5)  # it knows its leader, and has nothing of what it missed
         assert group.leader is not None and not node.reads("S")
-        resume()
+        group._apply = applying
         group.mark()
         while not node.reads("S"):
             await asyncio.sleep(0.0005)
@@ -99,14 +86,15 @@ async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.Mo
         await filled(cluster)
         node = cluster.followers("S")[0]
         group: Any = node.replica("S").group
-        resume = standing(group)  # its machine is slow
+        applying = group._apply
+        group._apply = lambda: None  # its machine is slow
         for number in range(6, 40):
             await cluster.leader("S").publish(b"s", b"%d" % number)
         await cluster.until(lambda: not node.reads("S"), what="it leaves")
         assert (await node.get(b"S", 39))[2] == b"39"  # another replica answers
         await asyncio.sleep(3)
         assert not node.reads("S")
-        resume()
+        group._apply = applying
         group.mark()
         await cluster.until(lambda: node.reads("S"), what="it is back")
 
@@ -119,12 +107,12 @@ async def test_a_leader_that_had_to_hand_a_read_on_comes_back(replicas: int) -> 
         await filled(cluster, num_replicas=replicas)
         leader = cluster.leader("S")
         group: Any = leader.replica("S").group
-        resume = standing(group)
+        applying, group._apply = group._apply, lambda: None
         publishing = asyncio.ensure_future(leader.publish(b"s", b"6"))
         await cluster.until(lambda: group.told_index > group.applied_index, what="the commit")
         reading = asyncio.ensure_future(leader.get(b"S", 5))
         await cluster.until(lambda: not leader.reads("S"), what="it leaves")
-        resume()
+        group._apply = applying
         group.mark()
         assert (await publishing)["seq"] == 6
         await cluster.until(lambda: leader.reads("S"), what="it is back")
@@ -434,7 +422,8 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
         await filled(cluster)
         slow = cluster.followers("S")[0]
         group: Any = slow.replica("S").group
-        resume = standing(group)
+        applying = group._apply
+        group._apply = lambda: None
         lacking = slow.replica("S").store.last_seq
         for number in range(6, 10):
             await cluster.leader("S").publish(b"s", b"%d" % number)
@@ -448,7 +437,7 @@ async def test_a_replica_can_be_addressed_and_says_what_it_lacks() -> None:
                 assert f"Jc-Applied-Seq: {applied}\r\nJc-Stream: S\r\nJc-Peer: {addressed.name}\r\n".encode() in headers
         with pytest.raises(NoRespondersError):
             await addressed_get(slow, b"$JS.API.DIRECT.PEER.S.nobody")
-        resume()
+        group._apply = applying
         group.mark()
         await cluster.all_read("S")
         slow.replica("S").reads.abort()

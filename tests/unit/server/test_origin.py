@@ -10,6 +10,6 @@ def test_the_server_itself_and_its_peers_never_wait_at_a_valve() -> None:
     valve = Valve()
     valve.close()
     for origin in (ServerOrigin("system", "A"), ServerOrigin("route", "A", "PEER")):
-        valve.hold(origin)
+        origin.wait_at(valve)
     assert len(valve) == 0
     assert (origin.kind, origin.account, origin.peer_id) == ("route", "A", "PEER")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from jetcluster.protocol.portions import PortionParser, ProtocolError
+from jetcluster.protocol.parser import PortionParser, ProtocolError
 
 
 class Lines(PortionParser[bytes]):
