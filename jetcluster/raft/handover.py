@@ -97,9 +97,10 @@ class HandOver:
         return self.until if self._patient_until is None else self._patient_until
 
     def _has_answered(self) -> bool:
-        """All that was proposed is applied here, or will not be soon: this node's disk may be the reason to go."""
+        """All that was proposed is applied here, or will not be soon: this node's disk, or the state that it lacks, may
+        be the reason to go."""
         state = self._state
-        if self._patient_until is not None and state.now() >= self._patient_until:
+        if self._patient_until is not None and (state.needs_snapshot or state.now() >= self._patient_until):
             self._patient_until = None
         return self._patient_until is None or state.applied_index == state.log.last_index
 
@@ -107,7 +108,7 @@ class HandOver:
         state = self._state
         now = state.now()
         self.target, self.until, self._told = peer, now + state.config.transfer_timeout, False
-        self._patient_until = now + state.config.transfer_patience
+        self._patient_until = now + min(state.config.transfer_patience, state.config.transfer_timeout / 2)
         for moment in (self._patient_until, self.until):
             state.wake_at(moment)
         state.mark()
