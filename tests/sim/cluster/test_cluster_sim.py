@@ -24,7 +24,7 @@ pytestmark = pytest.mark.sim
 ROOT = Path(__file__).parents[3]
 REPLAYED = (3, 7)
 """Seeds with kills, stops and consumers that wait."""
-SEEDS = [range(start, start + 10) for start in range(0, 50, 10)]
+SEEDS = [range(start, start + 10) for start in range(0, 30, 10)]
 """In blocks, so that all processors have some."""
 
 
