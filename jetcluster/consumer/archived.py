@@ -71,7 +71,7 @@ def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -
         delivered_sseq = min(delivered_sseq, store.last_seq)
         floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
         state.resume((delivered_cseq, delivered_sseq), floor)
-        for one in found["pending"]:
+        for one in found["pending"] if state.rules.acks else ():  # else nothing ever takes them away
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
             if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):

@@ -20,9 +20,9 @@ def some_way(node: Node) -> None:
     node.op(NAK, [(5, 900 * SECOND)])
 
 
-def restored(node: Node, found: dict[str, Any]) -> None:
+def restored(node: Node, found: dict[str, Any], **config: Any) -> None:
     node.publish(*[b"s.%d" % i for i in range(10)])
-    body = {"name": "C", "config": consumer("C", max_deliver=3), "action": "create", "created": node.now, "request": ""}
+    body = {"name": "C", "config": consumer("C", **(config or {"max_deliver": 3})), "action": "create", "created": node.now, "request": ""}
     extended = {**body, "owner": "OWNERone", "restored": archived.decode(json.loads(json.dumps(found)))}
     assert node.extended(commands.CONSUMER_CREATE, extended) == 1
 
@@ -92,6 +92,16 @@ def test_a_floor_above_what_was_delivered_and_what_is_below_it_are_no_state() ->
     node.state().check()
     assert list(node.state().pending) == [5]
     assert node.floors() == (4, 6, 4, 3)
+
+
+def test_a_consumer_without_acks_has_nothing_pending_whatever_the_archive_says() -> None:
+    """Its floor follows what is delivered: a pending message would be below it, which stops the stream."""
+    node = Node()
+    state = {"delivered": {"consumer_seq": 5, "stream_seq": 5}, "ack_floor": {"consumer_seq": 0, "stream_seq": 0}}
+    restored(node, {**state, "pending": {"3": {"Sequence": 3, "Timestamp": 5}}}, ack_policy="none")
+    assert not node.state().pending
+    node.deliver(6, 7, 8)
+    node.state().check()
 
 
 def test_numbers_that_do_not_ascend_take_no_floor_back_or_beyond_what_was_delivered() -> None:
