@@ -5,6 +5,8 @@ that can reach the route port, or has its password, is no member of anything by 
   as well: to the meta group, by the newest configuration in this node's log of it, or by the word of a voter
   (`vouched`), where this node's log lags.
 - Voters lead, stand for election and tell the time. A learner answers, no more: anybody who may join becomes one.
+  One with a vote in the cluster may answer in a higher term than its leader's: it was a voter, stood for election
+  before it heard that it is none, and follows nobody of a lower term. The leader has to be elected again.
 - A voter of the cluster that has no vote in the group by this replica's log may have become one since. It is heard
   while nobody leads whom this replica knows, which is so where it lags: a replica that follows a leader hears of new
   ones from it.
@@ -130,7 +132,8 @@ class FrameDelivery:
             self._counters.refused_frames += 1
             return f"Raft frame: {error}"
         leap = message.term - group.term
-        if standing is Standing.LEARNER and (leap > 0 or not isinstance(message, _ANSWERS)):
+        allowed = isinstance(message, _ANSWERS) and (leap <= 0 or self._admission.is_voter(peer))
+        if standing is Standing.LEARNER and not allowed:
             self._admission.refuse(peer, group.gid, "it is no voter")
             return ""
         far = leap > self._config.free_term_leap

@@ -22,7 +22,13 @@ def some_way(node: Node) -> None:
 
 def restored(node: Node, found: dict[str, Any], **config: Any) -> None:
     node.publish(*[b"s.%d" % i for i in range(10)])
-    body = {"name": "C", "config": consumer("C", **(config or {"max_deliver": 3})), "action": "create", "created": node.now, "request": ""}
+    body = {
+        "name": "C",
+        "config": consumer("C", **(config or {"max_deliver": 3})),
+        "action": "create",
+        "created": node.now,
+        "request": "",
+    }
     extended = {**body, "owner": "OWNERone", "restored": archived.decode(json.loads(json.dumps(found)))}
     assert node.extended(commands.CONSUMER_CREATE, extended) == 1
 

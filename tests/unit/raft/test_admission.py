@@ -165,6 +165,16 @@ def test_a_learner_answers_its_leader() -> None:
     assert leader.replicator.flows["X"].match == end
 
 
+def test_a_learner_that_was_a_voter_and_stood_for_election_is_not_left_behind() -> None:
+    """It was removed and added again while it heard nobody. It follows no leader of a lower term than its own."""
+    net = Loopback()
+    learning(net, vouched=True)
+    leader = net["A"].group()
+    term, end = leader.term, leader.last_index
+    net["A"].node.on_frame("X", 1, codec.encode(codec.Reject(term + 2, end, 1, 0, False)))
+    net.until(lambda: (found := net.leader()) is not None and found.term > term + 2, seconds=3.0)
+
+
 def test_a_learner_by_this_log_leads_once_a_voter_says_that_it_has_a_vote() -> None:
     """It was made a voter, and was elected, while this replica was away."""
     net = Loopback()
