@@ -29,6 +29,8 @@ from jetcluster.protocol.bus import Bus, Origin, Subscription
 
 NOTICE: Final = "api_relay"
 API: Final = b"$JS.API."
+OBJECTS: Final = b"$OBJ."
+"""Requests to a bucket are its name behind this; longer subjects are messages, which find the bucket's stream."""
 OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
 REFUSED: Final = json.dumps(
     {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}
@@ -71,6 +73,8 @@ def decode(notice: bytes) -> tuple[str, bytes, bytes, bytes, bytes]:
 def is_ordinary(account: str, subject: bytes, *, domain: str, system_account: str) -> bool:
     """May anybody's clients ask this? What is no API request is no matter of the relay, whose word is taken for a
     client's of this node."""
+    if subject.startswith(OBJECTS):
+        return account != system_account and subject.count(b".") == 1
     own = f"$JS.{domain}.API.".encode() if domain else API
     for prefix in (API, own):
         if subject.startswith(prefix):
@@ -177,15 +181,16 @@ class ApiRelay:
                 self._subscriptions.clear()
 
     def _listen(self, accounts: Iterable[str]) -> None:
-        from jetcluster.api.dispatch import SUBJECTS, SYSTEM_SUBJECTS  # not before there is somebody to ask
+        # not before there is somebody to ask
+        from jetcluster.api.dispatch import OBJECTS, SUBJECTS, SYSTEM_SUBJECTS
 
         prefixes = ["$JS.API.", *([f"$JS.{self._domain}.API."] if self._domain else [])]
         for account in accounts:
             bus = self._bus_of(account)
-            for subject in SUBJECTS + (SYSTEM_SUBJECTS if account == self._system else ()):
-                for prefix in prefixes:
-                    taken = bus.subscribe(f"{prefix}{subject}".encode(), self._hand_over(account), local_only=True)
-                    self._subscriptions.append((bus, taken))
+            served = SUBJECTS + (SYSTEM_SUBJECTS if account == self._system else ())
+            for subject in (OBJECTS, *(prefix + subject for prefix in prefixes for subject in served)):
+                taken = bus.subscribe(subject.encode(), self._hand_over(account), local_only=True)
+                self._subscriptions.append((bus, taken))
 
     def _hand_over(self, account: str) -> Callable[[bytes, bytes, bytes, bytes, Origin], None]:
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:

@@ -360,6 +360,8 @@ class JetStream:
             return
         if self.rescues.holds(assignment) or gid in self.broken:
             return
+        if self.context.raft.in_doubt(gid) and not self.context.meta_current:
+            return  # until it is known who else is to have it by now
         try:
             replica = StreamReplica(self.context, assignment, self.consumers)
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
@@ -477,6 +479,9 @@ class JetStream:
             self.context.meta_current = True
             for replica in list(self.replicas.values()):
                 replica.open()
+            for gid in list(self.context.raft.orphans()):
+                if self.context.raft.in_doubt(gid) and (assignment := self.meta.machine.by_gid(gid)) is not None:
+                    self._assigned(assignment)
 
     async def _catch_up_with_meta(self) -> None:
         """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while

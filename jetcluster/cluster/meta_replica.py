@@ -112,6 +112,7 @@ class MetaReplica:
             campaign=peers == (self.context.me,),
             attach=self._attach,
             members=self._members(),
+            sole=peers == (self.context.me,),
         )
 
     def _level(self, peer: str) -> int:

@@ -401,15 +401,16 @@ class GroupLog:
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
-        self.damaged = self.joining = False
+        self.damaged = self.joining = self.alone = False
+        self.tail = []
         self.restate()
         self.entry_gseq = self.term_gseq = self.gseq
 
     def adopt(self, config: Config) -> None:
         """The group's beginning is lost, and its members are known from elsewhere."""
         self.configs[0] = (self.base_index, config)
-        self.alone = True
         self.heal()
+        self.alone = True
 
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""

@@ -111,6 +111,12 @@ class RaftNode:
         voters = () if log is None else log.config.voters
         return voters == (self.me,) if voters else not clustered
 
+    def in_doubt(self, gid: int) -> bool:
+        """The journal has lost something of a group in which, by what is left, nobody else ever voted. The entries by
+        which others became voters may be what is lost, and those may have gone on without this replica."""
+        log = self.journal.groups.get(gid)
+        return log is not None and (log.alone or (log.damaged and not log.config.voters))
+
     def holds_all(self, gid: int) -> bool:
         """The journal has the group's log from its beginning, and nothing of it is missing."""
         log = self.journal.groups.get(gid)
@@ -144,13 +150,15 @@ class RaftNode:
         campaign: bool = False,
         attach: Callable[[Group], None] | None = None,
         members: Members | None = None,
+        sole: bool = False,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
         group; a node that is to join passes the present ones without itself and is added by the leader.
 
         `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
-        new group at once. `attach` is given the group before anything happens in it.
+        new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
+        replica, by what the creator knows for sure; only then may a group of one go on after damage (`in_doubt`).
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -161,9 +169,9 @@ class RaftNode:
             if self.me not in peers:
                 log.mark_joining()
         log.durable = durable
-        if log.damaged and not log.config.voters and tuple(peers) == (self.me,):
+        if sole and log.damaged and not log.config.voters and tuple(peers) == (self.me,):
             log.adopt(Config((self.me,)))
-        if log.alone and log.config.voters == (self.me,):
+        if sole and log.alone and log.config.voters == (self.me,):
             self._go_on_alone(log, applied_index, applied_term)
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
@@ -178,8 +186,9 @@ class RaftNode:
         return group
 
     def _go_on_alone(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """Damage in a group of one. There is nobody who could restore what is lost, and nobody to whom this replica
-        could break a promise: it goes on with the state and the log that it has, and says what it had to give up."""
+        """Damage in a group of one, and no other replica exists. There is nobody who could restore what is lost, and
+        nobody to whom this replica could break a promise: it goes on with the state and the log that it has, and says
+        what it had to give up."""
         end = log.last_index
         tail, log.tail, log.alone = log.tail, [], False
         if applied_term > log.term:

@@ -136,6 +136,7 @@ class StreamReplica(ReplicaState):
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
             members=self.members(),
+            sole=assignment.peers == (context.me,),
         )
 
     def _attach(self, group: RaftGroup) -> None:

@@ -214,6 +214,7 @@ class SimNode:
             applied_term=machine.term,
             campaign=peers[:1] == (self.name,),
             members=store.members if machine.index else None,
+            sole=peers == (self.name,),
         )
         self.world.checks.installed(self, gid, machine.index)
 

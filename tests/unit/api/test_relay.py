@@ -79,6 +79,9 @@ def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
     assert (peer, kind) == ("BBBBBBBB", NOTICE)
     assert decode(notice) == ("$G", b"$JS.API.STREAM.CREATE.S", b"_INBOX.1", b"NATS/1.0\r\nA: 1\r\n\r\n", b"{}")
     assert decode(second)[1] == b"$JS.hub.API.INFO"
+    assert request(bench, b"$OBJ.bucket") == 1, "the object service of another node"
+    assert decode(mesh.sent.pop()[2])[1] == b"$OBJ.bucket"
+    assert not request(bench, b"$OBJ.bucket.chunks.n"), "the stream itself is found by its subjects"
     mesh.down("BBBBBBBB")
     assert not request(bench, b"$JS.API.INFO")
     assert len(mesh.sent) == 2
@@ -123,6 +126,7 @@ def served(bench: Bench, mesh: TwinMesh) -> None:
     ("account", "subject", "anybody"),
     [
         ("$G", b"$JS.API.STREAM.DELETE.S", True), ("$G", b"$JS.hub.API.INFO", True), ("$G", b"$JS.API.$OBJ.x", True),
+        ("$G", b"$OBJ.x", True), ("$G", b"$OBJ.x.info.y", False), ("$SYS", b"$OBJ.x", False),
         ("$SYS", b"$JS.API.SERVER.REMOVE", False), ("$SYS", b"$JS.API.STREAM.NAMES", False),
         ("$G", b"$JS.API.SERVER.REMOVE", False), ("$G", b"$JS.hub.API.META.LEADER.STEPDOWN", False),
         ("$G", b"$JS.API.ACCOUNT.PURGE.A", False), ("$G", b"$SYS.REQ.SERVER.X.RELOAD", False), ("$G", b"any", False),

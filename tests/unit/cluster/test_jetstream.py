@@ -11,6 +11,7 @@ import pytest
 from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.cluster.jetstream import JetStream
 from jetcluster.errors import ApiError
+from jetcluster.raft.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
 from tests.twins.memory_disk import MemoryDisk
@@ -588,3 +589,34 @@ async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None
         await cluster.equal("S")
         kept = next(node for node in cluster if node.has("S")).replica("S").store
         assert [message.payload for message in kept.scan(b">", 1)][:8] == [b"%d" % n for n in range(9) if n != 4]
+
+
+@virtual_time
+async def test_a_founder_that_forgot_that_others_vote_asks_them_before_it_goes_on() -> None:
+    """The stream grew from one replica to three; then the founder's journal ends before it did. By what is left of the
+    log it is still alone, and nothing that it wrote can be missed: but the others have gone on without it."""
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S", 1)).gid
+        founder = cluster.leader("S")
+        await founder.publish(b"s", b"0")
+        await cluster.update("S", 3)
+        await whole(cluster, "S")
+        await founder.publish(b"s", b"1")
+        await cluster.equal("S")
+        cluster.crash(founder.name)
+        log = scan(founder.disk).groups[gid]
+        first = next(i for i, p in sorted(log.entries.items()) if p.config is not None and p.config.learners)
+        for index in range(first, log.last_index + 1):
+            place = log.entries[index]
+            founder.disk.corrupt(place.segment, place.offset, bytes(8))
+        assert scan(founder.disk).groups[gid].alone
+        other = next(node for node in cluster if node is not founder)
+        await cluster.until(lambda: any(n.replica("S").leading for n in cluster), what="one of the others leads")
+        await other.publish(b"s", b"2")
+        back = cluster.restart(founder.name)
+        await cluster.until(lambda: back.has("S"), what="it knows who else is to have the stream")
+        await whole(cluster, "S")
+        assert [(await back.get(b"S", seq))[2] for seq in (1, 2, 3)] == [b"0", b"1", b"2"]
+        told = " ".join(back.log.events("warning") + back.log.events("error"))
+        assert "No other replica" not in told
+        assert "journal damage repaired" in told

@@ -97,13 +97,14 @@ class Member:
         applied_term: int = 0,
         durable: bool = True,
         campaign: bool = False,
+        sole: bool = False,
     ) -> Group:
         machine = self.machines.setdefault(gid, Recorder())
         kept = self.net.kept_members
         members = kept.get((self.name, gid)) if applied_index else None
         machine.keep_members = lambda members: kept.update({(self.name, gid): members})
         return self.node.create_group(
-            gid, peers, machine, applied_index, applied_term, durable, campaign, members=members
+            gid, peers, machine, applied_index, applied_term, durable, campaign, members=members, sole=sole
         )
 
     def group(self, gid: int = 1) -> Group:

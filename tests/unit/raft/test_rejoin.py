@@ -83,7 +83,7 @@ def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
     net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
     member = net.restart("A")
     member.machines[1] = Recorder(state)
-    group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0)
+    group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0, sole=True)
     net.run(0.1)
     assert not group.status().damaged
     assert group.ready, "nobody else's promise can be broken: it goes on"
@@ -135,7 +135,7 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
     net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff")
     net.restart("A")
     for gid in (1, 2):
-        net["A"].create(gid, ("A",))
+        net["A"].create(gid, ("A",), sole=True)
     net.run(0.1)
     assert net["A"].group(1).ready
     assert net["A"].machine(1).commands() == [b"x"]
