@@ -31,6 +31,8 @@ CALM: Final = 1.0
 
 
 class Aspect(enum.Enum):
+    """The parts of a node whose trouble takes promises away."""
+
     JOURNAL = "journal"
     SPACE = "space"
     STORE = "store"
@@ -46,6 +48,8 @@ _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
 
 @dataclass(slots=True)
 class Trouble:
+    """One part that is not well: why, and since when. Times are monotonic seconds."""
+
     aspect: Aspect
     reason: str
     since: float
@@ -65,6 +69,9 @@ Changed = Callable[[Trouble, bool], None]
 
 
 class NodeHealth:
+    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` is to be called once in a
+    while; nothing is measured here."""
+
     def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM) -> None:
         """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is
         believed to be well again."""

@@ -34,6 +34,8 @@ class NodeInfo:
     key: str = ""
     """The node's public key, with which it has signed the link's greetings; "" from a version before, and from a node
     without a store."""
+    frames: int = 0
+    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 from a version before."""
 
 
 class MeshError(PassingError):

@@ -65,6 +65,8 @@ class Refused(PeerError):
 
 @dataclass(slots=True, frozen=True)
 class RouteCredentials:
+    """User and password of the routes, equal on all nodes of a cluster. Its `repr` does not show the password."""
+
     user: str
     password: str
 

@@ -20,7 +20,9 @@ from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.auth import decode_refused
 from jetcluster.mesh.frames import (
     DELIVER,
+    FRAMES,
     MSG,
+    MSGS,
     RAFT,
     FrameError,
     Kind,
@@ -30,6 +32,7 @@ from jetcluster.mesh.frames import (
     decode_call,
     decode_deliver,
     decode_msg,
+    decode_msgs,
     decode_notice,
     decode_ping,
     decode_raft,
@@ -60,7 +63,7 @@ class MeshCore:
     """Peers, Raft frames, requests and notices over the links that the subclass brings up."""
 
     def __init__(self, me: NodeInfo, clock: Clock, max_frame: int, log: logging.Logger) -> None:
-        self.me = me
+        self.me = replace(me, frames=FRAMES)
         self.max_frame = max_frame
         self.counters = MeshCounters()
         self.traffic = RouteTraffic()
@@ -207,8 +210,8 @@ class MeshCore:
     def update_me(self, me: NodeInfo) -> None:
         """Tells all peers changed addresses, tags or flags. The ids and the name must stay."""
         assert (me.peer_id, me.boot_id, me.name) == (self.me.peer_id, self.me.boot_id, self.me.name)
-        self.me = me
-        frame = encode_info(me)
+        self.me = replace(me, frames=FRAMES)
+        frame = encode_info(self.me)
         for link in self.links.values():
             link.send(frame)
 
@@ -335,6 +338,12 @@ class MeshCore:
                         wrong = None
                     if wrong:
                         raise FrameError(wrong)
+                elif kind == MSGS:
+                    account, each = decode_msgs(buffer, start, end)
+                    messages += len(each)
+                    self.traffic.received(account, len(each), size_of(each))
+                    if self._switchboard is not None:
+                        self._switchboard.deliver_each_from_peer(link, account, each, self._message_failed)
                 elif kind == DELIVER:
                     delivery = decode_deliver(buffer, start, end)
                     messages += len(delivery[3])
@@ -451,6 +460,9 @@ class MeshCore:
             raise
         except Exception:  # noqa: BLE001
             self._callback_failed("notice")
+
+    def _message_failed(self) -> None:
+        self._callback_failed("message")
 
     def _callback_failed(self, what: str) -> None:
         """Logs the current exception: a bug in another room. Each of a flood would make the flood worse."""

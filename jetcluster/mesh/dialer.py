@@ -35,6 +35,8 @@ LOG_EVERY = 60.0
 
 @dataclass(slots=True, eq=False)
 class DialTarget:
+    """One address that is dialled again and again: a configured route, or one that others have told of."""
+
     route: ConfiguredRoute
     configured: bool
     peer_id: str | None = None

@@ -32,6 +32,9 @@ MAX_CACHED_ACCOUNTS = 4096
 
 
 class Kind(IntEnum):
+    """The kinds of frames by their byte on the wire. Numbers are never used again; a version closes a link at one that
+    it does not know."""
+
     HELLO = 1
     CHALLENGE = 2
     PROOF = 3
@@ -50,14 +53,20 @@ class Kind(IntEnum):
     DELIVER = 16
     ASK_BACKLOG = 17
     BACKLOG = 18
+    MSGS = 19
 
 
 # Plain ints for the per-frame loop: comparing an IntEnum member costs five times as much.
 MSG = int(Kind.MSG)
 RAFT = int(Kind.RAFT)
 DELIVER = int(Kind.DELIVER)
+MSGS = int(Kind.MSGS)
 _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
+
+FRAMES = _HIGHEST
+"""The last kind that this version understands, as INFO tells (`NodeInfo.frames`). Versions before tell nothing, and
+close the link at a kind above BACKLOG."""
 
 
 class FrameError(PeerError):
@@ -69,6 +78,8 @@ _RAFT = struct.Struct("!IBI")  # length, kind, gid
 _MSG = struct.Struct("!IBHHHHI")  # length, kind, then as _MSG_BODY
 _MSG_BODY = struct.Struct("!HHHHI")  # lengths of account, subject, reply; number of queues; length of headers
 _DELIVER_BODY = struct.Struct("!HHHI")  # lengths of account and target; number of queues; number of messages
+_MSGS_BODY = struct.Struct("!HI")  # length of account; number of messages
+_SAME = struct.Struct("!BI")  # 1, length
 _BACKLOG_BODY = struct.Struct("!HQQ")  # length of account; mark; bytes that wait
 _SUB_BODY = struct.Struct("!HHHI")  # lengths of account, subject, queue (_NO_QUEUE: none); count
 _CALL_BODY = struct.Struct("!IH")  # id, length of the method
@@ -79,6 +90,12 @@ _U64 = struct.Struct("!Q")
 _HEAD_SIZE = _HEAD.size
 _MSG_BODY_SIZE = _MSG_BODY.size
 _MSG_EXTRA = _MSG_BODY_SIZE + 1
+MSGS_HEAD = _HEAD_SIZE + _MSGS_BODY.size + 4 * _SAME.size
+"""Most bytes of MSGS without account and messages."""
+_PAYLOADS = 3
+"""The last column of MSGS."""
+MSGS_LENGTHS = 16
+"""Most bytes of MSGS per message, without its parts."""
 _NO_QUEUE = 0xFFFF
 
 _unpack_head = _HEAD.unpack_from
@@ -249,6 +266,63 @@ def decode_deliver(buffer: bytes, start: int, end: int) -> tuple[str, bytes, lis
     account = _account_text.get(raw_account) or _decode_account(raw_account)
     parts = iter([buffer[low:high] for low, high in pairwise(ends)])
     return account, buffer[p1:p2], queues, list(zip(parts, parts, parts, parts, strict=True))
+
+
+def encode_msgs(account: str, messages: Sequence[Outgoing]) -> bytes:
+    """Messages, one or more, for plain takers, each routed by its own subject. Behind the account come four columns:
+    subjects, replies, headers, payloads. A column is `u8 1 | u32 length | bytes` where it is the same for all (of
+    payloads: where all are empty), else `u8 0 | u32 length of each | bytes of each`."""
+    raw_account = _account_bytes.get(account) or _encode_account(account)
+    count = len(messages)
+    pieces = [_MSGS_BODY.pack(len(raw_account), count), raw_account]
+    for place, column in enumerate(zip(*messages, strict=True)):
+        first = column[0]
+        # Equal payloads go out one by one: what buffers hold between two nodes is bounded in bytes, and a flood of
+        # messages that take none was more than a leader may have waiting.
+        if column.count(first) == count and not (place == _PAYLOADS and first):
+            pieces += (_SAME.pack(1, len(first)), first)
+        else:
+            pieces += (b"\0", struct.pack(f"!{count}I", *map(len, column)), *column)
+    return frame(Kind.MSGS, b"".join(pieces))
+
+
+def decode_msgs(buffer: bytes, start: int, end: int) -> tuple[str, list[Outgoing]]:
+    """(account, messages) of the MSGS body at buffer[start:end]. Raises FrameError, also for more than nodes send
+    together: a few bytes can say very much."""
+    if not _MSGS_BODY.size <= end - start <= MAX_DELIVER:
+        raise FrameError("MSGS is shorter or longer than nodes send it")
+    a, count = _MSGS_BODY.unpack_from(buffer, start)
+    if not 1 <= count <= MAX_DELIVER // MSGS_LENGTHS:
+        raise FrameError("MSGS has none or too many messages")
+    at = start + _MSGS_BODY.size + a
+    raw_account = buffer[at - a : at]
+    columns: list[Sequence[bytes]] = []
+    total = 0
+    for _ in range(4):
+        column, size, at = _decode_column(buffer, at, end, count)
+        total += size
+        columns.append(column)
+    if at != end or total > MAX_DELIVER or not all(columns[0]):
+        raise FrameError("MSGS lengths do not fit its frame")
+    account = _account_text.get(raw_account) or _decode_account(raw_account)
+    return account, list(zip(*columns, strict=True))
+
+
+def _decode_column(buffer: bytes, at: int, end: int, count: int) -> tuple[Sequence[bytes], int, int]:
+    """(one value per message, their bytes in all, where the next column begins)."""
+    need = _SAME.size if buffer[at : at + 1] == b"\1" else 1 + 4 * count
+    if at + need > end or buffer[at] > 1:
+        raise FrameError("MSGS lengths do not fit its frame")
+    if buffer[at]:
+        size = _SAME.unpack_from(buffer, at)[1]
+        after = at + need + size
+        if after > end:
+            raise FrameError("MSGS lengths do not fit its frame")
+        return (buffer[at + need : after],) * count, size * count, after
+    ends = list(accumulate(struct.unpack_from(f"!{count}I", buffer, at + 1), initial=at + need))
+    if ends[-1] > end:
+        raise FrameError("MSGS lengths do not fit its frame")
+    return [buffer[low:high] for low, high in pairwise(ends)], ends[-1] - ends[0], ends[-1]
 
 
 def encode_backlog(kind: Kind, account: str, target: bytes, mark: int, waiting: int = 0) -> bytes:

@@ -37,6 +37,8 @@ class IdentityError(OperatorError):
 
 @dataclass(slots=True, frozen=True)
 class NodeIdentity:
+    """The record in the store that makes it this node's: its peer id, and the cluster that it has joined."""
+
     peer_id: str
     """8 characters of base62."""
     name: str

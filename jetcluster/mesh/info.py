@@ -17,6 +17,7 @@ from jetcluster.records import dataclass
 
 MAX_TAGS = 64
 MAX_TEXT = 512
+MAX_KIND = 255
 MAX_GOSSIP = 256
 """Addresses per frame; a cluster is far smaller."""
 MAX_GOSSIP_BYTES = 256 * 1024
@@ -90,6 +91,7 @@ def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, objec
                 "server_id": info.server_id,
                 "leaf_url": info.leaf_url,
                 "ws_url": info.ws_url,
+                **({"frames": info.frames} if info.frames else {}),
                 **({"key": info.key} if info.key else {}),
                 **({"signature": signature.hex()} if signature else {}),
                 **(more or {}),
@@ -138,6 +140,9 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     key = _text(data.get("key", ""), "key")
     if key and not is_key("N", key):
         raise FrameError("INFO holds a bad key")
+    frames = data.get("frames", 0)
+    if type(frames) is not int or not 0 <= frames <= MAX_KIND:
+        raise FrameError("INFO holds a bad kind of frame")
     try:
         cluster_url = reachable_url(texts["cluster_url"], remote_ip)
         client_url = reachable_url(texts["client_url"], remote_ip)
@@ -158,6 +163,7 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         leaf_url=leaf_url,
         ws_url=ws_url,
         key=key,
+        frames=frames,
     )
 
 

@@ -346,13 +346,21 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def send(self, frame: bytes) -> None:
         if self.state is CLOSED or self._condemned:
             return
-        size = len(frame)
+        if self._gathered:
+            self._seal()
+        self._queue_expected(frame)
+        self._expect(len(frame))
+
+    def _queue_expected(self, frame: bytes) -> None:
         (self._ordered if self._greeting is None else self._later).append(frame)
+
+    def _expect(self, size: int) -> None:
         self._ordered_bytes += size
         self._pending += size
         if self._ordered_bytes > LANE and not self.valve.closed and not self.silent and self._is_member():
             self.valve.close()
-        self._schedule()
+        if not self._scheduled:
+            self._schedule()
         if self._pending > self._max_pending:
             self._overflow()
 
@@ -385,7 +393,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return not self._condemned
 
     def accepts_msgs(self) -> bool:
-        return (
+        return self.state is not CLOSED and (
             self._pending * 2 <= self._max_pending
             or self._drained() * 2 <= self._max_pending
             or (self._may_more() and self._pending * 2 <= self._max_pending)
@@ -439,6 +447,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        if self._gathered:
+            self._seal()
         if self.congested or self._ordered_bytes > SLICE:
             self._flush_slices(transport)
         else:
@@ -522,6 +532,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
             return
         transport = self._transport
         if transport is not None and not abort and not self._condemned:
+            if self._gathered:
+                self._seal()
             self._write(transport, [*self._urgent, *self._ordered])
         self._finish(reason)
         if transport is None:
@@ -540,6 +552,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._urgent.clear()
         self._ordered.clear()
         self._later.clear()
+        self._gathered.clear()
         self._greeting = None
         self._left.clear()
         self._ordered_bytes = self._pending = 0

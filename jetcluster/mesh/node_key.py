@@ -27,6 +27,8 @@ FILE_NAME: Final = "node.key"
 
 
 class NodeKey:
+    """The private half of the key, in memory. `sign` proves to a peer that the store is the one that it knows."""
+
     def __init__(self, private: bytes) -> None:
         """`private`: 32 bytes."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -29,6 +29,9 @@ CertificateCheck = Callable[["PeerCertificate | None", bool], None]
 
 @dataclass(slots=True, frozen=True)
 class MeshTls:
+    """The TLS of the routes: contexts of both ends, seconds for a handshake, and a further check of the peer's
+    certificate."""
+
     accepting: ssl.SSLContext
     connecting: ssl.SSLContext
     timeout: float = 2.0

@@ -6,12 +6,27 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.frames import MAX_DELIVER, Kind, encode_backlog, encode_deliver, encode_msg
+from jetcluster.mesh.frames import (
+    MAX_DELIVER,
+    MSGS,
+    MSGS_HEAD,
+    MSGS_LENGTHS,
+    Kind,
+    encode_backlog,
+    encode_deliver,
+    encode_msg,
+    encode_msgs,
+)
 from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
 from jetcluster.protocol.valve import Valve
 from jetcluster.records import dataclass
+
+MAX_GATHERED = 16 * 1024
+"""Bytes of a message that goes together with others; larger ones gain nothing by it."""
+TOLD_EVERY = 16 * 1024
+"""Bytes of messages that are gathered before they count as queued."""
 
 
 @dataclass(slots=True)
@@ -79,6 +94,12 @@ class PeerLink:
         self.stats = LinkStats()
         self.valve = Valve()
         """See `protocol.interest.RemotePeer`."""
+        self._gathered: list[Outgoing] = []
+        self._gathered_of = ""
+        self._gathered_bytes = 0
+        """Messages of this loop turn that go out as one frame, their account, and the most bytes that it may have."""
+        self._told_bytes = 0
+        """Those of `_gathered_bytes` that count as queued already."""
 
     def advance(self, event: ConnectionEvent) -> None:
         """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
@@ -105,6 +126,27 @@ class PeerLink:
         """Queues a frame in the ordered lane; dropped when the link is closed."""
         raise NotImplementedError
 
+    def _expect(self, size: int) -> None:
+        """Told of bytes that are queued, or that `_seal` will queue in this turn: they count at once. Less than 0 for
+        what a frame was too long by."""
+        raise NotImplementedError
+
+    def _queue_expected(self, frame: bytes) -> None:
+        """Queues a frame in the ordered lane of whose bytes `_expect` was told."""
+        raise NotImplementedError
+
+    def _seal(self) -> None:
+        """Makes one frame of what was gathered, if there is something. Whatever queues or writes in the ordered lane
+        calls this first."""
+        messages = self._gathered
+        if messages:
+            self._gathered = []
+            self.stats.out_msgs += len(messages)
+            self._traffic.sent_many(self._gathered_of, messages)
+            frame = encode_msgs(self._gathered_of, messages)
+            self._expect(len(frame) - self._told_bytes)
+            self._queue_expected(frame)
+
     def greet(self, frames: Iterator[bytes]) -> None:
         """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
         and frames that are sent later come after the last one. Once, when the link is up."""
@@ -129,6 +171,11 @@ class PeerLink:
     def send_msg(
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
+        if not queues and self.info is not None and self.info.frames >= MSGS:
+            size = MSGS_LENGTHS + len(subject) + len(reply) + len(headers) + len(payload)
+            if size <= MAX_GATHERED and size + MSGS_HEAD + len(account) * 4 < self._max_frame:
+                self._gather(account, size, (subject, reply, headers, payload))
+                return
         try:
             frame = encode_msg(account, subject, reply, queues, headers, payload)
         except struct.error:
@@ -139,6 +186,23 @@ class PeerLink:
         self.stats.out_msgs += 1
         self._traffic.sent(account, len(headers) + len(payload))
         self.send(frame)
+
+    def _gather(self, account: str, size: int, message: Outgoing) -> None:
+        total = self._gathered_bytes + size
+        if not self._gathered or account != self._gathered_of or total > min(MAX_DELIVER, self._max_frame):
+            if self._gathered:
+                self._seal()
+            self._gathered_of = account
+            total = size + MSGS_HEAD + len(account.encode())
+            self._told_bytes = 0
+        if not self._told_bytes or total - self._told_bytes > TOLD_EVERY:
+            if not self.accepts_msgs():
+                self._counters.dropped_msgs += 1
+                return
+            told, self._told_bytes = self._told_bytes, total
+            self._expect(total - told)
+        self._gathered.append(message)
+        self._gathered_bytes = total
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         try:

@@ -32,6 +32,9 @@ _ID_MASK = 0xFFFFFFFF
 
 
 class Rpc:
+    """The calls of one node that wait for answers, and its handlers, by method. A lost link ends the calls that went
+    over it; nothing is sent twice."""
+
     def __init__(self, me: str, max_frame: int, log: logging.Logger) -> None:
         self._me = me
         self._log = log

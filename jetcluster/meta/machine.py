@@ -68,6 +68,9 @@ Result = dict[str, Any]
 
 
 class MetaMachine:
+    """The replicated table of streams and nodes. `apply` is deterministic: times, ids and choices come in the commands.
+    All indexes beside the table are made from it."""
+
     def __init__(self) -> None:
         self.applied_index = 0
         self.cluster_id = ""

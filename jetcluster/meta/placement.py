@@ -52,6 +52,8 @@ NO_RULES = PlacementRules()
 
 @dataclass(slots=True, frozen=True)
 class ChosenPeers:
+    """The peers of a new stream, and the one of them that is to lead first."""
+
     peers: tuple[str, ...]
     leader: str
     """The online peer that should campaign first."""

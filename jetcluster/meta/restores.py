@@ -21,6 +21,8 @@ SILENT_SECONDS: Final = 15.0
 
 
 class RestoreWatch:
+    """The words of the receiving nodes, by stream, with the monotonic time of the last one."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heard: dict[int, float] = {}

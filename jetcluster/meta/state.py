@@ -214,31 +214,45 @@ class Rescue:
 
 
 class StreamAssigned(NamedTuple):
+    """A stream was created; its peers begin their replicas."""
+
     assignment: Assignment
 
 
 class StreamUpdated(NamedTuple):
+    """A stream has another configuration, other peers or another leader hint; `previous` is the assignment before."""
+
     assignment: Assignment
     previous: Assignment
 
 
 class StreamRemoved(NamedTuple):
+    """A stream was deleted; its peers remove their replicas with all data."""
+
     assignment: Assignment
 
 
 class ClusterNamed(NamedTuple):
+    """The cluster has got its id, once and for ever."""
+
     cluster_id: str
 
 
 class NodeChanged(NamedTuple):
+    """A node is new, or tells something else of itself."""
+
     node: Node
 
 
 class NodeRemoved(NamedTuple):
+    """A node was removed, or replaced by another one of its name."""
+
     node: Node
 
 
 class ClusterRescued(NamedTuple):
+    """The meta group was taken out of a lost majority by an operator (`raft.rescue`)."""
+
     rescue: Rescue
 
 

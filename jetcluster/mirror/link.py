@@ -52,6 +52,10 @@ Message = tuple[bytes, bytes, bytes, bytes]
 
 
 class UpstreamLink:
+    """One consumer at the upstream that this link creates, binds to and creates anew when messages are missing. It
+    proposes what comes in the order of the upstream's sequences, and asks again from the last one that is stored; so a
+    message is stored once, whatever was delivered twice."""
+
     def __init__(self, around: LinkDependencies, upstream: Upstream, log: LinkLog) -> None:
         self.upstream = upstream
         self.error: ApiError | None = None

@@ -44,6 +44,8 @@ class LinkTarget(Protocol):
 
 
 class LinkDependencies(NamedTuple):
+    """The services of the node and the stream that one link uses."""
+
     bus: Bus
     clock: Clock
     timers: Timers

@@ -6,7 +6,7 @@ interest, and names the queue groups for which that peer was chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from jetcluster.protocol.bus import Outgoing
@@ -102,6 +102,13 @@ class Switchboard(Protocol):
         self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:
         """As `deliver_from_peer`, of messages that are routed by `target` and show their own subjects."""
+        ...
+
+    def deliver_each_from_peer(
+        self, peer: RemotePeer, account: str, messages: Sequence[Outgoing], failed: Callable[[], None]
+    ) -> None:
+        """As `deliver_from_peer` of each, for no queue. `failed` is told, in the handler, of a taker that raises: the
+        messages behind it are delivered."""
         ...
 
     def backlog_here(self, account: str, target: bytes) -> int:

@@ -50,6 +50,8 @@ class Standing(Enum):
 
 
 class Admission:
+    """The standing of each peer in each group, by this node's journal and what voters have vouched for."""
+
     def __init__(self, groups: Mapping[int, GroupState], journal: Journal, clock: Clock) -> None:
         self._groups = groups
         self._journal = journal
@@ -109,6 +111,8 @@ class Admission:
 
 
 class FrameDelivery:
+    """The way of a frame from a link to its group: standing, decoding, leaps of terms, in this order."""
+
     def __init__(self, admission: Admission, config: RaftConfig, counters: RaftCounters, clock: Clock) -> None:
         self._admission = admission
         self._config = config

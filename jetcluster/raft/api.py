@@ -19,6 +19,8 @@ META_GROUP = 1
 
 
 class Role(enum.IntEnum):
+    """The role of a replica in its term (section 5.1 of the Raft paper)."""
+
     FOLLOWER = 0
     CANDIDATE = 1
     LEADER = 2
@@ -92,6 +94,8 @@ class StateMachine(Protocol):
 
 
 class Transport(Protocol):
+    """The mesh, as a group sees it."""
+
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
         """Queues one frame on the ordered connection to `peer`; False when there is none (the frame is dropped)."""
         ...
@@ -99,6 +103,8 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class PeerStatus:
+    """A peer of a group as its leader knows it."""
+
     peer: str
     match_index: int
     """Highest log index known durable on the peer (leader's view; 0 when unknown)."""
@@ -114,6 +120,8 @@ class PeerStatus:
 
 @dataclass(slots=True)
 class GroupStatus:
+    """A snapshot of one replica for monitoring; nothing decides by it."""
+
     gid: int
     role: Role
     term: int

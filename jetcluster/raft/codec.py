@@ -49,6 +49,9 @@ class CodecError(PeerError, ValueError):
 
 
 class Append(NamedTuple):
+    """AppendEntries: entries behind `prev_index`, or none, which is a heartbeat of the group. `commit` is the leader's
+    commit index, `context` the number of a read round that the answer confirms (0: of none)."""
+
     term: int
     prev_index: int
     prev_term: int
@@ -58,6 +61,8 @@ class Append(NamedTuple):
 
 
 class Ack(NamedTuple):
+    """The answer to an Append that fits."""
+
     term: int
     match: int
     """The log equals the leader's up to here and is durable."""
@@ -67,6 +72,8 @@ class Ack(NamedTuple):
 
 
 class Reject(NamedTuple):
+    """The answer to an Append whose `prev_index` and `prev_term` the log does not have."""
+
     term: int
     prev_index: int
     """Echo of the refused `prev_index`."""
@@ -77,12 +84,17 @@ class Reject(NamedTuple):
 
 
 class PreVote(NamedTuple):
+    """The question whether the receiver would vote for the sender in `term`; nobody's term is raised by it (section 9.6
+    of the Raft dissertation)."""
+
     term: int
     last_index: int
     last_term: int
 
 
 class PreVoteReply(NamedTuple):
+    """The answer to a PreVote; `term` is the sender's own."""
+
     term: int
     asked: int
     """The term that was asked for."""
@@ -90,21 +102,30 @@ class PreVoteReply(NamedTuple):
 
 
 class Vote(NamedTuple):
+    """RequestVote: the sender stands for election in `term`, with a log that ends at `last_index` of `last_term`."""
+
     term: int
     last_index: int
     last_term: int
 
 
 class VoteReply(NamedTuple):
+    """The answer to a Vote. A granted one is sent when the vote is durable."""
+
     term: int
     granted: bool
 
 
 class TimeoutNow(NamedTuple):
+    """The leader of `term` asks the receiver to stand for election at once (section 3.10 of the Raft dissertation)."""
+
     term: int
 
 
 class SnapOffer(NamedTuple):
+    """The leader no longer has the entries that the receiver lacks: it is to fetch the state of `snap_index`. The state
+    itself goes by the owner's own way."""
+
     term: int
     snap_index: int
     snap_term: int
@@ -112,6 +133,8 @@ class SnapOffer(NamedTuple):
 
 
 class SnapRequest(NamedTuple):
+    """The receiver of the frame leads, and the sender's state is of no use: it asks for an offer."""
+
     term: int
 
 
@@ -122,11 +145,15 @@ class Resign(NamedTuple):
 
 
 class Rejoin(NamedTuple):
+    """A damaged replica asks its leader to be confirmed (`rejoin.py`); `context` comes back in the answer."""
+
     term: int
     context: int
 
 
 class RejoinReply(NamedTuple):
+    """The answer to a Rejoin, sent after a majority without the asker has confirmed the leader."""
+
     term: int
     context: int
     last_index: int

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(slots=True, frozen=True)
 class RaftConfig:
+    """The times and limits of elections, heartbeats and flow."""
+
     heartbeat: float = 0.1
     """Between two heartbeats of a pair of nodes; there are none per group."""
     suspect_after: float = 0.8
@@ -85,6 +87,8 @@ class RaftConfig:
 
 @dataclass(slots=True, frozen=True)
 class JournalOptions:
+    """The sizes, the retention and the syncing of the journal."""
+
     segment_bytes: int = 32 << 20
     cache_bytes: int = 2 << 20
     """Commands kept in memory per group."""

@@ -45,6 +45,9 @@ class ReadableDisk(Protocol):
 
 
 class Disk(ReadableDisk, Protocol):
+    """The files of the journal by segment number. All methods block and raise OSError; `write` and `sync` are called by
+    one thread at a time."""
+
     def create(self, number: int, size: int) -> None:
         """Makes an empty segment of `size` zero bytes whose name survives a crash."""
         ...

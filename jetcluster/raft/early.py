@@ -11,6 +11,8 @@ Frame = tuple[float, str, bytes]
 
 
 class EarlyFrames:
+    """The frames that wait for their group, by group, oldest first."""
+
     def __init__(self, config: RaftConfig) -> None:
         self._config = config
         self.kept: dict[int, list[Frame]] = {}

@@ -89,8 +89,12 @@ class Group(GroupState, Outbox):
 
     @property
     def told_index(self) -> int:
-        commit = self.engine.commit
-        return commit if self.engine.leading else max(commit, self.receiver.told)
+        commit, receiver = self.engine.commit, self.receiver
+        if not self.engine.leading:
+            return max(commit, receiver.told)
+        # It may not have committed again yet what others before it had. What it does not have was never committed, or
+        # was lost by a majority that need not keep it (a memory stream).
+        return max(commit, min(receiver.committed, self.log.last_index))
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
         if self.role is not Role.LEADER or self.stopped:

@@ -15,6 +15,8 @@ from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
 
 
 class Entry(NamedTuple):
+    """One entry of a log with its place."""
+
     at: int
     """Its index."""
     term: int
@@ -99,6 +101,8 @@ class LogView:
 
 @dataclass(slots=True)
 class JournalView:
+    """The groups that a journal holds, and the damage that was met."""
+
     groups: dict[int, LogView]
     damage: list[Damage]
 

@@ -12,6 +12,8 @@ from jetcluster.raft.grouplog import GroupLog
 
 @dataclass(slots=True)
 class JournalCounters:
+    """Totals of this process for monitoring."""
+
     batches: int = 0
     bytes: int = 0
     full_episodes: int = 0
@@ -26,6 +28,8 @@ class JournalCounters:
 
 @dataclass(slots=True)
 class OpenBatch:
+    """The batch that records are added to; it is sealed at the end of the loop's turn."""
+
     chunks: list[bytes] = field(default_factory=list)
     count: int = 0
     logs: dict[GroupLog, None] = field(default_factory=dict)
@@ -35,6 +39,9 @@ class OpenBatch:
 
 @dataclass(slots=True)
 class SealedBatch:
+    """A batch on its way to the disk, with what becomes durable by it: `marks` per log, and `moves` of entries that
+    were carried into this segment."""
+
     seq: int
     segment: int
     offset: int
@@ -47,6 +54,8 @@ class SealedBatch:
 
 
 class JournalState:
+    """The fields that the parts of a journal share. One object, so that a failure stops all of them."""
+
     def __init__(self, options: JournalOptions) -> None:
         self.options = options
         self.counters = JournalCounters()

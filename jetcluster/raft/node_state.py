@@ -19,6 +19,8 @@ CONTROL_GID = 0
 
 @dataclass(slots=True)
 class RaftCounters:
+    """Totals of this process for monitoring."""
+
     refused_frames: int = 0
     """Malformed, or impossible."""
     unknown_frames: int = 0

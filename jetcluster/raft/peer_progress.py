@@ -17,6 +17,9 @@ from jetcluster.records import dataclass
 
 
 class FlowState(enum.IntEnum):
+    """The states of etcd-io/raft's `tracker.Progress`: one Append at a time until the logs fit, many under way, or a
+    snapshot."""
+
     PROBE = 0
     REPLICATE = 1
     SNAPSHOT = 2
@@ -24,6 +27,8 @@ class FlowState(enum.IntEnum):
 
 @dataclass(slots=True, eq=False)
 class PeerProgress:
+    """The leader's knowledge of one peer's log, and what is under way to it. `check` holds the invariants."""
+
     peer: str
     next: int
     connected: bool

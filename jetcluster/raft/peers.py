@@ -11,6 +11,8 @@ from jetcluster.raft.config import RaftConfig
 
 @dataclass(slots=True)
 class PeerState:
+    """One other node: its link, when it was heard last (monotonic seconds), and what it says of itself."""
+
     up: bool = False
     last_seen: float = 0.0
     suspected: bool = False

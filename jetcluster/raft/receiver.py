@@ -51,7 +51,7 @@ class Receiver:
         self.context = 0
         """Read context that the next ack has to echo."""
         self._refused_at = float("-inf")
-        self._committed = 0
+        self.committed = 0
         """The most that any leader said is committed."""
         self.told = 0
         """The index that a leader said is committed, or the last one of the last message if this replica could not even
@@ -150,6 +150,9 @@ class Receiver:
     def _on_append(self, peer: str, message: codec.Append) -> str:
         state = self._state
         if message.term < state.term:
+            # What it has committed stays so, and a client that it told so on this very link may ask here next.
+            self.committed = max(self.committed, message.commit)
+            self.told = max(self.told, self.committed)
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
             state.send(peer, codec.encode(codec.Reject(state.term, message.prev_index, hint, 0, state.log.damaged)))
@@ -161,8 +164,8 @@ class Receiver:
         planned = append.plan(self._state.log, self._state.engine.commit, message, matched)
         if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
             return self._refuse(peer, message.term, planned.at)
-        self._committed = max(self._committed, message.commit)  # a new leader may know of less at first
-        self.told = self._committed
+        self.committed = max(self.committed, message.commit)  # a new leader may know of less at first
+        self.told = self.committed
         if isinstance(planned, append.New):
             self._on_new(peer, message, planned)
         elif isinstance(planned, append.Held):

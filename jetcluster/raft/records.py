@@ -56,6 +56,8 @@ MAX_BODY = 96 << 20
 
 
 class Record(NamedTuple):
+    """One record of a batch, as it was read."""
+
     kind: int
     entry_type: int
     gid: int
@@ -68,6 +70,9 @@ class Record(NamedTuple):
 
 
 class JournalBatch(NamedTuple):
+    """One batch, as it was read: its number, and `synced`, the number up to which all batches were durable when it was
+    written."""
+
     seq: int
     synced: int
     end: int
@@ -79,6 +84,8 @@ class JournalBatch(NamedTuple):
 
 
 class State(NamedTuple):
+    """The state of one log, as each segment begins with it."""
+
     last_index: int
     last_term: int
     term: int
@@ -108,6 +115,8 @@ def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: i
 
 
 class SegmentHead(NamedTuple):
+    """The first bytes of a segment: what its checksums are seeded with, and its size."""
+
     nonce: int
     size: int
     """Bytes that the file was made with: it is never shorter, unless somebody cut it. 0: not known."""

@@ -35,6 +35,8 @@ class Place:
 
 @dataclass(slots=True)
 class RecoveredGroup:
+    """One log, as the journal's records tell of it; `GroupLog` is made of it."""
+
     gid: int
     base_index: int = 0
     base_term: int = 0
@@ -80,6 +82,8 @@ class RecoveredGroup:
 
 @dataclass(slots=True)
 class Damage:
+    """A stretch of a segment that does not validate and had once been durable."""
+
     segment: int
     start: int
     end: int
@@ -96,6 +100,8 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Recovered:
+    """The outcome of reading a journal back."""
+
     groups: dict[int, RecoveredGroup] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     next_seq: int = 1

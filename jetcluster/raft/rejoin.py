@@ -30,6 +30,8 @@ _RETRY = 0.3
 
 
 class Rejoin:
+    """One replica's way back, and the leader's answers to others on theirs. Only `heal` makes a replica count again."""
+
     def __init__(
         self, state: GroupState, snapshots: Snapshots, reads: ReadRounds, send_ack: Callable[[str, int], None]
     ) -> None:

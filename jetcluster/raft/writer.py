@@ -14,6 +14,8 @@ Done = Callable[[BaseException | None], None]
 
 
 class Writer(Protocol):
+    """Runs work that blocks, one piece after the other, in the order in which it was handed over."""
+
     def submit(self, job: Job, done: Done) -> None:
         """Runs `job` (jobs run one at a time, in order), then calls `done` with its error on the event loop."""
         ...
@@ -22,6 +24,8 @@ class Writer(Protocol):
 
 
 class WaitingWriter(Writer, Protocol):
+    """A writer that says whether work waits for it."""
+
     @property
     def waits(self) -> DiskWaits: ...
 

@@ -138,6 +138,13 @@ class Accounts:
         if account in self._routers:
             self[account].deliver_many_from_peer(peer, target, queues, messages)
 
+    def deliver_each_from_peer(
+        self, peer: RemotePeer, account: str, messages: Sequence[Outgoing], failed: Callable[[], None]
+    ) -> None:
+        router = self._routers.get(account)
+        if router is not None:
+            router.deliver_each_from_peer(peer, messages, failed)
+
     def backlog_here(self, account: str, target: bytes) -> int:
         return self[account].backlog_here(target) if account in self._routers else 0
 

@@ -431,6 +431,39 @@ class Router:
         route = route.open or route
         bulk.deliver_from_peer(route, self.account, peer, target, queues, messages, origin, self.rng)
 
+    def deliver_each_from_peer(
+        self, peer: RemotePeer, messages: Sequence[Outgoing], failed: Callable[[], None]
+    ) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's. What runs to one client goes to it at
+        once; else a route is looked up per message, as a taker may change what is wanted."""
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
+        literals = self.literals
+        run: list[Outgoing] = []
+        taker: ClientSubscription | None = None
+        for message in messages:
+            subject, reply, headers, payload = message
+            route = literals.get(subject) or self.lookup(subject)
+            route = route.open or route
+            client = route.client
+            if client is not taker:
+                if taker is not None:
+                    _take_run(taker, run, origin, failed)
+                    run = []
+                taker = client
+            if client is not None:
+                run.append(message)
+                continue
+            try:
+                if len(route.shared_callbacks) == route.takers:
+                    for callback in route.shared_callbacks:
+                        callback(subject, reply, headers, payload, origin)
+                else:
+                    self.deliver_from_peer(peer, subject, reply, [], headers, payload)
+            except Exception:  # noqa: BLE001 - one message's failure must not lose those behind it
+                failed()
+        if taker is not None:
+            _take_run(taker, run, origin, failed)
+
     def _take_here(
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> bool:
@@ -440,3 +473,10 @@ class Router:
         return any(
             members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
         )
+
+
+def _take_run(taker: ClientSubscription, run: list[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:
+    try:
+        taker.take_many(run, origin)
+    except Exception:  # noqa: BLE001 - as above
+        failed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import re
 import time
 from collections.abc import Sequence
@@ -73,7 +74,7 @@ async def publish_all(
             await slots.acquire()
             headers = {"Nats-Msg-Id": payload.decode()} if dedupe else None
             future = client.request_soon(subject, payload, headers)
-            future.add_done_callback(lambda f, p=payload: done(p, f))
+            future.add_done_callback(functools.partial(done, payload))
         if payloads:
             await left
     return ledger

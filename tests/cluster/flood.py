@@ -80,8 +80,11 @@ class Probe:
                 number += 1
                 start = time.monotonic()
                 try:
-                    answer = await client.request(f"flood.probe.{self.node.name}", payload, within=PATIENCE)
-                    self.acked[int(answer.json()["seq"])] = payload
+                    answer = (await client.request(f"flood.probe.{self.node.name}", payload, within=PATIENCE)).json()
+                    if "error" in answer:
+                        self.refused.append(str(answer["error"])[:100])
+                    else:
+                        self.acked[int(answer["seq"])] = payload
                 except (KeyError, ValueError, ClientError, TimeoutError) as error:
                     self.refused.append(repr(error)[:100])
                 self.waits.append((start, time.monotonic() - start))

@@ -201,12 +201,12 @@ class Node:
     async def wait_exit(self, within: float) -> int:
         assert self.process is not None
         deadline = time.monotonic() + within
-        while self.process.poll() is None:
+        while (code := self.process.poll()) is None:
             if time.monotonic() > deadline:
                 self.kill9()
                 raise HarnessError(f"{self.name} did not end within {within:.0f} s:\n{self.tail()}")
             await asyncio.sleep(0.01)
-        return self.process.returncode
+        return int(code)
 
     def log(self, since: int = 0) -> str:
         try:
@@ -228,15 +228,16 @@ class Node:
             f"{self.name} was started without monitoring: mark the test as `monitored`, or pass monitor=True"
         )
 
-        def get() -> dict[str, Any]:
+        def get() -> bytes:
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}/{path}", timeout=5) as reply:
-                    return json.loads(reply.read())
+                    return bytes(reply.read())
             except urllib.error.HTTPError as error:
                 with error:
-                    return json.loads(error.read())
+                    return error.read()
 
-        return await asyncio.to_thread(get)
+        answer: dict[str, Any] = json.loads(await asyncio.to_thread(get))
+        return answer
 
 
 class ProcessCluster:
@@ -300,7 +301,7 @@ class ProcessCluster:
 
     async def wait_meta(self, nodes: Sequence[Node] | None = None, within: float = START_TIMEOUT) -> None:
         for node in nodes or [n for n in self.nodes if n.alive]:
-            await eventually(lambda node=node: _answers_api(node), within, f"{node.name} has no meta leader", node)
+            await eventually(functools.partial(_answers_api, node), within, f"{node.name} has no meta leader", node)
 
     def stop_all(self) -> None:
         """SIGTERM to all, SIGKILL to those that are left after 5 s."""

@@ -121,16 +121,29 @@ class MemoryLink(PeerLink):
         self.peer_id = peer_id
         self._reader = FrameReader(core.max_frame)
         self._queue: list[bytes] = []
+        self._scheduled = False
         self.advance(ConnectionEvent.MAKE)
         self.advance(ConnectionEvent.CONNECT)
 
     def send(self, frame: bytes) -> None:
         if self.state is CLOSED:
             return
-        if not self._queue:
+        if self._gathered:
+            self._seal()
+        self._expect(len(frame))
+        self._queue_expected(frame)
+
+    def accepts_msgs(self) -> bool:
+        return self.state is not CLOSED
+
+    def _expect(self, size: int) -> None:
+        if not self._scheduled:
+            self._scheduled = True
             self.mesh.network.timers.call_soon(self._deliver)
+        self.stats.out_bytes += size
+
+    def _queue_expected(self, frame: bytes) -> None:
         self._queue.append(frame)
-        self.stats.out_bytes += len(frame)
 
     def send_urgent(self, frame: bytes) -> bool:
         self.send(frame)
@@ -144,8 +157,11 @@ class MemoryLink(PeerLink):
                 link.mesh._set_down(link)
 
     def _deliver(self) -> None:
+        self._scheduled = False
         if self.state is CLOSED or self.other.state is not JOINED:
             return
+        if self._gathered:
+            self._seal()
         data = b"".join(self._queue)
         self._queue.clear()
         target = self.other

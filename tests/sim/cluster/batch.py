@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gc
 import multiprocessing
 import time
 import tomllib
@@ -70,10 +69,7 @@ def run_one(what: int | Scenario) -> Outcome:
     """A seed, or a scenario, in this process."""
     scenario = Scenario.of(what) if isinstance(what, int) else what
     result = run_seed(scenario.seed, scenario=scenario)
-    outcome = Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
-    del result
-    gc.collect()
-    return outcome
+    return Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
 
 
 def _run_drawn(only: Sequence[str] | None, seed: int) -> Outcome:

@@ -146,6 +146,10 @@ def _kept_without(replica: Replica, found: list[Replica]) -> bool:
     if len(voters) < COPIES or not replica.group.log.durable:
         return False
     same = [one for one in found if one.gid == replica.gid and one.cluster == replica.cluster]
+    for other in same:  # a leader that removes others goes by fewer already
+        shrunk = other.group.log.config.voters
+        if replica.group.me in shrunk and len(shrunk) < COPIES:
+            return False
     others = [one for one in same if one.group.me != replica.group.me and one.group.me in voters]
     commit = max(one.group.commit_index for one in same)
     whole = [one for one in others if _is_whole(one) and one.group.log.written_index >= commit]

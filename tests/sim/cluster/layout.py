@@ -88,7 +88,7 @@ accounts {
     exports: [ { service: "svc.*" }, { stream: "out.>" } ]
   }
   OTHER {
-    jetstream: { max_streams: 2, max_mem: 0, max_file: 1MB }
+    jetstream: { max_streams: 2, max_consumers: 3, max_mem: 0, max_file: 1MB }
     users: [ { user: other, password: other } ]
     imports: [
       { service: { account: APP, subject: "svc.one" }, to: "remote.one" }

@@ -37,7 +37,9 @@ class Scheduler:
         heapq.heappush(self._heap, (when if when > now else now, self._order, callback, args))
 
     def after(self, seconds: float, callback: Callable[..., Any], *args: Any) -> None:
-        self.at(self.now + seconds, callback, *args)
+        self._order += 1
+        now = self.now
+        heapq.heappush(self._heap, (now + seconds if seconds > 0.0 else now, self._order, callback, args))
 
     def run(self, until: float) -> None:
         heap, pop = self._heap, heapq.heappop
@@ -205,7 +207,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
     ) -> Handle:
-        clock, delay = self._clock, max(delay, 0.0)
+        clock, delay = self._clock, delay if delay > 0.0 else 0.0
         handle = Handle(callback, args, context, clock.now() + delay)
         self.scheduler.after(clock.spent + clock.true_delay(delay), self._due, handle)
         return handle
@@ -218,7 +220,8 @@ class SimLoop(asyncio.AbstractEventLoop):
     def _due(self, handle: Handle) -> None:
         if handle.callback is not None and self.alive:
             self._ready.append(handle)
-            self._schedule()
+            if not self._scheduled:
+                self._schedule()
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

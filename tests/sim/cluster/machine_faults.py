@@ -12,6 +12,7 @@ from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.invariants import replicas
 from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.network import Link
+from tests.sim.cluster.protocol import raft_of
 
 MOMENTS = (
     re.compile(rb'"seq":'),  # a client is told that its message is stored
@@ -21,6 +22,10 @@ MOMENTS = (
 """What is not on disk may not be lost when such bytes come over the network."""
 MOST = 2.0
 """Seconds to wait for one."""
+POLL = 0.01
+"""Seconds between two looks at what journals forget."""
+SLOW = 0.05
+"""Seconds that a piece of work of a disk takes longer meanwhile, at most."""
 
 
 def one(deployment: Deployment, rng: Random) -> Machine | None:
@@ -113,6 +118,33 @@ async def blackout(deployment: Deployment, rng: Random) -> None:
     for machine in deployment.machines.values():
         start(machine)
         await asyncio.sleep(rng.uniform(0.0, 1.0))
+
+
+async def forgetting(deployment: Deployment, rng: Random) -> None:
+    """A machine loses power as its journal forgets: an old segment is gone, what takes its place is hardly there."""
+    before: dict[str, int] = {}
+    slow = list(deployment.running)
+    for machine in slow:
+        machine.disk.slowness = SLOW
+    lost: Machine | None = None
+    for _ in range(int(2 * MOST / POLL)):
+        await asyncio.sleep(POLL)
+        for machine in deployment.running:
+            if (raft := raft_of(machine)) is not None:
+                oldest = raft.journal.retention.oldest
+                if before.setdefault(machine.name, oldest) < oldest:
+                    lost = machine
+                before[machine.name] = oldest
+        if lost is not None:
+            break
+    if lost is not None:
+        await asyncio.sleep(rng.uniform(0.0, 2 * SLOW))
+    for machine in slow:
+        machine.disk.slowness = 0.0
+    if lost is not None:
+        lost.lose_power()
+        await asyncio.sleep(rng.uniform(0.1, 3.0))
+        start(lost)
 
 
 async def restart(machine: Machine, rng: Random, number: int = signal.SIGTERM) -> None:

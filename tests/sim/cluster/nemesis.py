@@ -25,6 +25,7 @@ FAULTS: dict[str, Fault] = {
         machine_faults.power,
         machine_faults.blackout,
         machine_faults.ballot,
+        machine_faults.forgetting,
         machine_faults.stop,
         machine_faults.rolling,
         machine_faults.lame_duck,

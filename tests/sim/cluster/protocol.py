@@ -79,6 +79,8 @@ class Protocol:
             self._vote(key, name, target, group, frame)
         if kind in (ACK, REJECT):
             self._keeps(key, name, group)
+            commit, last = group.engine.commit, group.log.last_index
+            self._rule(name, key, commit <= last, f"takes {commit} for committed, and has {last} entries")
 
     # ---- votes
 

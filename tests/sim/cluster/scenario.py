@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
@@ -55,7 +55,7 @@ class Scenario:
         if alone := [name for name in workloads if found()[name].layout]:
             workloads = (alone[0], *(name for name in workloads if name in exams))
             layout = found()[alone[0]].layout
-        return cls(
+        scenario = cls(
             seed=seed,
             layout=layout,
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
@@ -73,6 +73,7 @@ class Scenario:
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
             batch=rng.choice([0, 0, 2, 16]),
         )
+        return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
 
 
 def _faults(rng: Random) -> tuple[str, ...]:

@@ -105,6 +105,15 @@ class FakeSwitchboard:
     ) -> None:
         self.messages.append((peer.peer_id, account, subject, reply, queues, headers, payload))
 
+    def deliver_each_from_peer(
+        self, peer: RemotePeer, account: str, messages: Sequence[Outgoing], failed: Callable[[], None]
+    ) -> None:
+        for subject, reply, headers, payload in messages:
+            try:
+                self.deliver_from_peer(peer, account, subject, reply, [], headers, payload)
+            except Exception:
+                failed()
+
     def deliver_many_from_peer(
         self, peer: RemotePeer, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
     ) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from jetcluster.mesh.frames import MAX_DELIVER, FrameError, Kind, encode_deliver
+from jetcluster.mesh.frames import FRAMES, MAX_DELIVER, MSGS_HEAD, FrameError, Kind, encode_deliver, encode_msg
 from jetcluster.mesh.interest import MeshInterest
+from jetcluster.protocol.interest import RemotePeer
 from tests.twins.mesh_memory import MemoryNetwork
 from tests.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
@@ -68,6 +72,43 @@ def test_a_delivery_that_no_node_would_send_ends_the_link_and_others_arrive() ->
         raw = encode_deliver("ACC", b"inbox", [], single)
         b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
     assert [len(delivery[4]) for delivery in board.deliveries] == [1, 100]
+
+
+def test_messages_of_a_turn_arrive_in_order_and_outlive_one_that_a_taker_raises_for() -> None:
+    time, _, (a, b, _), _ = trio()
+    board = FakeSwitchboard()
+    b.attach(board, lambda link: None)
+    taken = board.deliver_from_peer
+
+    def deliver(peer: RemotePeer, account: str, subject: bytes, *rest: Any) -> None:
+        if subject == b"1":
+            raise RuntimeError("a bug")
+        taken(peer, account, subject, *rest)
+
+    board.deliver_from_peer = deliver  # type: ignore[method-assign]
+    for number in range(4):
+        a.links[B].send_msg("ACC", b"%d" % number, b"r", [], b"", b"x")
+    time.advance(0)
+    assert board.messages == [(A, "ACC", b"%d" % number, b"r", [], b"", b"x") for number in (0, 2, 3)]
+    assert (b.links[A].stats.in_msgs, b.traffic["ACC"].in_msgs, b.traffic["ACC"].in_bytes) == (4, 4, 4)
+    assert b.counters.callback_errors == 1 and b.links[A].up
+
+
+def test_a_link_gets_the_new_frames_once_its_peer_says_that_it_understands_them() -> None:
+    time, _, (a, b, _), _ = trio()
+    link, board = a.links[B], FakeSwitchboard()
+    b.attach(board, lambda link: None)
+    sizes = []
+    for understood in (FRAMES, 0):
+        assert link.info is not None
+        link.info = replace(link.info, frames=understood)
+        before = link.stats.out_bytes
+        for _ in range(10):
+            link.send_msg("ACC", b"s", b"", [], b"", b"")
+        time.advance(0)
+        sizes.append(link.stats.out_bytes - before)
+    assert len(board.messages) == 20
+    assert sizes == [MSGS_HEAD + len(b"ACCs"), 10 * len(encode_msg("ACC", b"s", b"", [], b"", b""))]
 
 
 def test_client_urls_follow_the_connected_peers() -> None:

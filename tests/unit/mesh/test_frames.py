@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from jetcluster.mesh import frames as mesh_frames
 from jetcluster.mesh.frames import (
+    MAX_DELIVER,
     MAX_FRAME,
+    MSGS_LENGTHS,
     FrameError,
     FrameReader,
     Kind,
@@ -21,6 +23,7 @@ from jetcluster.mesh.frames import (
     decode_call,
     decode_deliver,
     decode_msg,
+    decode_msgs,
     decode_notice,
     decode_ping,
     decode_raft,
@@ -30,6 +33,7 @@ from jetcluster.mesh.frames import (
     encode_deliver,
     encode_error,
     encode_msg,
+    encode_msgs,
     encode_notice,
     encode_ping,
     encode_raft,
@@ -240,3 +244,50 @@ def test_backlogs(account: str, target: bytes, mark: int, waiting: int) -> None:
     for size in (0, 10, 18 + len(account.encode())):
         with pytest.raises(FrameError):
             decode_backlog(raw[5 : 5 + size])
+
+
+def test_the_bytes_of_messages_that_go_together() -> None:
+    """Nodes of other versions read them: they never change."""
+    messages = [(b"a.b", b"r", b"", b"xy"), (b"a.b", b"", b"", b"xy")]
+    raw = encode_msgs("$G", messages)
+    assert raw == bytes.fromhex(
+        "0000002d 13 0002 00000002 2447"
+        "01 00000003 612e62  00 00000001 00000000 72  01 00000000  00 00000002 00000002 7879 7879"
+    )
+    once = bytes.fromhex(
+        "00000027 13 0002 00000002 244701 00000003 612e62  00 00000001 00000000 72  01 00000000  01 00000002 7879"
+    )
+    assert decode_msgs(once, 5, len(once)) == ("$G", messages)
+
+
+def test_equal_payloads_take_their_bytes_on_the_way() -> None:
+    """What waits between two nodes is bounded in bytes: a flood of one message is not to fit into few of them."""
+    assert len(encode_msgs("$G", [(b"s", b"", b"", b"x" * 500)] * 100)) > 100 * 500
+    assert len(encode_msgs("$G", [(b"s", b"", b"", b"")] * 100)) < 100
+
+
+@given(names, st.lists(st.tuples(some, short, short, short), min_size=1, max_size=5))
+def test_messages_that_go_together_come_back_as_they_were_and_damage_is_refused(
+    account: str, messages: list[tuple[bytes, bytes, bytes, bytes]]
+) -> None:
+    raw = encode_msgs(account, messages)
+    assert decode_msgs(raw, 5, len(raw)) == (account, messages)
+    for cut in range(5, len(raw)):
+        with pytest.raises(FrameError):
+            decode_msgs(raw[:cut], 5, cut)
+    with pytest.raises(FrameError):
+        decode_msgs(raw + b"x", 5, len(raw) + 1)
+    without_subject = encode_msgs(account, [*messages, (b"", b"", b"", b"x")])
+    with pytest.raises(FrameError):
+        decode_msgs(without_subject, 5, len(without_subject))
+
+
+@pytest.mark.parametrize("messages", [
+    [(b"s", b"", b"", b"x" * MAX_DELIVER)],
+    [(b"s", b"", b"", b"x" * 1_000)] * 200,  # short as a frame
+    [(b"s", b"", b"", b"")] * (MAX_DELIVER // MSGS_LENGTHS + 1),
+])  # fmt: skip
+def test_more_messages_than_nodes_send_together_are_refused(messages: list[tuple[bytes, bytes, bytes, bytes]]) -> None:
+    raw = encode_msgs("$G", messages)
+    with pytest.raises(FrameError):
+        decode_msgs(raw, 5, len(raw))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,15 @@ def test_nodes_need_not_take_leaf_links_but_must_say_it_right(url: Any) -> None:
         decode_info(json.dumps(data | {"leaf_url": url}).encode(), "")
     del data["leaf_url"]
     assert decode_info(json.dumps(data).encode(), "").leaf_url == ""
+
+
+def test_nodes_tell_which_frames_they_understand_and_those_before_told_nothing() -> None:
+    assert decode_info(encode_info(replace(NODE, frames=19))[5:], "").frames == 19
+    data = json.loads(encode_info(NODE)[5:])
+    assert "frames" not in data and decode_info(json.dumps(data).encode(), "").frames == 0
+    for wrong in (-1, 256, True, "19", None):
+        with pytest.raises(FrameError):
+            decode_info(json.dumps(data | {"frames": wrong}).encode(), "")
 
 
 def test_a_wildcard_host_becomes_the_address_the_peer_was_seen_from() -> None:

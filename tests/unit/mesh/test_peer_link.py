@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.mesh.frames import MAX_DELIVER, decode_deliver, decode_msg
-from jetcluster.mesh.peer_link import MeshCounters, PeerLink
+from jetcluster.mesh.api import NodeInfo
+from jetcluster.mesh.frames import MAX_DELIVER, MSG, MSGS, decode_deliver, decode_msg, decode_msgs
+from jetcluster.mesh.peer_link import MAX_GATHERED, MeshCounters, PeerLink
 from jetcluster.mesh.traffic import RouteTraffic
 
 HEAD = 5
@@ -20,9 +21,23 @@ class Link(PeerLink):
         super().__init__(MAX_FRAME, MeshCounters(), RouteTraffic())
         self.frames: list[bytes] = []
         self.takes = True
+        self.expected = 0
 
     def send(self, frame: bytes) -> None:
+        self._seal()
         self.frames.append(frame)
+
+    def _expect(self, size: int) -> None:
+        self.expected += size
+
+    def _queue_expected(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def end_turn(self) -> None:
+        self._seal()
+
+    def understands(self, kind: int) -> None:
+        self.info = NodeInfo("AAAAAAAA", "a", "BBBBBBBB", "", "", frames=kind)
 
     def accepts_msgs(self) -> bool:
         return self.takes
@@ -60,3 +75,67 @@ def test_many_messages_go_in_order_in_frames_that_raft_need_not_wait_for() -> No
     taken = [message for frame in link.frames for message in decode_deliver(frame, HEAD, len(frame))[3]]
     assert taken == messages
     assert (link.stats.out_msgs, link.sent_of("ACC")) == (500, 500)
+
+
+def test_the_messages_of_a_turn_go_as_one_frame_whose_bytes_count_from_the_first_on() -> None:
+    link = Link()
+    link.understands(MSGS)
+    messages = [(b"s%d" % number, b"r", b"NATS/1.0\r\n\r\n", b"%d" % number) for number in range(100)]
+    for subject, reply, headers, payload in messages:
+        link.send_msg("ÄCC", subject, reply, [], headers, payload)
+    assert link.frames == []
+    before = link.expected
+    link.end_turn()
+    (frame,) = link.frames
+    assert before > 0 and link.expected == len(frame)
+    assert decode_msgs(frame, HEAD, len(frame)) == ("ÄCC", messages)
+    assert (link.stats.out_msgs, link.sent_of("ÄCC"), link.dropped) == (100, 100, 0)
+    link.end_turn()
+    assert len(link.frames) == 1
+
+
+def test_gathered_messages_keep_their_place_among_all_that_is_sent() -> None:
+    link = Link()
+    link.understands(MSGS)
+    link.send_msg("A", b"1", b"", [], b"", b"")
+    link.send_msg("A", b"2", b"", [b"q"], b"", b"")
+    link.send_msg("A", b"3", b"", [], b"", b"")
+    link.send_msg("B", b"4", b"", [], b"", b"")
+    link.send_msg("B", b"5", b"", [], b"", b"x" * MAX_GATHERED)
+    link.send_msg("B", b"6", b"", [], b"", b"")
+    link.end_turn()
+    assert [frame[HEAD - 1] for frame in link.frames] == [MSGS, MSG, MSGS, MSGS, MSG, MSGS]
+    subjects = [
+        decode_msg(frame, HEAD, len(frame))[1] if frame[4] == MSG else decode_msgs(frame, HEAD, len(frame))[1][0][0]
+        for frame in link.frames
+    ]
+    assert subjects == [b"1", b"2", b"3", b"4", b"5", b"6"]
+
+
+def test_a_frame_of_gathered_messages_is_no_longer_than_raft_may_wait_for() -> None:
+    link = Link()
+    link.understands(MSGS)
+    for number in range(500):
+        link.send_msg("ACC", b"s%d" % number, b"", [], b"", b"x" * 1_000)
+    link.end_turn()
+    assert len(link.frames) > 1 and max(map(len, link.frames)) <= MAX_DELIVER
+    taken = [message for frame in link.frames for message in decode_msgs(frame, HEAD, len(frame))[1]]
+    assert [subject for subject, _, _, _ in taken] == [b"s%d" % number for number in range(500)]
+    assert sum(map(len, link.frames)) == link.expected
+
+
+def test_a_node_of_a_version_before_gets_each_message_in_a_frame_of_its_own() -> None:
+    link = Link()
+    link.understands(0)
+    for _ in range(3):
+        link.send_msg("ACC", b"s", b"", [], b"", b"")
+    assert [frame[HEAD - 1] for frame in link.frames] == [MSG] * 3
+
+
+def test_messages_that_are_not_taken_are_not_gathered() -> None:
+    link = Link()
+    link.understands(MSGS)
+    link.takes = False
+    link.send_msg("ACC", b"s", b"", [], b"", b"")
+    link.end_turn()
+    assert (link.frames, link.dropped, link.expected) == ([], 1, 0)

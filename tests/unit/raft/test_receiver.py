@@ -43,6 +43,28 @@ def test_what_was_told_as_committed_stays_told() -> None:
     assert (follower.term, follower.told_index, follower.receiver.told) == (leader.term + 1, told, told)
 
 
+def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
+    """It told a client of this node on the same link. This replica campaigns meanwhile, or leads without having
+    committed that entry again."""
+    net = Loopback()
+    leader = net.start()
+    crowd(net, leader, 5)
+    net.run(0.2)
+    follower, told = net["C"].group(), leader.commit_index
+    net.filter = lambda source, target, gid, frame: not gid
+    entries: list[codec.Entry] = [(b"\0late", told + 1, leader.term, 0)]
+    follower.receiver.on_message("A", codec.Append(leader.term, told, leader.term, told, 0, entries))
+    net.run(0.05)
+    assert (follower.last_index, follower.told_index) == (told + 1, told)
+    follower.engine.step_down(leader.term + 1)
+    follower.receiver.on_message("A", codec.Append(leader.term, told + 1, leader.term, told + 1, 0, []))
+    assert (follower.term, follower.commit_index, follower.told_index) == (leader.term + 1, told, told + 1)
+    follower.engine.campaign()
+    follower.engine.receive_vote("B", follower.engine.term)
+    assert follower.engine.leading
+    assert (follower.commit_index, follower.told_index) == (told, told + 1)
+
+
 def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:
     net = Loopback()
     leader = net.start()

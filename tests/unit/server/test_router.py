@@ -227,6 +227,38 @@ def test_delivery_from_a_peer_stays_here(bench: Bench) -> None:
     assert sender.sent == third.sent == []
 
 
+def test_messages_that_come_together_reach_their_takers_in_order_and_outlive_one_that_raises(bench: Bench) -> None:
+    got, callback = collector()
+    failures: list[int] = []
+
+    def raising(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    bench.router.subscribe(b"c", callback)
+    bench.router.subscribe(b"bad", raising)
+    client, both = bench.client(b"SUB a.* 1"), bench.client(b"SUB b 2")
+    bench.router.subscribe(b"b", callback)
+    sender, other = FakePeer("s"), FakePeer("t")
+    bench.router.peers.set_interest(other, b"b", None, 1)
+    subjects = [b"a.1", b"a.2", b"bad", b"a.1", b"b", b"c", b"nobody", b"a.3"]
+    messages = [(subject, b"", b"", b"%d" % number) for number, subject in enumerate(subjects)]
+    bench.server.accounts.deliver_each_from_peer(sender, "$G", messages, lambda: failures.append(1))
+    bench.server.accounts.deliver_each_from_peer(sender, "UNHEARD", messages, lambda: failures.append(1))
+    assert client.read() == b"".join(b"MSG %b 1 1\r\n%b\r\n" % (s, p) for s, _, _, p in messages if s[:2] == b"a.")
+    assert both.read() == b"MSG b 2 1\r\n4\r\n"
+    assert [(m[0], m[3], m[4]) for m in got] == [(b"b", b"4", "peer"), (b"c", b"5", "peer")]
+    assert (failures, other.sent) == ([1], [])
+
+
+def test_what_a_taker_changes_counts_for_the_messages_behind(bench: Bench) -> None:
+    client = bench.client(b"SUB a 1")
+    subscription = bench.router.subscribe(b"go", lambda *_: client.send(b"UNSUB 1"))
+    messages = [(subject, b"", b"", b"") for subject in (b"a", b"go", b"a")]
+    bench.server.accounts.deliver_each_from_peer(FakePeer("s"), "$G", messages, lambda: None)
+    assert client.read() == b"MSG a 1 0\r\n\r\n"
+    bench.router.unsubscribe(subscription)
+
+
 def test_a_queue_without_local_members_is_handed_on_once(bench: Bench) -> None:
     plain = bench.client(b"SUB a 1")
     sender, third = FakePeer("s"), FakePeer("t")

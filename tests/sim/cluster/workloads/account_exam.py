@@ -66,9 +66,15 @@ class AccountExam(Exam):
         other = await self.session("limits", user="other")
         names = (await self.ask(other, "STREAM.NAMES"))["streams"] or []
         for number in range(2 - len(names)):
-            await self.create(other, f"L{number}", subjects=[f"l.{number}"], num_replicas=1)
+            await self.create(other, f"L{number}", subjects=[f"l.{number}"], num_replicas=1, max_consumers=1)
         code = await self.refused(other, "STREAM.CREATE.MORE", {"name": "MORE", "subjects": ["more"]})
         self.require(code in TOO_MANY, f"a third stream is refused with {code}")
+        await self.create_consumer(other, "L0", "first")
+        body = {"stream_name": "L0", "config": {"durable_name": "second", "ack_policy": "explicit"}}
+        code = await self.refused(other, "CONSUMER.DURABLE.CREATE.L0.second", body)
+        self.require(code in TOO_MANY, f"a second consumer of a stream for one is refused with {code}")
+        config = (await self.ask(other, "STREAM.INFO.L0"))["config"]
+        await self.ask(other, "STREAM.UPDATE.L0", config | {"description": "one of all that there may be"})
         refused = 0
         for number in range(12):
             try:

@@ -16,6 +16,8 @@ SECOND = 1_000_000_000
 LATE = 1.5
 """Seconds by which a message may come later than it could: timers of consumers, a request that is repeated."""
 EARLY = 0.05
+WORDS = 70
+"""More than the times that a consumer remembers before it looks which of them still count."""
 
 
 class AckExam(Exam):
@@ -33,7 +35,7 @@ class AckExam(Exam):
         await self.fill(session, STREAM, [f"acks.{at}" for at in range(6)], subjects=["acks.*"], num_replicas=size)
         parts: list[Callable[[Session], Awaitable[None]]] = [
             self._ack_wait, self._delay, self._backoff, self._max_deliver, self._term, self._pending, self._all,
-            self._next,
+            self._next, self._watched,
         ]  # fmt: skip
         await self.examine(parts)
 
@@ -66,6 +68,23 @@ class AckExam(Exam):
         await session.request(third.reply, b"+ACK")
         rest = await self.take(session, STREAM, "wait", {"batch": 1, "expires": int((wait + LATE) * SECOND)})
         self.equal("after its ack", [msg.status[:3] for msg in rest], ["408"])
+
+    async def _watched(self, session: Session) -> None:
+        """Word of one message, again and again, makes nobody forget the other one that came with it."""
+        wait = 8.0
+        await self._consumer("watched", ack_wait=int(wait * SECOND))
+        began = self.now
+        found = await self.take(session, STREAM, "watched", {"batch": 3, "expires": 2 * SECOND})
+        self.equal("of three", [Delivered.of(msg).seq for msg in found], [1, 2, 3])
+        await session.request(found[0].reply, b"+ACK")
+        for _ in range(WORDS):
+            await session.request(found[2].reply, b"+WPI")
+            if self.now > began + wait - 1.0:
+                return  # disks that are as slow as that
+        rest = await self.take(session, STREAM, "watched", {"batch": 3, "expires": 2 * SECOND})
+        self.equal("the other ones", [Delivered.of(msg).seq for msg in rest if not msg.status], [4, 5, 6])
+        then, again = await self._one("watched", began + wait - self.now + 2 * LATE)
+        self._again("the one beside", again, found[1], then - began, wait)
 
     async def _delay(self, session: Session) -> None:
         await self._consumer("delay", ack_wait=30 * SECOND, filter_subject="acks.2")

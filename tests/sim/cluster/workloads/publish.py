@@ -15,6 +15,8 @@ PUBLISHERS = 2
 NOT_FOUND = 10037
 NO_CONSUMER = 10014
 PENDING = 50
+AGAIN = 12
+"""Messages that are sent once more at the end."""
 SYNC = 10.0
 """Seconds that a sync may take while a disk is slow or hangs."""
 
@@ -134,6 +136,15 @@ class Publish(Workload):
         last = max(self.log.kept, default=0)
         await self.everywhere(self.stream, last, self._look)
         await self.until("the consumer has delivered everything", self._all_delivered, SETTLE)
+        await self._send_again()
+
+    async def _send_again(self) -> None:
+        """Ids that are still known, which after a jump of clocks need not be any, stand for the same message."""
+        kept = self.log.kept
+        for seq in self.rng.sample(kept, min(AGAIN, len(kept))):
+            text = self.log.acked[seq]
+            ack = await self.store(self.admin, f"{self.subject}.{text}", text)
+            self.require(not ack.get("duplicate") or ack["seq"] == seq, f"{text} is at {seq}, and sent again {ack}")
 
     def _look(self, where: str, contents: dict[int, Msg]) -> None:
         self.log.stored(where, {seq: msg.payload.decode() for seq, msg in contents.items()})

@@ -25,7 +25,7 @@ class TimeExam(Exam):
 
     async def check(self) -> None:
         self.planned = False
-        await self.examine([self._age, self._ttl, self._repeating, self._at, self._cancelled], 3)
+        await self.examine([self._age, self._ttl, self._marked, self._repeating, self._at, self._cancelled], 3)
 
     async def _left(self, session: Session, name: str, began: float, wanted: set[int]) -> float:
         """Seconds since `began` when the stream has these messages left."""
@@ -61,6 +61,18 @@ class TimeExam(Exam):
         told = (marker.headers.get("Nats-Subject"), marker.headers.get("Nats-Marker-Reason"))
         self.equal("the marker", told, ("ttl.b", "MaxAge"))
         Exact.between("6 s are over after", await self._left(session, "TTL", began, {1, 5}), 5.9, 6.4 + SLACK)
+
+    async def _marked(self, session: Session) -> None:
+        """All of a subject that goes at once leaves one marker."""
+        size = self.rng.choice([1, 3])
+        await self.create(
+            session, "MARKED", subjects=["marked"], max_age=3 * SECOND, allow_msg_ttl=True,
+            subject_delete_marker_ttl=2 * SECOND, num_replicas=size,
+        )  # fmt: skip
+        began = self.now
+        await asyncio.gather(*(self.store(session, "marked", text) for text in ("one", "two")))
+        Exact.between("the marker comes after", await self._left(session, "MARKED", began, {3}), 2.9, 3.2 + SLACK)
+        Exact.between("it goes after", await self._left(session, "MARKED", began, set()), 4.9, 5.4 + 2 * SLACK)
 
     async def _schedules(self, session: Session) -> None:
         if not self.planned:
