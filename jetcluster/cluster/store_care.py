@@ -153,4 +153,4 @@ class StoreCare:
         if len(assignment.peers) > 1 or journal.never_had(assignment.gid):
             return False
         log = journal.groups.get(assignment.gid)
-        return log is None or log.damaged or set(log.config.voters) <= {self._context.me}
+        return log is None or log.damaged or set(log.config.electorate) <= {self._context.me}

@@ -98,21 +98,17 @@ class Config:
         fenced = tuple(p for p in self.fenced if p != peer)
         return replace(self, learners=(*self.learners, peer), fenced=fenced)
 
-    def promoted(self, peer: str) -> Config:
-        learners = tuple(p for p in self.learners if p != peer)
-        return replace(self, voters=(*self.voters, peer), learners=learners)
-
     def without(self, peer: str) -> Config:
         voters, learners = (tuple(p for p in peers if p != peer) for peers in (self.voters, self.learners))
         return replace(self, voters=voters, learners=learners)
 
     def joint(self, voters: tuple[str, ...]) -> Config:
-        """The way from this configuration to `voters`; learners among them learn no more."""
+        """Between this configuration and the one of `voters`; learners among them learn no more."""
         learners = tuple(p for p in self.learners if p not in voters)
         return replace(self, voters=voters, learners=learners, outgoing=self.voters)
 
     def left(self) -> Config:
-        """What a joint configuration leads to."""
+        """The configuration that a joint one leads to."""
         return replace(self, outgoing=())
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
@@ -206,9 +202,9 @@ def decode_config(data: bytes) -> Config:
 
 def decisive(configs: Iterable[Config], peer: str) -> bool:
     """True when `peer` is part of every quorum of these configurations, and of those that may have followed them.
-    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one follows by a
-    quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have been left
-    by its new voters alone, of whom `peer` needs to be one."""
+    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one
+    follows by a quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have
+    been left by its new voters alone, of whom `peer` needs to be one."""
     return all(
         peer in config.voters and not is_quorum(config.voters, [p for p in config.voters if p != peer])
         for config in configs

@@ -137,6 +137,7 @@ class StreamReplica(ReplicaState):
             attach=self._attach,
             members=self.members(),
             sole=assignment.peers == (context.me,),
+            promotes=False,
         )
 
     def _attach(self, group: RaftGroup) -> None:
