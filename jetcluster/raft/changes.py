@@ -80,8 +80,8 @@ class Changes:
         return self._change(config, voters)
 
     def _change(self, config: Config, voters: tuple[str, ...]) -> int:
-        """Begins the change, which counts at once. A damaged voter is only healed by others, and has no vote before: a group
-        that it is needed in could never commit the change, nor anything after it."""
+        """Begins the change, which counts at once. A damaged voter is only healed by others, and has no vote before: a
+        group that it is needed in could never commit the change, nor anything after it."""
         joint = config.joint(voters)
         sound = self._sound(joint)
         if not joint.is_quorum(sound):
