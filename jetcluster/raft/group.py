@@ -361,10 +361,12 @@ class Group(GroupState, Outbox):
         self.held.drop_peer(peer)
         self.lost_leader(peer)
 
-    def led_by(self, peer: str, term: int) -> None:
-        """A digest: `peer` leads `term`."""
-        idle = self.engine.leader is None and not self.engine.leading and not self.stopped
-        if term == self.term and idle and peer not in self.fenced:
+    def led_by(self, peer: str, term: int, commit: int) -> None:
+        """A digest: `peer` leads `term`, and has committed so much."""
+        if self.stopped or peer in self.fenced:
+            return
+        self.receiver.hear(term, commit)
+        if term == self.term and self.engine.leader is None and not self.engine.leading:
             self.engine.receive_leader(peer, term, self.engine.commit)
             self.sync()
 

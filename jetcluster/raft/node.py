@@ -314,11 +314,11 @@ class RaftNode:
 
     def _on_digest(self, peer: str, message: codec.Digest) -> None:
         led: set[int] = set()
-        for gid, term, _ in message.groups:
+        for gid, term, commit in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
             if group is not None and self.admission.standing(group, peer) is Standing.VOTER:
-                group.led_by(peer, term)
+                group.led_by(peer, term, commit)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
                 group.left_out = True

@@ -53,9 +53,26 @@ class Receiver:
         self._refused_at = float("-inf")
         self.committed = 0
         """The most that any leader said is committed."""
+        self._said_in = 0
+        """The term of who said so, as far as this replica knows of it."""
         self.told = 0
         """The index that a leader said is committed, or the last one of the last message if this replica could not even
         take its entries: the leader may have acked them by now."""
+
+    def hear(self, term: int, commit: int) -> None:
+        """Somebody who leads `term`, or did, says that `commit` is committed: that stays so, whatever else of the
+        message counts here. A client may have been told of it on this very link, and ask here next."""
+        if commit > self.committed:
+            self.committed, self._said_in = commit, min(term, self._state.term)
+        if self.committed > self.told:
+            self.told = self.committed
+
+    def _takes_back(self, message: codec.Append) -> None:
+        """A leader says less than another one did. It may not know yet; but once it has committed an entry of its own
+        term it has all that was ever committed before. What it lacks then was lost by a majority that had not waited
+        for its disks, and nobody is to wait for it here."""
+        if message.term > self._said_in and self._state.log.term_at(message.commit) == message.term:
+            self.committed, self._said_in = message.commit, message.term
 
     def _matches(self, term: int, index: int) -> None:
         """The log equals that of the leader of `term` up to `index`, which is not below its base."""
@@ -150,9 +167,8 @@ class Receiver:
     def _on_append(self, peer: str, message: codec.Append) -> str:
         state = self._state
         if message.term < state.term:
-            # What it has committed stays so, and a client that it told so on this very link may ask here next.
-            self.committed = max(self.committed, message.commit)
-            self.told = max(self.told, self.committed)
+            self.hear(message.term, message.commit)
+            self.told = max(self.told, message.prev_index + len(message.entries))  # they are not taken
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
             state.send(peer, codec.encode(codec.Reject(state.term, message.prev_index, hint, 0, state.log.damaged)))
@@ -163,8 +179,14 @@ class Receiver:
         matched = self._state.matched_term == message.term
         planned = append.plan(self._state.log, self._state.engine.commit, message, matched)
         if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
+            if state.engine.leader is None:  # it may be right, and have acked; while another one leads it counts less
+                self.told = max(self.told, message.commit)
             return self._refuse(peer, message.term, planned.at)
-        self.committed = max(self.committed, message.commit)  # a new leader may know of less at first
+        commit = message.commit
+        if commit > self.committed:
+            self.committed, self._said_in = commit, message.term
+        elif commit < self.committed:
+            self._takes_back(message)
         self.told = self.committed
         if isinstance(planned, append.New):
             self._on_new(peer, message, planned)
@@ -250,6 +272,7 @@ class Receiver:
             self._snapshots.contradict(index)
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        self.hear(message.term, message.snap_index)
         if message.term < self._state.term or self._state.engine.leading:
             return
         self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
