@@ -99,7 +99,8 @@ class ConsumerRequests:
         info = self._info_of(replica, state, {} if restoring else await self._started(replica, state))
         info.update({key: before[key] for key in _COUNTS})
         again = bool(body.get(REPEATED)) and state.request == fields["request"] != ""
-        return {"info": info, "created": state.created == created or again}
+        made = {"info": info, "created": state.created == created or again}
+        return {**made, "owner": state.owner, "cid": state.cid} if target else made
 
     async def _create_push(self, replica: StreamReplica, fields: Body, target: str) -> None:
         """One at a time for each name: of clients that bind the same durable at once, the first one gets it, and the

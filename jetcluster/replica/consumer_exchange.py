@@ -27,6 +27,7 @@ Body = dict[str, Any]
 TURN_NOTICE = "consumer.turn"
 REFUSED_NOTICE = "consumer.refused"
 LEAVE_NOTICE = "consumer.leave"
+ANSWERED_NOTICE = "consumer.answered"
 ASK_METHOD = "consumer.ask"
 STARTED_SECONDS = 2.0
 """Seconds that a node waits for an owner to start, or to be gone."""
@@ -36,6 +37,7 @@ PAUSE = 0.001
 _GID = struct.Struct("<I")
 _REFUSED = struct.Struct("<IQ")
 _LEAVE = struct.Struct("<I?")
+_ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
@@ -49,6 +51,7 @@ class ConsumerExchange:
         mesh.on_notice(TURN_NOTICE, self._on_turn)
         mesh.on_notice(REFUSED_NOTICE, self._on_refused)
         mesh.on_notice(LEAVE_NOTICE, self._on_leave)
+        mesh.on_notice(ANSWERED_NOTICE, self._on_answered)
         mesh.serve(ASK_METHOD, self._serve)
 
     # -- turns
@@ -116,6 +119,23 @@ class ConsumerExchange:
             host.moves.move()
         else:
             host.policy.stay(peer)
+
+    # -- who has been answered
+
+    def answered(self, owner: str, gid: int, cid: int) -> None:
+        """Tells `owner` that who asked for consumer `cid` of group `gid` has been answered, here: what it sends to a
+        client of this node from now on comes after that."""
+        if owner != self._context.me:
+            self._context.mesh.notify(owner, ANSWERED_NOTICE, _ANSWERED.pack(gid, cid))
+            return
+        host = self._host(gid)
+        if host is not None:
+            host.answered(cid)
+
+    def _on_answered(self, peer: str, payload: bytes) -> None:
+        if len(payload) != _ANSWERED.size:
+            raise FrameError("malformed notice of an answer")
+        self.answered(self._context.me, *_ANSWERED.unpack(payload))
 
     # -- what only an owner knows
 
