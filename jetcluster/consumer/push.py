@@ -119,7 +119,7 @@ class PushDelivery:
         self._hold_until(until)
 
     def release(self) -> None:
-        """What else may hold deliveries is looked at anew."""
+        """Ends `hold`; what else may hold deliveries is looked at anew."""
         if self._held_until:
             self._held_until = 0
             self._owner.run_soon()
