@@ -165,7 +165,7 @@ class ConsumerExchange:
 
         await self._until(settled, STARTED_SECONDS)
         await self._sync_interest()
-        return {"live": self._live_of(host, [cid])}
+        return self._live_of(host, [cid])
 
     async def _gone(self, host: ConsumerHost, body: Body) -> Body:
         """The owner of consumer `cid` is gone from here, and every node knows."""
@@ -183,7 +183,7 @@ class ConsumerExchange:
         await self._settled(host)
         if any(not owner.state.rules.acks for owner in owners):
             await self._settled(host)  # what was sent while an ADVANCE was in flight comes with the next one
-        return {"live": self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
+        return {**self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
 
     async def _unpin(self, host: ConsumerHost, body: Body) -> Body:
         owner = host.owner(int(body["cid"]))
@@ -199,9 +199,15 @@ class ConsumerExchange:
         target = turns.submitted
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
 
-    def _live_of(self, host: ConsumerHost, cids: list[int]) -> dict[str, list[int]]:
-        owners = ((cid, host.owner(cid)) for cid in cids)
-        return {str(cid): [owner.num_waiting, int(owner.push_bound)] for cid, owner in owners if owner is not None}
+    def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
+        """`live`: consumer id -> (pulls that wait, bound); `since`: consumer id -> when its owner began."""
+        live, since = {}, {}
+        for cid in cids:
+            hosted = host.running.get(cid)
+            if hosted is not None:
+                live[str(cid)] = [hosted.owner.num_waiting, int(hosted.owner.push_bound)]
+                since[str(cid)] = hosted.since
+        return {"live": live, "since": since}
 
     async def _sync_interest(self) -> None:
         try:

@@ -68,10 +68,12 @@ def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[C
 
 
 class _Hosted:
-    __slots__ = ("owner", "turns", "wakes")
+    __slots__ = ("owner", "since", "turns", "wakes")
 
-    def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes) -> None:
+    def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes, since: int) -> None:
         self.owner = owner
+        self.since = since
+        """When it began here, Unix nanoseconds."""
         self.turns = turns
         self.wakes = wakes
 
@@ -395,7 +397,7 @@ class ConsumerHost:
             return
         turns.owner = owner
         wakes.bind(owner.run, owner.tick)
-        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes)
+        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes, self.context.clock.time_ns())
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)
         if state.cid in self._unanswered:
