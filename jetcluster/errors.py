@@ -298,6 +298,7 @@ STREAM_NOT_FOUND: Final = 10059
 SEED_STREAM_NOT_FOUND: Final = 10039
 """With 404, as the specification numbers it (`compat { seed_error_codes }`)."""
 SUBJECT_OVERLAP: Final = 10065
+UPDATE_FAILED: Final = 10069
 WRONG_LAST_SEQUENCE: Final = 10071
 REPLICAS_NOT_SUPPORTED: Final = 10074
 PEER_REMAP: Final = 10075

@@ -220,6 +220,8 @@ class JetStreamApi:
         self.counters.total += 1  # not before: $JS.API.INFO does not count itself
         if request.reply:
             self._bus.publish(request.reply, response)
+        if request.answered is not None:
+            request.answered()
         self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))
         if request.follow is not None:
             session = asyncio.get_running_loop().create_task(self._follow(request.follow))

@@ -54,6 +54,9 @@ class Request:
     follow: Callable[[], Awaitable[None]] | None = None
     """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
 
+    answered: Callable[[], None] | None = None
+    """Called right after the reply is out."""
+
     @property
     def stream(self) -> str:
         return self.args[0]

@@ -69,6 +69,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     check_known(context, config)
+    await _check_consumers(context, known, config)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
@@ -80,6 +81,21 @@ async def update(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         fields.pop("cluster", None)
     return fields
+
+
+async def _check_consumers(context: ApiContext, known: Assignment, config: Fields) -> None:
+    """Limits for consumers that one of the stream's exceeds are refused: ApiError 10069."""
+    limits = config.get("consumer_limits") or {}
+    if not any(limit > 0 for limit in limits.values()):
+        return
+    try:
+        answer = await context.cluster.stream_request(known, "consumers_beyond", {"consumer_limits": limits})
+    except ApiError as error:
+        if error.err_code == errors.BAD_REQUEST:  # the leader is of an older version
+            return
+        raise
+    if answer["names"]:
+        raise by_code(errors.UPDATE_FAILED, err=f"change to limits violates consumers: {', '.join(answer['names'])}")
 
 
 async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:

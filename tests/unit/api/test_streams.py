@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.errors import by_code
+from jetcluster.errors import ApiError, by_code
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fakes import Client
 
@@ -383,6 +383,27 @@ async def test_known_keys_pass_in_any_case_when_strict() -> None:
     client.context.strict = True
     reply = await client.ask("STREAM.CREATE.T", {"Name": "T", "SUBJECTS": ["t"], "pedantic": False})
     assert "error" not in reply
+
+
+async def test_limits_that_consumers_exceed_are_refused_by_all_leaders_that_know_of_it() -> None:
+    client = Client()
+    await client.create("S", subjects=["s"])
+    told: list[Any] = [{"names": ["a", "b"]}, by_code(10003), {"names": []}]
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        found = told.pop(0)
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    client.cluster.answers["consumers_beyond"] = answer
+    config = {"name": "S", "subjects": ["s"], "consumer_limits": {"max_ack_pending": 5}}
+    refused = (await client.ask("STREAM.UPDATE.S", config))["error"]
+    assert refused["err_code"] == 10069 and refused["description"] == "change to limits violates consumers: a, b"
+    for _ in range(2):
+        assert "error" not in await client.ask("STREAM.UPDATE.S", config)
+    assert "error" not in await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s"]})
+    assert told == [], "asked where there are limits"
 
 
 async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:

@@ -92,6 +92,27 @@ async def test_the_consumer_goes_on_after_a_restart_of_all() -> None:
 
 
 @virtual_time
+async def test_a_push_consumer_delivers_once_its_client_is_answered_wherever_the_owner_is() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        asker, home = cluster["A"], cluster["B"]
+        for told in (True, False):
+            name, got = f"told{told}", []
+            home.bus.subscribe(name.encode(), lambda *message, got=got: got.append(message))
+            made = await consumer(home, name, deliver_subject=name, ack_policy="none")
+            assert made["owner"] == home.me and not got
+            if told:
+                gid = home.replica("S").assignment.gid
+                asker.js.consumers.answered(made["owner"], gid, made["cid"])
+                asker.js.consumers.answered(made["owner"], gid, 99)  # gone meanwhile
+            await asyncio.sleep(0.05)
+            assert len(got) == (3 if told else 0)
+            await asyncio.sleep(0.25)
+            assert len(got) == 3, "a word that is lost holds nobody"
+        assert host(home).owns == 2
+
+
+@virtual_time
 async def test_a_node_that_steps_aside_hands_its_consumers_over() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 3)
