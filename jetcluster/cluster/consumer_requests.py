@@ -228,6 +228,7 @@ class ConsumerRequests:
             state,
             replica.store,
             context.clock.time_ns(),
+            replica.machine.rules,
             num_waiting=waiting,
             push_bound=bool(bound),
             cluster=consumer_cluster(replica, state, all_replicas(replica) if peers is None else peers),
