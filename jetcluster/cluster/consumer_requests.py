@@ -269,6 +269,7 @@ class ConsumerRequests:
             state,
             replica.store,
             context.clock.time_ns(),
+            replica.machine.rules,
             num_waiting=known.waiting,
             push_bound=known.bound,
             cluster=consumer_cluster(

@@ -19,7 +19,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.model.json_steps import WHOLE, decoding
-from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
+from jetcluster.raft.api import RaftError, StorageFullError
 from jetcluster.records import dataclass
 from jetcluster.replica.leaders import Hint, LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
@@ -191,8 +191,10 @@ class LeaderRequests:
             return json.dumps({"retry": str(error), "unknown": True, "progress": error.progress}).encode()
         except OutcomeUnknownError as error:
             return json.dumps({"retry": str(error), "unknown": True}).encode()
-        except (BackpressureError, BusyError, RaftError) as error:
-            return json.dumps({"retry": str(error)}).encode()
+        except (BusyError, RaftError) as error:
+            if error.retriable:
+                return json.dumps({"retry": str(error)}).encode()
+            return json.dumps({"error": by_code(STREAM_GENERAL, err=str(error)).to_dict()}).encode()
         except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
             self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))
             return json.dumps({"error": by_code(STREAM_GENERAL, err="internal error").to_dict()}).encode()

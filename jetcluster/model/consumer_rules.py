@@ -154,6 +154,14 @@ def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
     return _ordered(visible)
 
 
+def replicas_within(asked: int, of_stream: int, retention: str) -> int:
+    """`num_replicas` of a consumer as its stream permits it now: an update of the stream, or a restore with fewer
+    replicas, leaves the consumer with what it was created with."""
+    if not asked or (retention == "limits" and asked <= of_stream):
+        return asked
+    return of_stream
+
+
 def check_pedantic(given: Config, stream: Config) -> None:
     """Refuses values that `with_defaults` would silently correct. Raises ApiError 10157."""
     for key in ("max_deliver", "max_ack_pending"):

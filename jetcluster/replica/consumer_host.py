@@ -236,7 +236,10 @@ class ConsumerHost:
     def refresh(self) -> None:
         """Starts or drops owners here, as the conditions for them may have changed."""
         if not self.active:
+            owned = bool(self.running)
             self._drop_all(MOVED)
+            if owned:  # in the same session they would begin again from a state that lacks what is in flight
+                self.turns.lose()
         elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:
             for state in self.table.by_cid.values():
                 if state.owner == self._me and state.cid not in self.running:

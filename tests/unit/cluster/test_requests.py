@@ -9,7 +9,13 @@ import pytest
 
 from jetcluster.cluster.requests import DEADLINE, LAST_WORDS, REPEATED, LeaderRequests
 from jetcluster.errors import ApiError, by_code
-from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
+from jetcluster.raft.api import (
+    BackpressureError,
+    EntryTooLargeError,
+    MembershipError,
+    NotLeaderError,
+    StorageFullError,
+)
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
@@ -183,3 +189,17 @@ async def test_the_answer_of_a_leader_that_hands_over_meanwhile_counts() -> None
     asyncio.get_running_loop().call_later(0.005, b.leaders.lead, GID, 2)
     assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
     assert (a.asked, b.asked) == (1, 0)
+
+
+@virtual_time
+async def test_what_no_leader_could_take_is_refused_at_once() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    for final in (EntryTooLargeError(), MembershipError("no member")):
+        a.raises = [final]
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(ApiError) as refused:
+            await b.requests.ask(GID, "k", {})
+        assert not refused.value.retriable and str(final) in refused.value.description
+        assert asyncio.get_running_loop().time() - before < 0.1
