@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, cast
@@ -22,9 +23,16 @@ from tests.sim.cluster.network import Address, Network
 from tests.sim.cluster.trace import Bridge, SimLog, Trace
 from tests.sim.cluster.vows import Vows
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+def without_addresses(text: str) -> str:
+    """Where an object lies is another place in each process."""
+    return _ADDRESS.sub("", text)
 
 
 class Deployment:
@@ -77,6 +85,7 @@ class Deployment:
         return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level)
 
     def failed(self, text: str) -> None:
+        text = without_addresses(text)
         self.trace.add("!", text)
         self.failures.append(text)
 

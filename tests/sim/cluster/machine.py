@@ -19,7 +19,7 @@ from jetcluster.node.platform import Platform
 from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.store.rocks_kv import RocksKv
-from tests.sim.cluster.loop import Scheduler, SimLoop
+from tests.sim.cluster.loop import TURN, Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
@@ -76,6 +76,25 @@ class MachineClock:
         return seconds / self._rate
 
 
+class SimUsage:
+    """`jetcluster.health.usage.Usage` of one process: the same wherever and however often a seed is run."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def memory_bytes(self) -> int:
+        return 64 << 20
+
+    def cpu_seconds(self) -> float:
+        return self._loop.turns * TURN
+
+    def cores(self) -> int:
+        return 4
+
+    def collections(self) -> tuple[int, int]:
+        return 0, 0
+
+
 class SimPlatform:
     """`jetcluster.node.platform.Platform` of one process."""
 
@@ -83,6 +102,8 @@ class SimPlatform:
         self.clock = machine.clock
         self.rng = rng
         self.files = machine.disk.files
+        assert machine.loop is not None
+        self.usage = SimUsage(machine.loop)
         self.stopwatch = machine.clock.monotonic
         self.writers: list[SimWriter] = []
         self._machine = machine
