@@ -418,6 +418,7 @@ class NodeJetStream:
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
+        from jetcluster.store.block_cache import cache_of
         from jetcluster.store.kv import KvError
 
         platform = self._platform
@@ -426,6 +427,7 @@ class NodeJetStream:
             kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
+        cache_of(kv, platform.physical_memory())
         if renewal is not None:
             text = "the data store was damaged and is renewed: streams that were whole are kept, the others are fetched"
             old = str(renewal.quarantine)
