@@ -384,7 +384,10 @@ class NodeJetStream:
             system_account=self._options.system_account_name,
             compat=self._options.compat,
             account_quota=AccountQuota(
-                capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
+                capacity.own_limits,
+                lambda memory: capacity.max_memory if memory else capacity.max_storage,
+                lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
+                lambda: capacity.by_disk,
             ),
             batch_quota=BatchQuota(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
@@ -409,6 +412,13 @@ class NodeJetStream:
         except (ValueError, KvError) as error:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
+
+    def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
+        """True when this node may store more than before."""
+        if not capacity.look(free, stored):
+            return False
+        self._log.info(f"Max Storage is {_size(capacity.max_storage)} now: there is more room on the disk")
+        return True
 
     def _placement_rules(self) -> PlacementRules:
         from jetcluster.meta.placement import PlacementRules
