@@ -13,7 +13,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import by_code
 from jetcluster.meta.state import Assignment
@@ -77,8 +77,7 @@ def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateReques
     )
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
-    if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):
-        raise by_code(10112)
+    check_target(request, wanted.config.deliver_subject)
     return wanted
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from jetcluster import errors
 from jetcluster.api import streams
 from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
 from jetcluster.consumer import archived
@@ -102,6 +102,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     """Raises ApiError."""
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
+    streams.check_republish(request, config)
     streams.check_known(context, config)
     bounds = streams.meta_limits(limits, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
@@ -399,6 +400,7 @@ class RestoreReceiver:
         wish = {"stream_name": assignment.name, "config": found.get("config")}
         given = ConsumerCreateRequest.parse(dumps(wish), strict=False).config.to_wire()
         consumer_rules.check_name(name)
+        check_target(self._request, given.get("deliver_subject") or "")
         config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
         consumer_rules.check_config(name, config, assignment.config, limits)
         body = {

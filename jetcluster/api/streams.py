@@ -6,7 +6,7 @@ A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
@@ -46,6 +46,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
+    check_republish(request, config)
     check_known(context, config)
     result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
@@ -67,6 +68,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
+    check_republish(request, config, known.config)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     check_known(context, config)
     moves = config.get("placement") != known.config.get("placement")
@@ -266,6 +268,13 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
         check_pedantic(parsed, config, limits)
     given = parsed.mirror_direct if parsed.pedantic else None
     return link_rules.inherited(wire, _finder(context, request), given=given)
+
+
+def check_republish(request: Request, config: Fields, known: Mapping[str, Any] | None = None) -> None:
+    """Raises ApiError 10052 where the stream would publish in the place of a client that may not. `known`: the stream's
+    configuration before."""
+    if not request.may_republish(config, known):
+        raise invalid_config("stream configuration for republish destination is not permitted")
 
 
 def check_known(context: ApiContext, config: Fields) -> None:
