@@ -71,9 +71,8 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
 
 
 def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateRequest:
-    payload = request.payload if request.payload.strip() else b"{}"
-    wanted = ConsumerCreateRequest.parse(
-        payload, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
+    wanted = ConsumerCreateRequest.from_fields(
+        request.fields, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
     )
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
@@ -177,7 +176,7 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 async def pause(context: ApiContext, request: Request) -> Fields:
     """`pause_until` is only there while the consumer is paused."""
-    wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
+    wanted = ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
     until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
     name = request.args[1]
     found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
@@ -189,13 +188,13 @@ async def pause(context: ApiContext, request: Request) -> Fields:
 
 async def reset(context: ApiContext, request: Request) -> Fields:
     """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
-    wanted = ConsumerResetRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}
 
 
 async def unpin(context: ApiContext, request: Request) -> Fields:
-    wanted = ConsumerUnpinRequest.parse(request.payload, strict=request.strict)
+    wanted = ConsumerUnpinRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.group:
         raise invalid_json("consumer group not specified")
     await find(context, request)
@@ -207,14 +206,14 @@ async def unpin(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
     preferred = wanted.placement.preferred if wanted.placement is not None else ""
     await on_leader(context, request, "consumer_stepdown", {"name": request.args[1], "preferred": preferred})
     return {"success": True}
 
 
 async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
     return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result

@@ -235,6 +235,8 @@ class JetStreamApi:
             self._check_enabled(endpoint)
             check_api_level(request.headers)
             check_size(request.payload)
+            if endpoint.decodes:
+                request.fields  # noqa: B018 - also of endpoints that look at none of them
             self._check_sessions(endpoint)
             async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)

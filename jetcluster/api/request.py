@@ -16,6 +16,7 @@ from jetcluster.model.advisory import (
     consumer_pause,
     stream_action,
 )
+from jetcluster.model.codec import invalid_json, json_kind, loads
 from jetcluster.model.transforms import results_filter
 from jetcluster.protocol.bus import Bus, Origin
 
@@ -59,14 +60,19 @@ class Request:
     follow: Callable[[], Awaitable[None]] | None = None
     """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
 
+    _fields: dict[str, Any] | None = None
+
     @property
     def stream(self) -> str:
         return self.args[0]
 
     @property
-    def body(self) -> bytes:
-        """The payload if it looks like JSON, else `{}`: calls without a required body ignore anything else."""
-        return self.payload if self.payload.lstrip()[:1] in {b"{", b"["} else b"{}"
+    def fields(self) -> dict[str, Any]:
+        """Those of the body, decoded once; {} without one. Raises ApiError 10025 for one that is no JSON object: what
+        is asked is not known then, and no default may stand for it (a PURGE without a filter is one of all)."""
+        if self._fields is None:
+            self._fields = _object(self.payload) if self.payload.strip() else {}
+        return self._fields
 
     def may_deliver_to(self, subject: str) -> bool:
         """False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, which the client
@@ -97,6 +103,13 @@ class Request:
     def client(self) -> dict[str, Any]:
         """The asker, for advisories: its account, and what is known of a client of this node."""
         return {"acc": self.account, **self.origin.client_info()}
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    found = loads(payload)
+    if not isinstance(found, dict):
+        raise invalid_json(f"json: cannot unmarshal {json_kind(found)} into value of type object")
+    return found
 
 
 def check_target(request: Request, deliver_subject: str) -> None:

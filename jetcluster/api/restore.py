@@ -126,7 +126,7 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
     else:
-        wanted = RestoreRequest.parse(request.payload, strict=request.strict)
+        wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
         raise by_code(_BAD_REQUEST)

@@ -112,7 +112,7 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
 
 
 async def info(context: ApiContext, request: Request) -> Fields:
-    wanted = StreamInfoRequest.parse(request.body, strict=request.strict)
+    wanted = StreamInfoRequest.from_fields(request.fields, strict=request.strict)
     body = {
         "subjects_filter": wanted.subjects_filter,
         "deleted_details": wanted.deleted_details,
@@ -145,7 +145,7 @@ async def delete(context: ApiContext, request: Request) -> Fields:
 
 
 async def names(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "names", request, wanted, NAMES_LIMIT)
     return {
         "total": result["total"],
@@ -156,7 +156,7 @@ async def names(context: ApiContext, request: Request) -> Fields:
 
 
 async def list_streams(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "list", request, wanted, LIST_LIMIT)
     assignments = [Assignment.from_dict(item) for item in result["assignments"]]
     answers = await _gather_info(context, assignments, LIST_SECONDS)
@@ -173,7 +173,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
 
 
 async def purge(context: ApiContext, request: Request) -> Fields:
-    wanted = PurgeRequest.parse(request.body, strict=request.strict)
+    wanted = PurgeRequest.from_fields(request.fields, strict=request.strict)
     if (wanted.seq and wanted.keep) or (wanted.filter and not subjects.is_valid(wanted.filter)):
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
@@ -200,7 +200,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
-    wanted = MsgDeleteRequest.parse(request.payload, strict=request.strict)
+    wanted = MsgDeleteRequest.from_fields(request.fields, strict=request.strict)
     await on_leader(context, request, "msg_delete", {"seq": wanted.seq, "no_erase": wanted.no_erase})
     return {"success": True}
 
@@ -208,7 +208,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     await on_leader(context, request, "stepdown", {"placement": placement})
     return {"success": True}
@@ -218,7 +218,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
     """Success says that it is begun: the replica goes once its successor has all that it had."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = PeerRequest.parse(request.body, strict=request.strict)
+    wanted = PeerRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.peer:
         raise by_code(errors.BAD_REQUEST)
     await meta(context, "stream_peer_remove", request, name=request.stream, peer=wanted.peer)
@@ -249,8 +249,8 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
 def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
     known = context.cluster.assignment(request.account, request.stream) if update else None
-    parsed = StreamConfigRequest.parse(
-        request.payload if request.payload.strip() else b"{}",
+    parsed = StreamConfigRequest.from_fields(
+        request.fields,
         strict=request.strict,
         allowed=counts(known.config) if known is not None else None,
     )

@@ -223,7 +223,7 @@ async def test_list_and_names_page() -> None:
             "type": "io.nats.jetstream.api.v1.consumer_names_response",
             "total": 300, "offset": shown, "limit": 1024, "consumers": ["c"],
         }  # fmt: skip
-    await client.ask("CONSUMER.NAMES.S", b"junk")
+    await client.ask("CONSUMER.NAMES.S", b" ")
     assert leader.last == {"offset": 0, "limit": 1024}
 
 
@@ -238,7 +238,7 @@ async def test_pause_and_resume() -> None:
         "type": type, "paused": True, "pause_until": "2999-01-01T00:00:00Z", "pause_remaining": until - now,
     }  # fmt: skip
     assert leader.last == {"name": "c", "pause_until": until}
-    for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b"junk"):
+    for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b" "):
         assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False}
         assert leader.last == {"name": "c", "pause_until": 0}
     assert [e.get("pause_until") for _, e in heard] == ["2999-01-01T00:00:00Z", None, None, None, None]
