@@ -13,7 +13,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import by_code
 from jetcluster.meta.state import Assignment
@@ -71,14 +71,12 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
 
 
 def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateRequest:
-    payload = request.payload if request.payload.strip() else b"{}"
-    wanted = ConsumerCreateRequest.parse(
-        payload, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
+    wanted = ConsumerCreateRequest.from_fields(
+        request.fields, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
     )
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
-    if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):
-        raise by_code(10112)
+    check_target(request, wanted.config.deliver_subject)
     return wanted
 
 
@@ -183,7 +181,7 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 async def pause(context: ApiContext, request: Request) -> Fields:
     """`pause_until` of the answer is the time that was given, also when it is past; the zero time without any."""
-    wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
+    wanted = ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
     given = parse_rfc3339(wanted.pause_until) if wanted.pause_until else 0
     until = max(0, given)
     name = request.args[1]
@@ -198,13 +196,13 @@ async def pause(context: ApiContext, request: Request) -> Fields:
 
 async def reset(context: ApiContext, request: Request) -> Fields:
     """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
-    wanted = ConsumerResetRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}
 
 
 async def unpin(context: ApiContext, request: Request) -> Fields:
-    wanted = ConsumerUnpinRequest.parse(request.payload, strict=request.strict)
+    wanted = ConsumerUnpinRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.group:
         raise invalid_json("consumer group not specified")
     await find(context, request)
@@ -216,7 +214,7 @@ async def unpin(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     body = {"name": request.args[1], "placement": placement, "preferred": placement.get("preferred", "")}
     await on_leader(context, request, "consumer_stepdown", body)
@@ -224,7 +222,7 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
 
 
 async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
     return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result

@@ -23,6 +23,7 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps, encoding, is_long
 from jetcluster.ordered import OrderedSet
+from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.api.endpoints import Endpoint
@@ -61,10 +62,6 @@ SUBJECTS = (
     "CONSUMER.LEADER.>",
     OBJECTS,
 )
-INTERNAL = "internal"
-"""`Origin.kind` of the server itself."""
-ACKS = b"$JS.ACK."
-"""Acks of consumers' deliveries are published below this."""
 SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 
@@ -131,9 +128,8 @@ class JetStreamApi:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """The bus's callback: only queues. What the server publishes itself without asking for an answer is no request:
-        an answer, a delivery or a copy that somebody has had sent here in place of a request of his own."""
-        if origin.kind == INTERNAL and (not reply or reply.startswith(ACKS)):
+        """The bus's callback: only queues."""
+        if is_no_request(origin):
             return
         if not self.enabled and self.answers_elsewhere(subject):
             return
@@ -241,6 +237,8 @@ class JetStreamApi:
             self._check_enabled(endpoint)
             check_api_level(request.headers)
             check_size(request.payload)
+            if endpoint.decodes:
+                request.fields  # noqa: B018 - also of endpoints that look at none of them
             self._check_sessions(endpoint)
             async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
                 fields = await endpoint.handler(self._context, request, self.counters)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from jetcluster import errors
 from jetcluster.api import streams
 from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
 from jetcluster.consumer import archived
@@ -105,6 +105,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     """Raises ApiError."""
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
+    streams.check_republish(request, config)
     streams.check_known(context, config)
     bounds = streams.meta_limits(limits, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
@@ -128,7 +129,7 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
     if not request.payload.strip():
         wanted = RestoreRequest(config=StreamConfig(name=request.stream), state=RestoreState())
     else:
-        wanted = RestoreRequest.parse(request.payload, strict=request.strict)
+        wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
         raise by_code(_BAD_REQUEST)
@@ -420,6 +421,7 @@ class RestoreReceiver:
         given["num_replicas"] = consumer_rules.replicas_within(
             given.get("num_replicas", 0), assignment.replicas, retention
         )
+        check_target(self._request, given.get("deliver_subject") or "")
         config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
         consumer_rules.check_config(name, config, assignment.config, limits)
         body = {

@@ -29,7 +29,7 @@ AGAIN_SECONDS = 0.25
 
 async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
     _check_clustered(context)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     await context.cluster.meta_request("meta_stepdown", {"placement": placement})
     return {"success": True}
@@ -58,7 +58,7 @@ async def rescue(context: ApiContext, request: Request) -> bytes:
     try:
         if b"".join(request.payload.split()) in _EMPTY:
             raise by_code(BAD_REQUEST)
-        wanted = RescueRequest.parse(request.payload, strict=request.strict).quorum_needed
+        wanted = RescueRequest.from_fields(request.fields, strict=request.strict).quorum_needed
     except ApiError as error:
         wanted = error
     own, *others = [dumps({"type": RESCUE_TYPE, **answer}) for answer in await context.cluster.rescue_meta(wanted, by)]
@@ -99,7 +99,7 @@ async def _delete_streams(context: ApiContext, account: str) -> None:
 
 def _server(context: ApiContext, request: Request) -> Fields:
     _check_clustered(context)
-    wanted = ServerRequest.parse(request.body, strict=request.strict)
+    wanted = ServerRequest.from_fields(request.fields, strict=request.strict)
     if not (wanted.peer or wanted.peer_id):
         raise by_code(BAD_REQUEST)
     return {"request": context.request_id(), **wanted.model_dump()}

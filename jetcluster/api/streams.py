@@ -6,7 +6,7 @@ A refusal is an ApiError, rendered by `api.dispatch`. Order of checks and shapes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
@@ -46,6 +46,7 @@ async def create(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
+    check_republish(request, config)
     check_known(context, config)
     result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
@@ -67,6 +68,7 @@ async def update(context: ApiContext, request: Request) -> Fields:
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
+    check_republish(request, config, known.config)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     check_known(context, config)
     await _check_consumers(context, known, config)
@@ -126,7 +128,7 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
 
 
 async def info(context: ApiContext, request: Request) -> Fields:
-    wanted = StreamInfoRequest.parse(request.body, strict=request.strict)
+    wanted = StreamInfoRequest.from_fields(request.fields, strict=request.strict)
     body = {
         "subjects_filter": wanted.subjects_filter,
         "deleted_details": wanted.deleted_details,
@@ -159,7 +161,7 @@ async def delete(context: ApiContext, request: Request) -> Fields:
 
 
 async def names(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "names", request, wanted, NAMES_LIMIT)
     return {
         "total": result["total"],
@@ -170,7 +172,7 @@ async def names(context: ApiContext, request: Request) -> Fields:
 
 
 async def list_streams(context: ApiContext, request: Request) -> Fields:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     result = await _page(context, "list", request, wanted, LIST_LIMIT)
     assignments = [Assignment.from_dict(item) for item in result["assignments"]]
     answers = await _gather_info(context, assignments, LIST_SECONDS)
@@ -187,7 +189,7 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
 
 
 async def purge(context: ApiContext, request: Request) -> Fields:
-    wanted = PurgeRequest.parse(request.body, strict=request.strict)
+    wanted = PurgeRequest.from_fields(request.fields, strict=request.strict)
     if (wanted.seq and wanted.keep) or (wanted.filter and not subjects.is_valid(wanted.filter)):
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
@@ -214,7 +216,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         await find(context, request)
         raise by_code(errors.BAD_REQUEST)
-    wanted = MsgDeleteRequest.parse(request.payload, strict=request.strict)
+    wanted = MsgDeleteRequest.from_fields(request.fields, strict=request.strict)
     await on_leader(context, request, "msg_delete", {"seq": wanted.seq, "no_erase": wanted.no_erase})
     return {"success": True}
 
@@ -222,7 +224,7 @@ async def msg_delete(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
     placement = wanted.placement.model_dump() if wanted.placement is not None else {}
     await on_leader(context, request, "stepdown", {"placement": placement})
     return {"success": True}
@@ -232,7 +234,7 @@ async def peer_remove(context: ApiContext, request: Request) -> Fields:
     """Success says that it is begun: the replica goes once its successor has all that it had."""
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = PeerRequest.parse(request.body, strict=request.strict)
+    wanted = PeerRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.peer:
         raise by_code(errors.BAD_REQUEST)
     await meta(context, "stream_peer_remove", request, name=request.stream, peer=wanted.peer)
@@ -263,8 +265,8 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
 def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
     known = context.cluster.assignment(request.account, request.stream) if update else None
-    parsed = StreamConfigRequest.parse(
-        request.payload if request.payload.strip() else b"{}",
+    parsed = StreamConfigRequest.from_fields(
+        request.fields,
         strict=request.strict,
         allowed=counts(known.config) if known is not None else None,
     )
@@ -282,6 +284,13 @@ def _parse_config(context: ApiContext, request: Request, *, update: bool = False
         check_pedantic(parsed, config, limits)
     given = parsed.mirror_direct if parsed.pedantic else None
     return link_rules.inherited(wire, _finder(context, request), given=given)
+
+
+def check_republish(request: Request, config: Fields, known: Mapping[str, Any] | None = None) -> None:
+    """Raises ApiError 10052 where the stream would publish in the place of a client that may not. `known`: the stream's
+    configuration before."""
+    if not request.may_republish(config, known):
+        raise invalid_config("stream configuration for republish destination is not permitted")
 
 
 def check_known(context: ApiContext, config: Fields) -> None:

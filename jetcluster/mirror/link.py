@@ -185,8 +185,8 @@ class UpstreamLink:
             around.bus.unsubscribe(subscription)
         self._subscriptions.clear()
         if self._consumer and not self._durable and self.upstream.consumer is None:
-            # With a reply, though nobody listens there: what the server says without one is no request (api/dispatch).
-            around.bus.publish(self.upstream.delete_subject(self._consumer), b"", NOWHERE)
+            # With a reply, though nobody listens there: a node without JetStream hands over no request without one.
+            around.bus.ask(self.upstream.delete_subject(self._consumer), b"", NOWHERE)
             self._consumer = ""
         if self._inflow is not None:
             self._inflow.close()
@@ -297,7 +297,7 @@ class UpstreamLink:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = around.timers.call_later(RESPONSE_SECONDS, unheard)
-        self._nobody = not around.bus.publish(subject, body, inbox)
+        self._nobody = not around.bus.ask(subject, body, inbox)
         if self._nobody:
             around.timers.call_soon(unheard)
 

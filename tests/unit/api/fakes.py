@@ -70,6 +70,9 @@ class FakeBus:
     def _takers(self, subject: bytes) -> list[FakeSubscription]:
         return [s for s in self.subscriptions if is_subset(subject.decode("latin-1"), s.subject.decode())]
 
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        return self.publish(subject, payload, reply, headers)
+
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         takers = [taker for taker in self._takers(subject) if not taker.exclusive]
         for taker in takers:
@@ -87,6 +90,9 @@ class FakeBus:
 
     def has_interest(self, subject: bytes) -> bool:
         return bool(self._takers(subject))
+
+    def is_guarded(self, filter: bytes) -> bool:
+        return filter.startswith(b"$")
 
     def has_listener(self, subject: bytes) -> bool:
         return False

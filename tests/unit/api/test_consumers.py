@@ -225,7 +225,7 @@ async def test_list_and_names_page() -> None:
             "type": "io.nats.jetstream.api.v1.consumer_names_response",
             "total": 300, "offset": shown, "limit": 1024, "consumers": ["c"],
         }  # fmt: skip
-    await client.ask("CONSUMER.NAMES.S", b"junk")
+    await client.ask("CONSUMER.NAMES.S", b" ")
     assert leader.last == {"offset": 0, "limit": 1024}
 
 
@@ -240,7 +240,7 @@ async def test_pause_and_resume() -> None:
         "type": type, "paused": True, "pause_until": "2999-01-01T00:00:00Z", "pause_remaining": until - now,
     }  # fmt: skip
     assert leader.last == {"name": "c", "pause_until": until}
-    for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b"junk"):
+    for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b" "):
         until = past["pause_until"] if isinstance(past, dict) else "0001-01-01T00:00:00Z"
         assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False, "pause_until": until}
         assert leader.last == {"name": "c", "pause_until": 0}
