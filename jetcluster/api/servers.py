@@ -70,8 +70,9 @@ async def rescue(context: ApiContext, request: Request) -> bytes:
 
 async def purge_account(context: ApiContext, request: Request) -> Fields:
     """All streams of an account, and with them its consumers. The reply says that it has begun, as nats-server's does:
-    also for an account that has nothing, or is not known."""
+    also for an account that has nothing, or is not known; not while nobody leads the meta group."""
     (account,) = request.args
+    await context.cluster.meta_request("names", {"account": account, "offset": 0, "limit": 1, "subject": ""})
     request.follow = partial(_delete_streams, context, account)
     return {"initiated": True}
 

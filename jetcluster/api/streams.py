@@ -39,6 +39,8 @@ LIST_LIMIT = 256
 LIST_SECONDS = 3.0
 """Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 LIST_AT_ONCE = 64
+STANDING_SECONDS = 2.0
+"""Time that a stream's leader has to say that it is there: what is asked of the meta group then takes its own."""
 
 
 async def create(context: ApiContext, request: Request) -> Fields:
@@ -50,8 +52,8 @@ async def create(context: ApiContext, request: Request) -> Fields:
     check_known(context, config)
     result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
     created = bool(result["created"])
+    info = await (decided(context, assignment, _nothing(context, config)) if created else ready(context, assignment))
     if created:
         request.tell(assignment.name, "create")
     fields = stream_info(context, assignment, info)
@@ -72,12 +74,13 @@ async def update(context: ApiContext, request: Request) -> Fields:
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     check_known(context, config)
     await _check_consumers(context, known, config)
+    before = await _standing(context, request, known)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
     result = await meta(context, "stream_update", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
+    info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")
     fields = stream_info(context, assignment, info)
     if not context.cluster.clustered:
@@ -118,11 +121,14 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
-    if known.origin is None or not await _under_way(context, known):
+    if known.origin is None:
+        raise by_code(errors.NO_RECONFIGURATION)
+    before = await _standing(context, request, known)
+    if not await _under_way(context, known):
         raise by_code(errors.NO_RECONFIGURATION)
     result = await meta(context, "stream_move_cancel", request, name=known.name, revision=known.revision)
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
+    info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")
     return stream_info(context, assignment, info)
 
@@ -364,6 +370,37 @@ def _newest(known: Assignment, answer: Fields) -> Assignment:
     INFO must not show the old configuration."""
     newer = answer.get("assignment")
     return Assignment.from_dict(newer) if newer else known
+
+
+async def _standing(context: ApiContext, request: Request, known: Assignment) -> Fields:
+    """The stream's leader's word on it, with a majority behind it. Before the meta group decides about the stream:
+    what it decides is carried out, also by servers that come back later, and must not have been refused. Raises
+    ApiError 10118, 10008."""
+    if context.cluster.offline(known):
+        known = await _lookup(context, request)
+        if context.cluster.offline(known):
+            raise by_code(errors.STREAM_OFFLINE)
+    body = {"revision": known.revision}
+    return await context.cluster.stream_request(known, "standing", body, seconds=STANDING_SECONDS)
+
+
+async def decided(context: ApiContext, assignment: Assignment, known: Fields) -> Fields:
+    """The leader's answer once what the meta group has decided is in force. Where the leader is lost right then, what
+    is known of the stream: an error would not be true."""
+    try:
+        return await ready(context, assignment)
+    except ApiError as error:
+        if error.err_code != errors.NOT_AVAILABLE:
+            raise
+    return {**known, "cluster": {key: v for key, v in known["cluster"].items() if key in {"name", "raft_group"}}}
+
+
+def _nothing(context: ApiContext, config: Fields) -> Fields:
+    """A leader's word on a stream that was just created."""
+    first = max(int(config.get("first_seq") or 0), 0)
+    none = rfc3339(0)
+    state = {"messages": 0, "bytes": 0, "first_seq": first, "first_ts": none, "last_seq": max(first - 1, 0)}
+    return {"state": {**state, "last_ts": none, "consumer_count": 0}, "cluster": {}}
 
 
 async def ready(context: ApiContext, assignment: Assignment) -> Fields:

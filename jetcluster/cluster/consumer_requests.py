@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
+from jetcluster.cluster.patience import check_wanted, left_for
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
@@ -142,12 +143,16 @@ class ConsumerRequests:
             await self._propose(replica, commands.CONSUMER_CREATE, fields)
 
     async def _started(self, replica: StreamReplica, state: ConsumerState) -> Live:
-        """Waits until the owner serves the consumer. One that dies meanwhile has a successor soon."""
+        """Waits until the owner serves the consumer, as long as the asker waits: what is decided by now is not told as
+        a failure because the owner is silent. One that dies meanwhile has a successor soon."""
         gid, index = replica.assignment.gid, replica.machine.applied_index
         for _ in range(MOVE_TRIES):
             owner, body = state.owner, {"cid": state.cid, "index": index}
+            seconds = left_for(self._context.clock, STARTED_SECONDS)
+            if not seconds:
+                break
             try:
-                answer = await self._exchange.ask(owner, gid, "started", body, STARTED_SECONDS)
+                answer = await self._exchange.ask(owner, gid, "started", body, seconds)
             except MeshError as error:
                 self._context.log.debug("a consumer's owner does not answer", consumer=state.name, error=str(error))
                 await asyncio.sleep(0.1)
@@ -326,6 +331,7 @@ class ConsumerRequests:
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """The command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
+        check_wanted(self._context.clock)
         result = await replica.propose(self._command(kind, fields), PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result

@@ -28,8 +28,9 @@ from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
+from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
@@ -268,15 +269,19 @@ class JetStream:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
+    def offline(self, assignment: Assignment) -> bool:
+        """No server that is to have the stream is connected with this one."""
+        return {self.context.me, *self.context.mesh.peers}.isdisjoint(assignment.peers)
+
     async def stream_request(
-        self, assignment: Assignment, kind: str, body: Body, under_way: Callable[[], None] | None = None
+        self, assignment: Assignment, kind: str, body: Body, under_way: UnderWay = None, seconds: float = DEADLINE
     ) -> Body:
         """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
-        number in those that are carried out once. `under_way` as in `LeaderRequests.ask`. Raises ApiError."""
+        number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
-        return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
+        return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
@@ -307,7 +312,11 @@ class JetStream:
         if kind == "stream_create":
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
         administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
-        return await (administer(body) if administer is not None else self.service.handle(kind, body))
+        if administer is None:
+            return await self.service.handle(kind, body)
+        await self.meta.barrier()  # as the service's
+        check_wanted(self.context.clock)
+        return await administer(body)
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
         """A leader whose term the own replica does not know may not lead that one: it may have been removed."""

@@ -23,7 +23,7 @@ from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
+from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
@@ -145,7 +145,8 @@ class MetaReplica:
         return result
 
     async def barrier(self) -> None:
-        """Returns once this node is proven to lead the meta group and has applied all that was committed before."""
+        """Returns once this node is proven to lead the meta group and has applied all that was committed before. Raises
+        NotLeaderError."""
         if self.group is None:
             raise NotLeaderError(None)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -156,7 +157,7 @@ class MetaReplica:
         except TimeoutError:  # it still counts as the leader, and can prove or apply nothing
             confirmed = False
         if not confirmed:
-            raise OutcomeUnknownError("leadership of the meta group could not be confirmed")
+            raise NotLeaderError(None)
 
     def save(self) -> None:
         """Puts the state into the open write batch if it changed; called before every flush."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.clock import Clock
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -76,7 +77,9 @@ class MetaService:
         self._leading: Counter[str] = Counter()
 
     async def handle(self, kind: str, body: Body) -> Body:
-        """Answers one request; all values JSON-ready. Raises ApiError for a refusal.
+        """Answers one request; all values JSON-ready. Raises ApiError for a refusal. Nothing is proposed, and nothing
+        told, by a leader that is not proven to lead: `barrier` comes first. So a majority that is gone does not leave
+        a command in the log which comes true, after its asker was refused, when it is back.
 
         | kind | body | result |
         |---|---|---|
@@ -101,10 +104,11 @@ class MetaService:
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise by_code(errors.STREAM_GENERAL, err=f"unknown meta request {kind}")
+        if kind != "restore_alive":
+            await self._barrier()
         return await handler(self, body)
 
     async def _stream_create(self, body: Body) -> Body:
-        await self._barrier()
         account, config = body["account"], body["config"]
         self._check_clustered(config)
         self._check_effort(account, config)
@@ -132,14 +136,12 @@ class MetaService:
         keys = ("request", "account", "config")
         command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": self._limits(body)}
         new = body["config"]
-        if self._goes_elsewhere(self._machine.assignment(body["account"], new["name"]), new):
-            await self._barrier()
-            old = self._machine.assignment(body["account"], new["name"])
-            if old is not None and self._goes_elsewhere(old, new):
-                # Both at once is refused in apply (10123).
-                scaled = new["num_replicas"] != old.replicas
-                command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
-                command |= {"from": list(old.peers), "at": self._clock.time_ns()}
+        old = self._machine.assignment(body["account"], new["name"])
+        if old is not None and self._goes_elsewhere(old, new):
+            # Both at once is refused in apply (10123).
+            scaled = new["num_replicas"] != old.replicas
+            command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
+            command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         return await self._decide(command)
 
     def _limits(self, body: Body) -> dict[str, int]:
@@ -148,9 +150,7 @@ class MetaService:
         return limits
 
     @staticmethod
-    def _goes_elsewhere(old: Assignment | None, new: Mapping[str, Any]) -> bool:
-        if old is None:
-            return False
+    def _goes_elsewhere(old: Assignment, new: Mapping[str, Any]) -> bool:
         return new["num_replicas"] != old.replicas or new.get("placement") != old.config.get("placement")
 
     def _moved(self, old: Assignment, config: Mapping[str, Any]) -> list[str]:
@@ -210,7 +210,6 @@ class MetaService:
 
     async def _stream_peer_remove(self, body: Body) -> Body:
         """Another node in the place of one that is to hold no replica any more, there or gone."""
-        await self._barrier()
         old = self._machine.assignment(body["account"], body["name"])
         if old is None:
             raise by_code(errors.STREAM_NOT_FOUND)
@@ -288,24 +287,20 @@ class MetaService:
         return await self._decide({"kind": "stream_rescue", **{key: body[key] for key in keys}})
 
     async def _lookup(self, body: Body) -> Body:
-        await self._barrier()
         found = self._machine.assignment(body["account"], body["name"])
         if found is None:
             raise by_code(errors.STREAM_NOT_FOUND)
         return {"assignment": found.to_dict()}
 
     async def _names(self, body: Body) -> Body:
-        await self._barrier()
         total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "names": [a.name for a in page]}
 
     async def _list(self, body: Body) -> Body:
-        await self._barrier()
         total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
 
     async def _usage(self, body: Body) -> Body:
-        await self._barrier()
         streams = self._machine.assignments(body["account"])
         reserved = {True: 0, False: 0}
         for stream in streams:
@@ -377,6 +372,7 @@ class MetaService:
             self._leading[placement.leader] -= 1
 
     async def _decide(self, command: Body) -> Body:
+        check_wanted(self._clock)
         result = await self._propose(json.dumps(command, separators=(",", ":")).encode())
         error = result.get("error")
         if error is not None:

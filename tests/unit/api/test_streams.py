@@ -58,6 +58,37 @@ async def test_counters_get_sources_when_all_nodes_know_them() -> None:
     assert "error" not in await client.ask("STREAM.RESTORE.R", archive)
 
 
+async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_there() -> None:
+    """And nothing is decided: its server would carry it out when it is back."""
+    client = Client()
+    await client.create("S")
+    known = client.cluster.machine.assignment("A", "S")
+    assert known is not None
+    client.cluster.online = {"n1", "n2", "n3"} - set(known.peers)
+    assert refused(await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})) == (500, 10118)
+    client.cluster.online = {"n1", "n2", "n3"}
+    client.cluster.refuse["S"] = by_code(10008)  # they are there, and nobody leads
+    assert refused(await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})) == (503, 10008)
+    assert client.cluster.machine.assignment("A", "S") == known
+
+
+async def test_what_is_decided_is_not_told_as_a_failure() -> None:
+    """The leader is lost between the decision and its coming into force."""
+    client = Client()
+    await client.create("S")
+
+    def lost(body: dict[str, Any]) -> dict[str, Any]:
+        raise by_code(10008)
+
+    client.cluster.answers["ready"] = lost
+    updated = await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})
+    assert (updated["config"]["max_msgs"], updated["cluster"]) == (2, {"name": "C1"})
+    assert updated["state"]["messages"] == 0
+    made = await client.create("N", first_seq=10)
+    assert made["did_create"] is True and (made["state"]["first_seq"], made["state"]["last_seq"]) == (10, 9)
+    assert refused(await client.create("N", first_seq=10)) == (503, 10008), "nothing was done"
+
+
 async def test_a_standalone_server_says_did_create_each_time_and_shows_the_cluster_in_info_only() -> None:
     client = Client(clustered=False)
     for _ in range(2):
