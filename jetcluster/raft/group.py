@@ -147,6 +147,8 @@ class Group(GroupState, Outbox):
 
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
+        if index and self.gid == META_GROUP:
+            self.log.mark_kept()
         self.replicator.pin()
         self.node.journal.retention.trim(self.log)
 

@@ -69,6 +69,7 @@ class GroupLog:
         "gid",
         "gseq",
         "joining",
+        "kept",
         "last_index",
         "last_term",
         "pin",
@@ -106,6 +107,8 @@ class GroupLog:
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.joining = False
         """It counts as damaged for no other reason than that this replica is being added."""
+        self.kept = False
+        """The state machine's state has been durable outside of the journal: if it is not there, it was lost."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.relaxed = False
@@ -423,6 +426,11 @@ class GroupLog:
         self.joining = True
         self.mark_damaged()
 
+    def mark_kept(self) -> None:
+        if not self.kept:
+            self.kept = True
+            self.restate()
+
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:
             self.fetching = fetching
@@ -451,6 +459,8 @@ class GroupLog:
             flags |= records.FETCHING_FLAG
         if self.relaxed:
             flags |= records.RELAXED_FLAG
+        if self.kept:
+            flags |= records.KEPT_FLAG
         return records.State(
             self.last_index,
             self.last_term,
