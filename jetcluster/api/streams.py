@@ -113,7 +113,7 @@ async def _check_settled(context: ApiContext, request: Request, *, moves: bool) 
 async def _under_way(context: ApiContext, assignment: Assignment) -> bool:
     """True while the members of the stream's group are other ones than it is assigned to."""
     answer = await context.cluster.stream_request(assignment, "members", {"revision": assignment.revision})
-    return bool(answer["learners"]) or set(answer["voters"]) != set(assignment.peers)
+    return bool(answer["learners"] or answer["outgoing"]) or set(answer["voters"]) != set(assignment.peers)
 
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:

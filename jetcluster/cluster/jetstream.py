@@ -56,6 +56,7 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_confirm import COMMIT_METHOD
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
@@ -438,8 +439,7 @@ class JetStream:
             self._retiring.discard(gid)
         # A node that was taken in again meanwhile has heard of it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
-        whole = set(replica.assignment.peers) <= set(answer["voters"])
-        if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
+        if unchanged and may_retire(self.context.me, answer, replica.assignment.peers, last):
             self.context.log.info("stream has moved away", stream=replica.assignment.name)
             hint = self.context.leaders.hint(gid)
             self._removed(replica.assignment, deleted=False)

@@ -200,11 +200,19 @@ class StreamRequests:
         return answer
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
-        """Members of the group by its newest committed configuration."""
+        """Members of the group by its newest committed configuration; `members` are also those of the one in force,
+        which may not be committed yet, `commit` is up to where that is decided."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        config = replica.group.members_at(replica.group.commit_index)
-        return {"voters": config.voters, "learners": config.learners}
+        group = replica.group
+        config, newest = group.members_at(group.commit_index), group.members_at(group.last_index)
+        return {
+            "voters": config.electorate,
+            "outgoing": config.outgoing,
+            "learners": config.learners,
+            "members": sorted({*config.members, *newest.members}),
+            "commit": group.commit_index,
+        }
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()

@@ -377,7 +377,7 @@ class Group(GroupState, Outbox):
     def send_ack(self, peer: str, index: int) -> None:
         log, receiver = self.log, self.receiver
         term = self.engine.term
-        frame = codec.encode_ack(term, index, receiver.context, log.damaged)
+        frame = codec.encode_ack(term, index, receiver.context, log.damaged, log.life)
         receiver.context = 0
         if index <= log.written_index and log.term_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)

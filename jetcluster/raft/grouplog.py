@@ -72,6 +72,7 @@ class GroupLog:
         "kept",
         "last_index",
         "last_term",
+        "life",
         "pin",
         "relaxed",
         "stated",
@@ -89,6 +90,9 @@ class GroupLog:
         self._append = append
         self._read_record = read
         self.gid = gid
+        self.life = 0
+        """Serial number of this log among those that the process has begun; 0 of one that it found. A peer that hears
+        another one over the same link knows that what it was told before is deleted."""
         self.durable = durable
         """False: entries count once they are written, before the disk has them (memory streams): they outlive the
         process, not the power."""
@@ -195,6 +199,12 @@ class GroupLog:
             if at <= index:
                 return config
         return self.configs[0][1]
+
+    def configs_from(self, index: int) -> list[Config]:
+        """The configurations that may be in force when everything up to `index` is committed: the one there, and all
+        behind it."""
+        behind = [config for at, config in self.configs if at > index]
+        return [self.config_at(index), *behind]
 
     def term_at(self, index: int) -> int | None:
         """None when the log does not hold `index`."""

@@ -94,7 +94,7 @@ class Journal(JournalState):
         self._unchecked = 0
         self._low = (False, False)
         """`full` and `scarce` as `_check_space` found them last."""
-        self._top_gid = 0
+        self._top_gid = self._lives = 0
         self._old_top: int | None = 0
         """Up to there groups may have had an earlier life; None: any may."""
         self._removed = RemovedGroups()
@@ -209,6 +209,7 @@ class Journal(JournalState):
         log.damaged = not self.never_had(gid) and len(config.voters) > 1
         self._top_gid = max(self._top_gid, gid)
         self._removed.discard(gid)
+        self._lives = log.life = self._lives + 1
         self.groups[gid] = log
         log.restate(records.RESET_FLAG)
         log.settle_relaxed()

@@ -439,7 +439,7 @@ async def test_limits_that_consumers_exceed_are_refused_by_all_leaders_that_know
 
 async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
     client = Client()
-    members: dict[str, list[str]] = {"voters": ["n1"], "learners": []}
+    members: dict[str, list[str]] = {"voters": ["n1"], "learners": [], "outgoing": []}
     client.cluster.answers["members"] = lambda body: members
     await client.create("S", num_replicas=1)
     tagged = {"kind": "node", "request": "t", "peer": "n3", "name": "N3", "tags": ["x"], "jetstream": True}
@@ -455,6 +455,9 @@ async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
     members["learners"] = ["n2"]
     assert await update(placement={"tags": ["x"]}) == 10226  # a change of replicas is under way
     members["learners"] = []
+    members["outgoing"] = ["n2"]
+    assert await update(placement={"tags": ["x"]}) == 10226
+    members["outgoing"] = []
     if members["voters"] == ["n3"]:
         await client.ask("STREAM.PEER.REMOVE.S", {"peer": "N3"})
         members["voters"] = list(client.cluster.machine.assignment("A", "S").peers)  # type: ignore[union-attr]
