@@ -107,7 +107,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     streams.check_republish(request, config)
     streams.check_known(context, config)
-    bounds = streams.meta_limits(limits, config)
+    bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
         raise by_code(_NAME_TAKEN)

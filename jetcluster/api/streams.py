@@ -28,6 +28,7 @@ from jetcluster.model.api import (
 from jetcluster.model.bounds import counts
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.pedantic import check_pedantic
+from jetcluster.model.stream_rules import same_config
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.levels import COUNTED
 from jetcluster.stream.rules import RESTORING
@@ -50,7 +51,10 @@ async def create(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config)
     check_known(context, config)
-    result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
+    config = _as_it_was_made(context, request, config)
+    result = await meta(
+        context, "stream_create", request, config=config, **new_limits(context, request.account, config)
+    )
     assignment = Assignment.from_dict(result["assignment"])
     created = bool(result["created"])
     info = await (decided(context, assignment, _nothing(context, config)) if created else ready(context, assignment))
@@ -61,6 +65,17 @@ async def create(context: ApiContext, request: Request) -> Fields:
         fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (seen on nats-server 2.15)
     # A repeated create is told apart only in a cluster, as upstream.
     return {**fields, "did_create": True} if created or not context.cluster.clustered else fields
+
+
+def _as_it_was_made(context: ApiContext, request: Request, config: Fields) -> Fields:
+    """The configuration that is asked for, without a mirror's `duplicate_window` where the stream that is there is
+    equal but for that: versions of before dropped it, and a repeated creation stays a success."""
+    known = context.cluster.assignment(request.account, config["name"])
+    if known is not None and config.get("mirror") and "duplicate_window" in config:
+        older = {key: value for key, value in config.items() if key != "duplicate_window"}
+        if same_config(known.config, older):
+            return older
+    return config
 
 
 async def update(context: ApiContext, request: Request) -> Fields:
@@ -312,6 +327,13 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
         return known.config if known is not None else None
 
     return find_config
+
+
+def new_limits(context: ApiContext, account: str, config: Fields) -> dict[str, dict[str, int]]:
+    """`meta_limits` of a stream that is to be made. In a cluster they are the account's own: what the servers have left
+    is looked at where the stream is placed (10005)."""
+    limits = context.own_limits(account) if context.cluster.clustered else context.limits(account)
+    return meta_limits(limits, config)
 
 
 def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, int]]:

@@ -74,6 +74,8 @@ class MetaService:
         self._restores = RestoreWatch(clock)
         self._underway: Counter[str] = Counter()
         """Replicas placed but not applied yet: creates that come at once must not all pick the same nodes."""
+        self._reserving: Counter[tuple[str, str]] = Counter()
+        """Bytes that they lay claim to, by node and kind of storage."""
         self._leading: Counter[str] = Counter()
 
     async def handle(self, kind: str, body: Body) -> Body:
@@ -116,7 +118,7 @@ class MetaService:
         existing = self._machine.check_create(account, config, limits)
         # An equal stream answers also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
-        with self._placing(placement):
+        with self._placing(placement, config):
             return await self._decide(
                 {
                     "kind": "stream_create",
@@ -340,12 +342,18 @@ class MetaService:
     def _place(self, config: Mapping[str, Any]) -> ChosenPeers:
         # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
         wish = config.get("placement") if self._clustered else None
-        rules, candidates = self._rules(), self._candidates()
-        return place(config["name"], config["num_replicas"], candidates, wish, self._cluster_name, rules=rules)
+        rules, claim, storage = self._rules(), 0, ""
+        if self._clustered:  # else the account's limits are those of the one server
+            claim, storage = max(int(config["max_bytes"]), 0), config["storage"]
+        candidates, cluster = self._candidates(storage), self._cluster_name
+        return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=rules, claim=claim)
 
-    def _candidates(self) -> list[Candidate]:
+    def _candidates(self, storage: str = "") -> list[Candidate]:
+        """`storage`: the kind whose room matters, "" for none."""
         online, machine = self._online(), self._machine
-        most = self._rules().max_ha_assets or sys.maxsize
+        rules = self._rules()
+        most = rules.max_ha_assets or sys.maxsize
+        room = rules.max_memory if storage == "memory" else rules.max_storage
         return [
             Candidate(
                 node.peer,
@@ -356,18 +364,22 @@ class MetaService:
                 machine.replicas_on(node.peer) + self._underway[node.peer],
                 machine.leaders_on(node.peer),
                 machine.replicated_on(node.peer) >= most > 0,
+                room - machine.reserved_on(node.peer, storage) - self._reserving[node.peer, storage],
             )
             for node in machine.nodes.values()
             if not node.draining
         ]
 
     @contextmanager
-    def _placing(self, placement: ChosenPeers) -> Iterator[None]:
+    def _placing(self, placement: ChosenPeers, config: Mapping[str, Any]) -> Iterator[None]:
+        claims = {(peer, config["storage"]): max(int(config["max_bytes"]), 0) for peer in placement.peers}
+        self._reserving.update(claims)
         self._underway.update(placement.peers)
         self._leading[placement.leader] += 1
         try:
             yield
         finally:
+            self._reserving.subtract(claims)
             self._underway.subtract(placement.peers)
             self._leading[placement.leader] -= 1
 

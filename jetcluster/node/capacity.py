@@ -63,7 +63,7 @@ class Capacity:
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
         """The limits in force: the account's, and no more than `nodes` servers like this one hold together.
 
-        How full each single node is plays no part yet (meta's reservations are per account, not per node).
+        How much of each single node is taken, the choice of a new stream's nodes looks at (`meta.placement`).
         """
         own = self._configured(account)
         count = max(nodes(), 1)

@@ -423,7 +423,9 @@ class NodeJetStream:
     def _placement_rules(self) -> PlacementRules:
         from jetcluster.meta.placement import PlacementRules
 
-        return PlacementRules(self._options.jetstream.unique_tag, self._options.jetstream.max_ha_assets)
+        assert self.capacity is not None
+        options, capacity = self._options.jetstream, self.capacity
+        return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""

@@ -320,11 +320,20 @@ async def test_stepdown() -> None:
 async def test_account_limits() -> None:
     limits = AccountLimits(max_streams=1, max_storage=1000, storage_max_stream_bytes=800, max_bytes_required=True)
     client = Client(limits=limits)
+    client.context.own_limits = lambda account: limits
     assert refused(await client.create("S")) == (400, 10113)
     assert refused(await client.create("S", max_bytes=801)) == (400, 10122)
     assert refused(await client.create("S", max_bytes=600, num_replicas=3)) == (500, 10047)
     assert "error" not in await client.create("S", max_bytes=600)
     assert refused(await client.create("T", max_bytes=100)) == (400, 10027)
+
+
+async def test_what_the_servers_hold_is_a_limit_of_new_streams_without_a_cluster_alone() -> None:
+    for clustered in (True, False):
+        client = Client(clustered=clustered, limits=AccountLimits(max_storage=1000))
+        reply = await client.create("S", max_bytes=1001)
+        assert ("error" in reply) is not clustered, "where it is placed decides in a cluster"
+        assert clustered or refused(reply) == (500, 10047)
 
 
 async def test_creates_at_once_spread_over_the_nodes() -> None:
@@ -435,6 +444,20 @@ async def test_limits_that_consumers_exceed_are_refused_by_all_leaders_that_know
         assert "error" not in await client.ask("STREAM.UPDATE.S", config)
     assert "error" not in await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s"]})
     assert told == [], "asked where there are limits"
+
+
+async def test_a_mirror_whose_window_was_dropped_by_a_version_of_before_is_created_again() -> None:
+    client = Client()
+    await client.create("UP", subjects=["up"])
+    config = {"name": "M", "mirror": {"name": "UP"}}
+    assert "error" not in await client.ask("STREAM.CREATE.M", config)
+    again = await client.ask("STREAM.CREATE.M", {**config, "duplicate_window": 10**10})
+    assert "error" not in again and "duplicate_window" not in again["config"]
+    other = {**config, "duplicate_window": 10**10, "description": "x"}
+    assert (await client.ask("STREAM.CREATE.M", other))["error"]["err_code"] == 10058
+    updated = await client.ask("STREAM.UPDATE.M", {**config, "duplicate_window": 10**10})
+    assert updated["config"]["duplicate_window"] == 10**10
+    assert (await client.ask("STREAM.CREATE.M", config))["error"]["err_code"] == 10058
 
 
 async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
