@@ -377,7 +377,7 @@ class JetStream:
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
-            self._store_care.note(error)
+            self._store_care.note(error, gid)
             text = "stream cannot be started"
             self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
