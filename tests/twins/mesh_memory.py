@@ -33,7 +33,14 @@ class MemoryNetwork:
         self._cut: set[frozenset[str]] = set()
 
     def mesh(
-        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = "", key: str = ""
+        self,
+        name: str,
+        peer_id: str | None = None,
+        *,
+        client_url: str = "",
+        cluster_id: str = "",
+        key: str = "",
+        sync_interval: float | None = None,
     ) -> InMemoryMesh:
         """A mesh that is not started yet. The same `peer_id` again, after `stop`, is a restart of that node."""
         info = NodeInfo(
@@ -44,6 +51,7 @@ class MemoryNetwork:
             client_url=client_url,
             cluster_id=cluster_id,
             key=key,
+            sync_interval=sync_interval,
         )
         return InMemoryMesh(self, info)
 
