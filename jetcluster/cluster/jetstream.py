@@ -16,6 +16,7 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
+from jetcluster.cluster.durability import Durability
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
@@ -154,6 +155,7 @@ class JetStream:
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
+        self.durability = Durability(context.mesh, context.log)
         self._store_care = StoreCare(
             context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
         )
@@ -474,7 +476,7 @@ class JetStream:
         self.context.timers.call_soon(self.joining.announce)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        self.context.raft.peer_up(info.peer_id)
+        self.context.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)
         self.joining.peer_up(info)
 
     def _peer_down(self, info: NodeInfo) -> None:

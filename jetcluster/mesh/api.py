@@ -36,6 +36,9 @@ class NodeInfo:
     without a store."""
     frames: int = 0
     """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 from a version before."""
+    sync_interval: float | None = None
+    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a version
+    before, and from a node without JetStream."""
 
 
 class MeshError(PassingError):

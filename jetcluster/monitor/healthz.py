@@ -174,6 +174,8 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
 def _meta_problem(engine: JetStream, serves_reads: bool) -> Problem | None:
     """`serves_reads`: it will do without a leader."""
     group = engine.meta.group
+    if group is not None and group.refused:
+        return Problem("JETSTREAM", f"JetStream does not follow the meta leader: {group.refused}")
     if group is None or (group.leader is None and not serves_reads):
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
     if group.commit_index - group.applied_index > MAX_LAG:
@@ -193,6 +195,8 @@ def _replica_error(replica: StreamReplica) -> str:
     if replica.installing:
         return "is not current"
     group = replica.group
+    if group.refused:
+        return f"is not the one that others have: {group.refused}"
     if group.leader is None:
         return "has no leader"
     return "is not current" if group.commit_index - group.applied_index > MAX_LAG else ""

@@ -163,6 +163,7 @@ class NodeJetStream:
             cluster_id=identity.cluster if options.is_clustered else "",
             server_id=server.server_id,
             key=key.public if key is not None else "",
+            sync_interval=(options.jetstream.sync_interval or 0.0) if options.jetstream.enabled else None,
         )
         try:
             encode_info(me)

@@ -27,6 +27,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.credit import Credit
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Outbox
 from jetcluster.raft.group_state import GroupState
@@ -83,6 +84,8 @@ class Group(GroupState, Outbox):
             lost_leader=self.lost_leader,
             send_ack=self.send_ack,
         )
+        self.credit = Credit(self)
+        self.look_at_credit()
         self._note_leader()
 
     # -- api.RaftGroup
@@ -266,6 +269,7 @@ class Group(GroupState, Outbox):
         self.members = frozenset(config.voters + config.learners)
         self.fence(self._shut_out)
         self.engine.set_voters(p for p in config.voters if p != self.me)
+        self.look_at_credit()
         self._note_leader()
         if self.engine.leading:
             self.replicator.follow_config()
@@ -314,6 +318,7 @@ class Group(GroupState, Outbox):
         self.election.stop()
         self.reads.begin()
         self._first_own = self.log.last_index
+        self.refused = ""
         self.uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
         self.mark()
@@ -349,7 +354,11 @@ class Group(GroupState, Outbox):
         elif self.passed_over_since is None:
             self.passed_over_since = self.now()
 
+    def look_at_credit(self) -> None:
+        self.credit.look(self.receiver.committed)
+
     def peer_up(self, peer: str) -> None:
+        self.look_at_credit()
         self._note_leader()
         self.replicator.peer_changed(peer, up=True)
         if self.engine.leading:

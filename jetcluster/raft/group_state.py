@@ -47,6 +47,8 @@ class GroupState:
         """A term whose leader's log was found equal to this one at or above its base."""
         self.matched_index = 0
         """The index up to which it is equal, at least."""
+        self.refused = ""
+        """See `api.RaftGroup`."""
         self.flows: dict[str, PeerProgress] = {}
         """One for each other member, while this replica leads."""
         voters = (peer for peer in log.config.voters if peer != node.me)

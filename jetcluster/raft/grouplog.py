@@ -20,6 +20,8 @@ from jetcluster.raft.runs import SegmentRuns
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
+ALL = _INFINITE
+"""The `GroupLog.credit` of a log with all that it has, and will have."""
 
 
 Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
@@ -61,6 +63,7 @@ class GroupLog:
         "commit_hint",
         "compactable",
         "configs",
+        "credit",
         "damaged",
         "durable",
         "durable_gseq",
@@ -118,6 +121,8 @@ class GroupLog:
         self.relaxed = False
         """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
         some that the state, which is flushed now and then, has."""
+        self.credit = 0
+        """As far as entries go that may have been committed before the disks of a majority had them (`raft.credit`)."""
         self.alone = False
         """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
@@ -453,6 +458,16 @@ class GroupLog:
             self.relaxed = relaxed
             self.restate()
 
+    def set_credit(self, index: int) -> None:
+        """Which index it is does not outlive a restart: all is on credit then, until more is known."""
+        told, self.credit = bool(self.credit), index
+        if bool(index) != told:
+            self.restate()
+
+    def may_lose(self, commit: int) -> bool:
+        """A loss of power may have taken some of what is committed up to `commit` from a majority that goes on."""
+        return self.relaxed or 0 < commit <= self.credit
+
     def restate(self, flags: int = 0) -> None:
         """Records anew all that is known of the group but its entries: see `Restatement`."""
         body = records.encode_state(self._state(flags))
@@ -471,6 +486,8 @@ class GroupLog:
             flags |= records.RELAXED_FLAG
         if self.kept:
             flags |= records.KEPT_FLAG
+        if self.credit:
+            flags |= records.CREDIT_FLAG
         return records.State(
             self.last_index,
             self.last_term,

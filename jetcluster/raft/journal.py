@@ -27,7 +27,7 @@ from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import Disk
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.grouplog import ALL, GroupLog
 from jetcluster.raft.journal_state import JournalState, OpenBatch, SealedBatch
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config
@@ -166,6 +166,7 @@ class Journal(JournalState):
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
         log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
+        log.credit = ALL if found.credit or (found.relaxed and found.durable) else 0
         log.gseq = log.durable_gseq = found.gseq
         log.alone = log.damaged and found.alone
         for index, place in sorted(found.tail.items()):

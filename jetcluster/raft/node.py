@@ -252,12 +252,13 @@ class RaftNode:
 
     # -- the mesh
 
-    def peer_up(self, peer: str) -> None:
-        """A link to `peer` is there; frames of an earlier one will not come any more."""
+    def peer_up(self, peer: str, waits: bool | None = None) -> None:
+        """A link to `peer` is there; frames of an earlier one will not come any more. `waits`: `PeerState.waits`."""
         if self.peers.is_up(peer):
             self.peer_down(peer)
         state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
+        state.waits = waits
         self.heard(peer)
         self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
         for group in list(self.groups.values()):
@@ -479,6 +480,8 @@ class RaftNode:
                 group.log.set_commit_hint(commit)
             if group.replicator.pinning:
                 group.replicator.pin()
+            if group.log.credit:
+                group.look_at_credit()
         self.commit_latency.sort()
         self.apply_latency.sort()
         self.journal.housekeep()

@@ -28,8 +28,9 @@ STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
 NODE_GID = 0
 """No group: a REMOVE of it tells of all groups that have left (`raft.removed`). Versions before remove nothing then."""
-DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG, KEPT_FLAG = 1, 2, 4, 8, 16, 32, 64
-"""Versions before know neither JOINING_FLAG nor KEPT_FLAG, and pass over them: who joins is damaged for them."""
+DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
+KEPT_FLAG, CREDIT_FLAG = 64, 128
+"""Versions before know neither JOINING_FLAG nor those behind it, and pass over them: who joins is damaged for them."""
 
 RECORD_MAGIC = 0x4AC7
 _RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)

@@ -51,6 +51,7 @@ class RecoveredGroup:
     fetching: bool = False
     relaxed: bool = False
     kept: bool = False
+    credit: bool = False
     gseq: int = 0
     damaged: bool = False
     joining: bool = False
@@ -420,6 +421,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
     group.relaxed = bool(state.flags & records.RELAXED_FLAG)
     group.kept = bool(state.flags & records.KEPT_FLAG)
+    group.credit = bool(state.flags & records.CREDIT_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
         # Everything that the log held then is here, also when something was lost before.

@@ -201,8 +201,11 @@ class ReadGroup:
     @property
     def _leaderless(self) -> bool:
         """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed.
-        Or its leader says that it does not lead this replica: nobody would tell it what is committed."""
+        Or its leader says that it does not lead this replica: nobody would tell it what is committed. Or others follow
+        one whose log is not this one's."""
         group = self._replica.group
+        if group.refused:
+            return True
         since = group.passed_over_since
         if since is None:
             return False

@@ -35,7 +35,14 @@ class MemoryNetwork:
         self._waiting: list[MemoryLink] = []
 
     def mesh(
-        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = "", key: str = ""
+        self,
+        name: str,
+        peer_id: str | None = None,
+        *,
+        client_url: str = "",
+        cluster_id: str = "",
+        key: str = "",
+        sync_interval: float | None = None,
     ) -> InMemoryMesh:
         """A mesh that is not started yet. The same `peer_id` again, after `stop`, is a restart of that node."""
         info = NodeInfo(
@@ -46,6 +53,7 @@ class MemoryNetwork:
             client_url=client_url,
             cluster_id=cluster_id,
             key=key,
+            sync_interval=sync_interval,
         )
         return InMemoryMesh(self, info)
 

@@ -157,7 +157,7 @@ class Invariants:
     def _may_be_taken(self, group: Any) -> bool:
         """A loss of power may take committed entries of a log that is not synced for each of them: a replica that kept
         more than the majority that goes on takes its leader's state (docs/health.md)."""
-        return bool(group.log.relaxed and self._deployment.power_failures)
+        return bool(group.log.may_lose(group.commit_index) and self._deployment.power_failures)
 
     # ---- bounds
 

@@ -199,7 +199,9 @@ class Node:
         self.saved = saved
         peer_id = peer_id or new_id(cluster.network.rng)
         key = encode_key("N", hashlib.sha256(peer_id.encode()).digest())
-        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0], key=key)
+        self.mesh: InMemoryMesh = cluster.network.mesh(
+            name, peer_id, cluster_id=saved[0], key=key, sync_interval=cluster.options.sync_interval or 0.0
+        )
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]

@@ -46,6 +46,12 @@ async def test_no_meta_leader(server: Server) -> None:
     assert health(node, js_enabled_only="1").status == 200
 
 
+async def test_a_meta_leader_that_is_not_followed(node: Any) -> None:
+    node.jetstream.jetstream.meta.group.refused = "B lies"
+    assert health(node).body["error"] == "JetStream does not follow the meta leader: B lies"
+    assert health(node, js_server_only="1").status == 503
+
+
 @pytest.mark.parametrize(
     ("ill", "well", "silent", "current", "ready"),
     [
@@ -118,6 +124,7 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
         (lambda replica: setattr(replica, "installing", True), "is not current"),
         (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
         (lambda replica: setattr(replica.group, "leader", None), "has no leader"),
+        (lambda replica: setattr(replica.group, "refused", "B lies"), "is not the one that others have: B lies"),
     ],
 )
 async def test_a_replica_that_is_behind_or_broken(node: Any, change: Any, text: str) -> None:
