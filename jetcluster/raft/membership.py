@@ -112,7 +112,7 @@ class Config:
         return replace(self, voters=voters, learners=learners, outgoing=self.voters)
 
     def left(self) -> Config:
-        """What a joint configuration leads to."""
+        """The configuration that a joint one leads to."""
         return replace(self, outgoing=())
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
@@ -206,9 +206,9 @@ def decode_config(data: bytes) -> Config:
 
 def decisive(configs: Iterable[Config], peer: str) -> bool:
     """True when `peer` is part of every quorum of these configurations, and of those that may have followed them.
-    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one follows by a
-    quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have been left
-    by its new voters alone, of whom `peer` needs to be one."""
+    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one
+    follows by a quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have
+    been left by its new voters alone, of whom `peer` needs to be one."""
     return all(
         peer in config.voters and not is_quorum(config.voters, [p for p in config.voters if p != peer])
         for config in configs
