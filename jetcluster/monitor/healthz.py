@@ -173,6 +173,8 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
 
 def _meta_problem(engine: JetStream, serves_reads: bool) -> Problem | None:
     """`serves_reads`: it will do without a leader."""
+    if engine.joining.removed:
+        return Problem("JETSTREAM", engine.joining.removed)
     group = engine.meta.group
     if group is None or (group.leader is None and not serves_reads):
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")

@@ -110,6 +110,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         unassigned=(),
+        joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
             group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
         ),
