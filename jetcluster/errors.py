@@ -22,8 +22,8 @@ exceptions stand below one of these families, beside ValueError or OSError where
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
     │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
-    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError,
-    │   RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
+    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError (but not a MeshError that is
+    │   the peer's no), RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
     └─ of tools and jobs   jetcluster  no         each ends a command, a job or a query with a text of its own
         ClusterError, CredentialsError, DataLossError, FenceError, JobError, LoadError, NotTheArchiveError,
         PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
