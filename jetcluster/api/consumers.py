@@ -112,6 +112,9 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     found, result = await on_leader(context, request, "consumer_create", body)
     if result["created"]:
         request.tell_consumer(found.name, name, "create")
+        if result["info"].get("paused"):
+            until = rfc3339(result["info"]["config"]["pause_until_ns"])
+            request.tell_pause(found.name, name, {"paused": True, "pause_until": until})
     return _info(result["info"])
 
 
@@ -181,10 +184,11 @@ async def pause(context: ApiContext, request: Request) -> Fields:
     wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
     until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
     name = request.args[1]
-    found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
+    found, answer = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
     left = until - context.clock.time_ns()
     paused = {"paused": left > 0, **({"pause_until": rfc3339(until)} if left > 0 else {})}
-    request.tell_pause(found.name, name, paused)
+    if answer.get("changed", True):
+        request.tell_pause(found.name, name, {"paused": left > 0, "pause_until": rfc3339(until)})
     return {**paused, "pause_remaining": left} if left > 0 else paused
 
 
