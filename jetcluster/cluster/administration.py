@@ -201,7 +201,8 @@ class Administration:
                     members = await self._ask_stream(assignment, "members", {})
             except (ApiError, TimeoutError):
                 return False
-            return set(members["voters"]) == set(assignment.peers) and not members["learners"]
+            changing = members["outgoing"] or members["learners"]
+            return set(members["voters"]) == set(assignment.peers) and not changing
 
         moves = list(self._moving.values())
         for assignment, over in zip(moves, await asyncio.gather(*map(done, moves)), strict=True):

@@ -29,15 +29,16 @@ from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
+from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.cluster.stream_rescue import StreamRescues
-from jetcluster.errors import ApiError
+from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, by_code
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.meta.state import (
     Assignment,
@@ -56,6 +57,7 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_confirm import COMMIT_METHOD
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
@@ -268,17 +270,28 @@ class JetStream:
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
+        self._check_member()
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
+    def offline(self, assignment: Assignment) -> bool:
+        """No server that is to have the stream is connected with this one."""
+        return {self.context.me, *self.context.mesh.peers}.isdisjoint(assignment.peers)
+
     async def stream_request(
-        self, assignment: Assignment, kind: str, body: Body, under_way: Callable[[], None] | None = None
+        self, assignment: Assignment, kind: str, body: Body, under_way: UnderWay = None, seconds: float = DEADLINE
     ) -> Body:
         """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
-        number in those that are carried out once. `under_way` as in `LeaderRequests.ask`. Raises ApiError."""
+        number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
+        self._check_member()
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
-        return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
+        return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
+
+    def _check_member(self) -> None:
+        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
+        if self.joining.removed:
+            raise by_code(SERVER_NOT_MEMBER)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
@@ -309,7 +322,11 @@ class JetStream:
         if kind == "stream_create":
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
         administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
-        return await (administer(body) if administer is not None else self.service.handle(kind, body))
+        if administer is None:
+            return await self.service.handle(kind, body)
+        await self.meta.barrier()  # as the service's
+        check_wanted(self.context.clock)
+        return await administer(body)
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
         """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
@@ -369,7 +386,7 @@ class JetStream:
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
-            self._store_care.note(error)
+            self._store_care.note(error, gid)
             text = "stream cannot be started"
             self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
@@ -431,8 +448,7 @@ class JetStream:
             self._retiring.discard(gid)
         # A node that was taken in again meanwhile has heard of it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
-        whole = set(replica.assignment.peers) <= set(answer["voters"])
-        if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
+        if unchanged and may_retire(self.context.me, answer, replica.assignment.peers, last):
             self.context.log.info("stream has moved away", stream=replica.assignment.name)
             hint = self.context.leaders.hint(gid)
             self._removed(replica.assignment, deleted=False)

@@ -68,6 +68,16 @@ class ConsumerOwner(DeliveryContext):
     def _subscribe(self, subject: bytes, callback: Callable[[bytes, bytes, bytes, bytes, Origin], None]) -> None:
         self._subscriptions.append(self.bus.subscribe(subject, callback))
 
+    def hold(self, until: int) -> None:
+        """A push consumer delivers nothing before `until` (Unix nanoseconds) or `release`, whichever comes first: who
+        asked for it is answered first."""
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.hold(until)
+
+    def release(self) -> None:
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.release()
+
     def stop(self, reason: str) -> None:
         """`reason`: see `delivery`."""
         for subscription in self._subscriptions:

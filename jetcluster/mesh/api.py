@@ -48,3 +48,6 @@ class MeshError(PassingError):
 class MeshRefusedError(MeshError):
     """The peer answered, and the answer is no: asking the same again is of no use. Any other MeshError says that the
     answer, if there is one, did not come."""
+
+    blame = "peer"
+    retriable = False

@@ -173,6 +173,8 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
 
 def _meta_problem(engine: JetStream, serves_reads: bool) -> Problem | None:
     """`serves_reads`: it will do without a leader."""
+    if engine.joining.removed:
+        return Problem("JETSTREAM", engine.joining.removed)
     group = engine.meta.group
     if group is not None and group.refused:
         return Problem("JETSTREAM", f"JetStream does not follow the meta leader: {group.refused}")

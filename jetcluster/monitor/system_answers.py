@@ -60,7 +60,7 @@ class SystemAnswers:
         self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
             **{kind: partial(self._source.page, kind.lower()) for kind in _PAGES},
-            "EXPVARZ": lambda _: expvarz(),
+            "EXPVARZ": lambda _: expvarz(node.page_counters.usage),
             "IPQUEUESZ": lambda _: {},
             "PROFILEZ": _no_profile,
         }

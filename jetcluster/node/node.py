@@ -69,7 +69,7 @@ class Node:
         """None when none are configured."""
         self.monitor: Monitor | None = None
         self.monitor_port = 0
-        self.page_counters = PageCounters()
+        self.page_counters = PageCounters(self.clock, self.platform.usage)
         self.config_load_ns = 0
         self.system: SystemAccount | None = None
         self.exit_code = 0
@@ -95,7 +95,7 @@ class Node:
             self.operator = NodeOperator(options, self.clock, self.log, self._account_changed, self._ask_others)
             self.operator.start()
             authenticator = self.operator.authenticator(options)
-        authenticator = authenticator or Authenticator(options)
+        authenticator = authenticator or Authenticator(options, rng=self.rng)
         self.server = Server(
             replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls)
         )  # a copy: a reload changes this object in place, and the server compares

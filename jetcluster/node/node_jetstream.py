@@ -385,7 +385,10 @@ class NodeJetStream:
             system_account=self._options.system_account_name,
             compat=self._options.compat,
             account_quota=AccountQuota(
-                capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
+                capacity.own_limits,
+                lambda memory: capacity.max_memory if memory else capacity.max_storage,
+                lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
+                lambda: capacity.by_disk,
             ),
             batch_quota=BatchQuota(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
@@ -411,14 +414,24 @@ class NodeJetStream:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
+    def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
+        """True when this node may store more than before."""
+        if not capacity.look(free, stored):
+            return False
+        self._log.info(f"Max Storage is {_size(capacity.max_storage)} now: there is more room on the disk")
+        return True
+
     def _placement_rules(self) -> PlacementRules:
         from jetcluster.meta.placement import PlacementRules
 
-        return PlacementRules(self._options.jetstream.unique_tag, self._options.jetstream.max_ha_assets)
+        assert self.capacity is not None
+        options, capacity = self._options.jetstream, self.capacity
+        return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
+        from jetcluster.store.block_cache import cache_of
         from jetcluster.store.kv import KvError
 
         platform = self._platform
@@ -427,6 +440,7 @@ class NodeJetStream:
             kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
+        cache_of(kv, platform.physical_memory())
         if renewal is not None:
             text = "the data store was damaged and is renewed: streams that were whole are kept, the others are fetched"
             old = str(renewal.quarantine)

@@ -69,6 +69,8 @@ class Ack(NamedTuple):
     context: int
     recovering: bool
     """The sender's journal was damaged: it may not count for anything yet (see `rejoin.py`)."""
+    life: int = 0
+    """Which of the logs that the sender's process has had of this group (`GroupLog.life`)."""
 
 
 class Reject(NamedTuple):
@@ -81,6 +83,7 @@ class Reject(NamedTuple):
     """Where to go on: the first index of the conflicting term, or the end of the log + 1."""
     context: int
     recovering: bool
+    life: int = 0
 
 
 class PreVote(NamedTuple):
@@ -182,13 +185,13 @@ class Digest(NamedTuple):
 
 
 Numbers = Reject | PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow | SnapRequest | Resign | Rejoin | RejoinReply
-"""Messages that are numbers alone, of which the last may be a flag."""
+"""Messages that are numbers alone, of which one may be a flag."""
 Message = Append | Ack | SnapOffer | Numbers
 Control = Heartbeat | Digest
 
 _APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
 _ENTRY = struct.Struct("<QBI")  # term, type, length
-_ACK = struct.Struct("<BBQQIB")
+_ACK = struct.Struct("<BBQQIBI")
 _VOTE = struct.Struct("<BBQQQ")
 _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
@@ -212,12 +215,12 @@ def encode_append(
     return b"".join(parts)
 
 
-def encode_ack(term: int, index: int, context: int, recovering: bool) -> bytes:
-    return _ACK.pack(VERSION, ACK, term, index, context, recovering)
+def encode_ack(term: int, index: int, context: int, recovering: bool, life: int = 0) -> bytes:
+    return _ACK.pack(VERSION, ACK, term, index, context, recovering, life)
 
 
 _NUMBERS: dict[type[Numbers], tuple[int, struct.Struct]] = {
-    Reject: (REJECT, struct.Struct("<BBQQQIB")),
+    Reject: (REJECT, struct.Struct("<BBQQQIBI")),
     PreVote: (PRE_VOTE, _VOTE),
     PreVoteReply: (PRE_VOTE_REPLY, struct.Struct("<BBQQB")),
     Vote: (VOTE, _VOTE),
@@ -350,18 +353,20 @@ def decode(frame: bytes) -> Message:
 def _decode_ack(frame: bytes) -> Ack:
     if len(frame) != _ACK.size:
         raise CodecError(f"ack: {len(frame)} bytes, expected {_ACK.size}")
-    _, _, term, index, context, recovering = _ACK.unpack(frame)
+    _, _, term, index, context, recovering, life = _ACK.unpack(frame)
     if term > MAX_TERM or index > MAX_NUMBER or recovering > 1:
         raise CodecError(f"ack: {term} is no term, {index} no index, or {recovering} no flag")
-    return Ack(term, index, context, recovering == 1)
+    return Ack(term, index, context, recovering == 1, life)
 
 
 def _decoder(message: type[Numbers], layout: struct.Struct) -> Callable[[bytes], Numbers]:
-    flagged = layout.format.endswith("B")
+    flags = [at for at, name in enumerate(message._fields) if message.__annotations__[name] == "bool"]
 
     def decode_numbers(frame: bytes) -> Numbers:
         _, _, *numbers = _exactly(layout, frame)
-        return message._make([*numbers[:-1], _flag(numbers[-1])] if flagged else numbers)
+        for at in flags:
+            numbers[at] = _flag(numbers[at])
+        return message._make(numbers)
 
     return decode_numbers
 

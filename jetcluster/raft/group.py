@@ -150,6 +150,8 @@ class Group(GroupState, Outbox):
 
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
+        if index and self.gid == META_GROUP:
+            self.log.mark_kept()
         self.replicator.pin()
         self.node.journal.retention.trim(self.log)
 
@@ -384,7 +386,7 @@ class Group(GroupState, Outbox):
     def send_ack(self, peer: str, index: int) -> None:
         log, receiver = self.log, self.receiver
         term = self.engine.term
-        frame = codec.encode_ack(term, index, receiver.context, log.damaged)
+        frame = codec.encode_ack(term, index, receiver.context, log.damaged, log.life)
         receiver.context = 0
         if index <= log.written_index and log.term_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)

@@ -72,8 +72,10 @@ class GroupLog:
         "gid",
         "gseq",
         "joining",
+        "kept",
         "last_index",
         "last_term",
+        "life",
         "pin",
         "relaxed",
         "stated",
@@ -92,6 +94,9 @@ class GroupLog:
         self._append = append
         self._read_record = read
         self.gid = gid
+        self.life = 0
+        """Serial number of this log among those that the process has begun; 0 of one that it found. A peer that hears
+        another one over the same link knows that what it was told before is deleted."""
         self.durable = durable
         """False: entries count once they are written, before the disk has them (memory streams): they outlive the
         process, not the power."""
@@ -110,6 +115,8 @@ class GroupLog:
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.joining = False
         """It counts as damaged for no other reason than that this replica is being added."""
+        self.kept = False
+        """The state machine's state has been durable outside of the journal: if it is not there, it was lost."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.relaxed = False
@@ -203,6 +210,12 @@ class GroupLog:
             if at <= index:
                 return config
         return self.configs[0][1]
+
+    def configs_from(self, index: int) -> list[Config]:
+        """The configurations that may be in force when everything up to `index` is committed: the one there, and all
+        behind it."""
+        behind = [config for at, config in self.configs if at > index]
+        return [self.config_at(index), *behind]
 
     def term_at(self, index: int) -> int | None:
         """None when the log does not hold `index`."""
@@ -439,6 +452,11 @@ class GroupLog:
         self.joining = True
         self.mark_damaged()
 
+    def mark_kept(self) -> None:
+        if not self.kept:
+            self.kept = True
+            self.restate()
+
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:
             self.fetching = fetching
@@ -477,6 +495,8 @@ class GroupLog:
             flags |= records.FETCHING_FLAG
         if self.relaxed:
             flags |= records.RELAXED_FLAG
+        if self.kept:
+            flags |= records.KEPT_FLAG
         if self.credit:
             flags |= records.CREDIT_FLAG
         return records.State(

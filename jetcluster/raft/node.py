@@ -123,6 +123,11 @@ class RaftNode:
         log = self.journal.groups.get(gid)
         return log is not None and not log.base_index and not log.damaged
 
+    def was_kept(self, gid: int) -> bool:
+        """The state machine's state has been durable outside of the journal, as far as the journal knows."""
+        log = self.journal.groups.get(gid)
+        return log is not None and (log.kept or log.base_index > 0)
+
     def rescues(self, gid: int) -> int:
         """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
         log = self.journal.groups.get(gid)
@@ -154,7 +159,8 @@ class RaftNode:
         sole: bool = False,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
-        group; a node that is to join passes the present ones without itself and is added by the leader.
+        group; a node that is to join passes the present ones without itself and is added by the leader. So does one
+        that had the group before: a replica that has left never begins anew with a vote.
 
         `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
@@ -166,6 +172,8 @@ class RaftNode:
         log = self.journal.groups.get(gid)
         credited = log is not None and log.relaxed
         if log is None:
+            if self.journal.has_left(gid):
+                peers = tuple(peer for peer in peers if peer != self.me)
             log = self.journal.create(gid, Config(tuple(peers)), durable)
             if self.me not in peers:
                 log.mark_joining()

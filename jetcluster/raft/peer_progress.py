@@ -39,6 +39,8 @@ class PeerProgress:
     """It said that its journal is damaged; also while its link is down."""
     whole: bool = False
     """It said over this connection that it is not."""
+    life: int | None = None
+    """The log that it speaks of (`GroupLog.life`); None until it has spoken over this connection."""
     probe_prev: int | None = None
     """`prev_index` of the probe under way."""
     out: deque[tuple[int, int]] = field(default_factory=deque)
@@ -73,7 +75,16 @@ class PeerProgress:
         self.context_sent = 0
         if not connected:
             self.whole = False
+            self.life = None
         self.check()
+
+    def begin_anew(self, next_index: int) -> None:
+        """The peer has another log than the one that all this was about."""
+        self.reset(next_index, self.connected)
+        self.whole = False
+        self.offered = self.goal = 0
+        self.goal_at = 0.0
+        self.pinned = None
 
     def check(self) -> None:
         """Asserts what holds whenever nobody is in the middle of a change."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from jetcluster.raft import codec
 from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.membership import is_quorum
 from jetcluster.raft.owner import Owner
 
 Callback = Callable[[bool], None]
@@ -78,18 +77,27 @@ class ReadRounds:
         self._settle()
 
     def _settle(self) -> None:
-        voters = self._state.log.config.voters
         for opened in self._rounds:
-            if not opened.confirmed and is_quorum(voters, opened.answered):
+            if not opened.confirmed and self._agree(opened):
                 opened.confirmed = True
         self.serve()
 
+    def _agree(self, opened: _Round) -> bool:
+        log = self._state.log
+        if opened.exclude is None:
+            return log.config.is_quorum(opened.answered)
+        in_force = log.configs_from(self._state.engine.commit)
+        return all(config.vouches(opened.answered, opened.exclude) for config in in_force)
+
     def serve(self) -> None:
-        """Answers the confirmed rounds whose index is applied."""
+        """Answers the confirmed rounds whose index is applied. One without a peer may be before those that wait for
+        that very peer."""
         applied = self._state.applied_index
-        rounds = self._rounds
-        while rounds and rounds[0].confirmed and rounds[0].index <= applied:
-            for callback in rounds.popleft().callbacks:
+        done = [opened for opened in self._rounds if opened.confirmed and opened.index <= applied]
+        if done:
+            self._rounds = deque(opened for opened in self._rounds if opened not in done)
+        for opened in done:
+            for callback in opened.callbacks:
                 self._owner.call(callback, True)
         self.waiting = bool(self._rounds or self._collecting)
 

@@ -172,7 +172,7 @@ class Receiver:
             self.told = max(self.told, message.prev_index + len(message.entries))  # they are not taken
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
-            state.send(peer, codec.encode(codec.Reject(state.term, message.prev_index, hint, 0, state.log.damaged)))
+            self._reject(peer, state.term, message.prev_index, hint, 0)
             return
         if message.term == state.term and state.engine.leading:
             self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
@@ -203,12 +203,15 @@ class Receiver:
                 self.told = max(self.told, message.prev_index)
                 # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
-                reject = codec.Reject(message.term, message.prev_index, planned.hint, context, self._state.log.damaged)
-                self._state.send(peer, codec.encode(reject))
+                self._reject(peer, message.term, message.prev_index, planned.hint, context)
             else:
                 if planned.at > message.prev_index >= self._state.log.base_index:
                     self._matches(message.term, message.prev_index)
                 self._on_diverged(peer, planned.at)
+
+    def _reject(self, peer: str, term: int, prev_index: int, hint: int, context: int) -> None:
+        log = self._state.log
+        self._state.send(peer, codec.encode(codec.Reject(term, prev_index, hint, context, log.damaged, log.life)))
 
     def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
         state, entries = self._state, planned.entries

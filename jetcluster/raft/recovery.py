@@ -19,6 +19,7 @@ from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.disk import ReadableDisk
 from jetcluster.raft.membership import Config, MembersError, decode_config
 from jetcluster.raft.records import Record
+from jetcluster.raft.removed import RemovedGroups, decode_removed
 
 
 @dataclass(slots=True)
@@ -49,6 +50,7 @@ class RecoveredGroup:
     durable: bool = True
     fetching: bool = False
     relaxed: bool = False
+    kept: bool = False
     credit: bool = False
     gseq: int = 0
     damaged: bool = False
@@ -108,6 +110,10 @@ class Recovered:
     next_seq: int = 1
     top_gid: int | None = 0
     """The highest group id that was ever created here; None when damage has taken that knowledge."""
+    removed: RemovedGroups = field(default_factory=RemovedGroups)
+    """Groups that were here and left."""
+    told_removed: int = 0
+    """The number of the newest record about them."""
     last_segment: int = 0
     torn: tuple[int, int] | None = None
     """(segment, offset) of a torn tail that is to be cut off."""
@@ -301,9 +307,10 @@ class _Scan:
         groups = self.result.groups
         group = groups.get(record.gid)
         if record.kind == records.REMOVE:
-            groups.pop(record.gid, None)
+            self._remove(record, segment)
             return
         if group is None:
+            self.result.removed.discard(record.gid)
             group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
             if record.kind != records.STATE:
                 _harm(group)  # its beginning is lost
@@ -322,6 +329,22 @@ class _Scan:
         except (MembersError, ValueError, IndexError) as e:
             _harm(group)
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+    def _remove(self, record: Record, segment: int) -> None:
+        groups, result = self.result.groups, self.result
+        if record.gid != records.NODE_GID:
+            groups.pop(record.gid, None)
+            result.removed.add(record.gid)
+            return
+        if result.told_removed:
+            self.gaps += (record.gseq - result.told_removed - 1) & records.GSEQ_MASK
+        result.told_removed = record.gseq
+        try:
+            result.removed = decode_removed(record.body)
+        except ValueError as e:
+            result.damage.append(Damage(segment, record.offset, record.offset, str(e)))
+        for gid in [gid for gid in groups if gid in result.removed]:
+            del groups[gid]  # the record that said so is lost
 
 
 def _harm(group: RecoveredGroup) -> None:
@@ -397,6 +420,7 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.durable = bool(state.flags & records.DURABLE_FLAG)
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
     group.relaxed = bool(state.flags & records.RELAXED_FLAG)
+    group.kept = bool(state.flags & records.KEPT_FLAG)
     group.credit = bool(state.flags & records.CREDIT_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:

@@ -4,12 +4,16 @@ forgot. A peer that is added may have been a member before, and voters that were
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
 
-It is whole again when its log holds, durably, everything that a leader L of term T had when a majority of the voters
-*without this replica* confirmed L after the restart. Suppose it had acknowledged an entry, or voted, in a term above
-T: a majority was involved, which shares a member other than this replica with the confirming one; that member knew
-the higher term before it confirmed and would have refused L. So everything it ever vouched for belongs to terms up to
-T, and by leader completeness L had what was committed of it. (The idea is that of "Protocol-Aware Recovery for
-Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays stopped for writes, visibly.
+It is whole again when its log holds, durably, everything that a leader L of term T had when enough others confirmed L
+after the restart: so many that they share a member with every quorum that this replica can have been part of
+(`Config.vouches`). With n voters such a quorum has n // 2 others in it, so that is a majority of the n where n is odd,
+and one less where it is even: of two, the other one. L counts by every configuration that may be in force by its log,
+from the newest committed one on; one that L does not have needs a quorum of these first. Suppose that this replica had
+acknowledged an entry, or voted, in a term above T: a quorum was involved, which shares a member other than this replica
+with those who confirmed; that member knew the higher term before it confirmed and would have refused L. So everything
+it ever vouched for belongs to terms up to T, and by leader completeness L had what was committed of it. (The idea is
+that of "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays
+stopped for writes, visibly.
 
 The same question serves a replica whose log begins behind the end of its leader's, where no entry can be compared: a
 leader that was confirmed after it was asked, and lacks what is committed here, has lost it, as a power failure does to

@@ -137,4 +137,5 @@ class Snapshots:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
         proves that this state is part of its log."""
         state = self._state
-        state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, state.log.damaged)))
+        log = state.log
+        state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, log.damaged, log.life)))

@@ -8,6 +8,9 @@ is removed last, when all that should be members are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
 from jetcluster.replica.context import NodeContext
 
@@ -32,6 +35,14 @@ def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
 
 def _carries(peer: PeerStatus, commit_index: int) -> bool:
     return not peer.recovering and peer.match_index > 0 and peer.match_index + CAUGHT_UP >= commit_index
+
+
+def may_retire(me: str, answer: Mapping[str, Any], assigned: tuple[str, ...], last_index: int) -> bool:
+    """May replica `me`, whose log ends at `last_index`, be deleted, by the leader's answer to "members"
+    (`StreamRequests`)? Neither by what is committed nor by what is in force it is a member: who was just taken in again
+    may be a voter in the next moment. And what its log says is decided, which may be that it is taken in."""
+    decided = answer["commit"] >= last_index and not answer["outgoing"]
+    return decided and set(assigned) <= set(answer["voters"]) and me not in answer["members"]
 
 
 def learners(group: RaftGroup) -> list[str]:

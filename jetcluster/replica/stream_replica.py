@@ -43,7 +43,7 @@ from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
-from jetcluster.stream.levels import FAST
+from jetcluster.stream.levels import FAST, ROOM
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -162,6 +162,9 @@ class StreamReplica(ReplicaState):
             if understood is None:
                 raise RaftError("an older node knows nothing of the end of batches")
             command = understood
+        rules = self.machine.rules
+        if rules.discard_new and rules.max_bytes and self.level >= ROOM:
+            command = commands.bounded(command)
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine

@@ -28,6 +28,7 @@ from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import (
+    BOUNDED,
     NAMED,
     BatchCommit,
     BatchPart,
@@ -169,6 +170,7 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
+        self._admission.bounded = bool(command[1] & BOUNDED)
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
             result: Result = self._admission.admit(decoded.batch, base)

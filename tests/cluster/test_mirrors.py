@@ -228,6 +228,33 @@ async def test_no_publishes_until_it_is_promoted(shared: ProcessCluster) -> None
         await eventually(left, 10, "it still answers for the upstream", every=0.1)
 
 
+async def test_its_duplicate_window_is_kept_and_refuses_nothing(single: ProcessCluster) -> None:
+    """In a cluster nats-server drops it."""
+    async with await single[0].connect() as client:
+        await create_stream(client, "WINDOWUP", ["windowup"], 1, duplicate_window=100_000_000)
+        window = {"duplicate_window": 30 * 1_000_000_000}
+        config = {"name": "WINDOW", "num_replicas": 1, "mirror": {"name": "WINDOWUP"}}
+        made = await client.api("STREAM.CREATE.WINDOW", {**config, **window})
+        assert made["config"]["duplicate_window"] == window["duplicate_window"]
+        for number in range(2):  # the same id, outside of the upstream's window and inside of the mirror's
+            answer = await client.request("windowup", b"%d" % number, 5.0, {"Nats-Msg-Id": "same"})
+            assert b'"duplicate"' not in answer.data
+            await asyncio.sleep(0.3)
+
+        async def came() -> bool:
+            return bool((await client.api("STREAM.INFO.WINDOW"))["state"]["messages"] == 2)
+
+        await eventually(came, 10, "both messages in the mirror")
+        assert "duplicate_window" not in (await client.api("STREAM.UPDATE.WINDOW", config))["config"]
+        again = await client.api("STREAM.UPDATE.WINDOW", {**config, **window})
+        assert again["config"]["duplicate_window"] == window["duplicate_window"]
+        for wrong in (-5, 5):
+            with pytest.raises(ClientError, match="10052"):
+                await client.api("STREAM.UPDATE.WINDOW", {**config, "duplicate_window": wrong})
+        await client.api("STREAM.DELETE.WINDOW")
+        await client.api("STREAM.DELETE.WINDOWUP")
+
+
 async def test_it_answers_for_the_upstream_and_goes_on_without_it(shared: ProcessCluster) -> None:
     up, name = fresh("UP"), fresh("M")
     ours = shared.server == "jetcluster"

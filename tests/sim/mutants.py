@@ -63,7 +63,7 @@ def _commit_without_disks() -> contextlib.AbstractContextManager[Any]:
 
 def _reads_unconfirmed() -> contextlib.AbstractContextManager[Any]:
     """D17: a leader by its own account answers."""
-    return mock.patch.object(read_index, "is_quorum", lambda voters, agreeing: True)
+    return mock.patch.object(read_index.ReadRounds, "_agree", lambda self, opened: True)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ async def supervise(deployment: Deployment) -> None:
         await asyncio.sleep(SUPERVISED)
         for name, machine in deployment.machines.items():
             if not machine.runs:
-                if name == deployment.victim and WANTS_TO_BE_EMPTY in machine.last_words:
+                if name in deployment.victims and WANTS_TO_BE_EMPTY in machine.last_words:
                     # Of its journal nothing was left that tells what it had promised: the docs ask an administrator to
                     # move the store away (docs/membership.md), and only the machine that was damaged may ask for that.
                     deployment.trace.add("nemesis", f"the store of {name} is moved away")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.sim.cluster import liveness, nemesis, replicas
-from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.deployment import Deployment, Violation, without_addresses
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
@@ -100,6 +100,7 @@ def _run_and_tell(result: Result, trace: bool, wire: bool) -> None:
         result.failure = traceback.format_exc()
     finally:
         deployment.close()
+    result.failure = without_addresses(result.failure)
     result.seconds = deployment.scheduler.now
     deployment.trace.add("result", result.failure)
     result.digest = deployment.digest()

@@ -14,11 +14,12 @@ import pytest
 from jetcluster.raft.api import Role
 from jetcluster.store.kv import KvError
 from tests.sim.cluster import batch, liveness
-from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.disk_faults import expendable
+from tests.sim.cluster.deployment import SHRINKS, Deployment, Violation
 from tests.sim.cluster.exam import Exam
-from tests.sim.cluster.invariants import Invariants, Replica, replicas
+from tests.sim.cluster.expendable import expendable
+from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
 from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.machine import DATA, JOURNAL
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario
@@ -166,7 +167,7 @@ def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
 @pytest.mark.parametrize("damaged", [True, False])
 def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
     machine = deployment.machines["n2"]
-    deployment.victim = "n2" if damaged else "n3"
+    deployment.victims["n2" if damaged else "n3"] = None
     machine.kill()
     for path, file in list(machine.disk.tree("/data/jetstream/journal")):
         if file.sectors and path.endswith(".wal"):
@@ -176,13 +177,88 @@ def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, dam
     assert machine.ready is damaged
 
 
-def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
-    rng = Random(1)
-    first = expendable(deployment, rng)
-    assert first is not None
-    assert all(expendable(deployment, rng) is first for _ in range(10))
-    next(machine for machine in deployment.machines.values() if machine is not first).pause()
-    assert expendable(deployment, rng) is None
+def free(deployment: Deployment, *, even: bool = False) -> set[str]:
+    """Machines that may lose what they have."""
+    found = [expendable(deployment, Random(seed), even=even) for seed in range(30)]
+    return {machine.name for machine in found if machine is not None}
+
+
+def test_data_is_damaged_on_any_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
+    assert free(deployment) == {"n1", "n2", "n3"}
+    deployment.machines["n2"].pause()
+    assert free(deployment) == set()
+
+
+def test_the_next_machine_is_damaged_once_the_one_before_is_whole_again(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    path = next(path for path, file in machine.disk.tree(JOURNAL) if file.sectors)
+    machine.disk.rot(path, 0, 1)
+    machine.harm(path)
+    assert free(deployment) == {"n1"}, "nobody knows of it"
+    machine.kill()
+    machine.start()
+    assert free(deployment) == set()
+    deployment.run(15.0)
+    assert free(deployment) == {"n1", "n2", "n3"}, "the journal was read when the node started"
+    machine.lose_power()
+    machine.new_disk()
+    machine.start()
+    deployment.run(1.0)
+    assert "n2" not in free(deployment), "it has nothing yet"
+    deployment.run(30.0)
+    assert free(deployment) == {"n1", "n2", "n3"}
+
+
+def test_what_hides_in_a_data_store_spares_all_others_as_long_as_it_is_there(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    path = next(path for path, file in machine.disk.tree(DATA) if file.sectors)
+    machine.disk.rot(path, 0, 1)
+    machine.harm(path)
+    assert free(deployment) == {"n1"}
+    with deployment.resizing(1) as copies:
+        assert copies == 3, "that machine must not come to have the only copy"
+    machine.disk.files.unlink(path)
+    assert not machine.hides_damage
+
+
+def test_no_data_is_damaged_of_a_stream_that_is_about_to_have_one_replica(deployment: Deployment) -> None:
+    """Whatever its group says of its voters."""
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await session.api("STREAM.CREATE.S", {"name": "S", "num_replicas": 3, "subjects": ["S.>"]})
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    assert free(deployment) == {"n1", "n2", "n3"}
+    with deployment.resizing(1) as copies:
+        assert copies == 1 and free(deployment) == set()
+    assert free(deployment) == {"n1", "n2", "n3"}
+    with pytest.raises(TimeoutError), deployment.resizing(1):
+        raise TimeoutError
+    assert free(deployment) == set(), "it may come to that all the same"
+    deployment.run(SHRINKS + 1.0)
+    jetstream = jetstream_of(deployment.machines["n2"])
+    (assignment,) = jetstream.meta.machine.all_assignments()
+    object.__setattr__(assignment, "peers", assignment.peers[:1])
+    assert free(deployment) == set()
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await session.api("STREAM.CREATE.S", {"name": "S", "num_replicas": 2, "subjects": ["S.>"]})
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    has = {one.machine.name for one in replicas(deployment) if one.stream is not None}
+    assert free(deployment, even=even) == ({"n1", "n2", "n3"} if even else {"n1", "n2", "n3"} - has)
 
 
 @pytest.mark.parametrize(("copies", "wiped", "goes_on"), [(1, True, True), (1, False, False), (3, True, True)])

@@ -290,7 +290,7 @@ class Node:
         subscription = self.bus.subscribe(inbox, take)
         try:
             for payload in payloads:
-                if not self.bus.publish(subject, payload, inbox, headers):
+                if not self.bus.ask(subject, payload, inbox, headers):
                     raise NoRespondersError(subject)
             async with asyncio.timeout(seconds):
                 await done.wait()

@@ -98,6 +98,9 @@ class TwinBus:
     def unsubscribe(self, subscription: _Subscribed) -> None:  # type: ignore[override]
         self.subscriptions.remove(subscription)
 
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        return self.publish(subject, payload, reply, headers)
+
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         takers = [s for s in self.subscriptions if matches(subject, s.subject)]
         for subscription in takers:

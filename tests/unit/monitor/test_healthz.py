@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.restart_safety import Risk, Safety
 from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.node_source import NodeSource
@@ -50,6 +51,15 @@ async def test_a_meta_leader_that_is_not_followed(node: Any) -> None:
     node.jetstream.jetstream.meta.group.refused = "B lies"
     assert health(node).body["error"] == "JetStream does not follow the meta leader: B lies"
     assert health(node, js_server_only="1").status == 503
+
+
+async def test_a_server_that_was_removed_says_so(server: Server) -> None:
+    clock = ManualTime()
+    engine = twins.engine(clock, leader=None)
+    engine.joining.removed = REMOVED
+    found = health(twins.node(server, clock, engine), js_server_only="1")
+    assert (found.status, found.body["error"]) == (503, REMOVED)
+    assert "it can come back with an empty store" in REMOVED
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,7 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
         durability=SimpleNamespace(differing=["B"]),
         unassigned=(),
+        joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
             group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
         ),

@@ -509,3 +509,50 @@ def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
     net["D"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
     group = net.restart("D").create(1, ("A", "B", "C"))
     assert group.status().damaged
+
+
+def damaged_b(names: str) -> Loopback:
+    """B was down for a moment and comes back with a journal that lost something in its middle, and A still leads."""
+    net = Loopback(names)
+    leader = net.start()
+    for i in range(30):
+        leader.propose(b"%d" % i)
+        net.run(0.002)
+    net.run(1.2)
+    net.crash("B")
+    number, start, _ = batches(net["B"].disk)[-12]
+    net["B"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net.restart("B").create(1, tuple(names))
+    assert net["B"].group().status().damaged
+    return net
+
+
+def test_one_of_two_is_healed_by_the_other() -> None:
+    """Every quorum that it was part of had the other one in it, too."""
+    net = damaged_b("AB")
+    net.connect_all()
+    net.until(lambda: not net["B"].group().log.damaged, seconds=1.0)
+    index = net["A"].group().propose(b"with B")
+    net.run(0.1)
+    assert net["A"].group().commit_index == index
+
+
+@pytest.mark.parametrize(("names", "gone", "heals"), [("ABCD", "D", True), ("ABCDE", "DE", False)])
+def test_half_of_an_even_number_of_voters_vouches_for_another(names: str, gone: str, heals: bool) -> None:
+    net = damaged_b(names)
+    for name in gone:
+        net.crash(name)
+    net.connect_all()
+    net.run(0.8)
+    assert net["B"].group().log.damaged is not heals
+
+
+def test_a_read_that_waits_for_the_damaged_peer_does_not_keep_it_from_being_healed() -> None:
+    net = damaged_b("AB")
+    answers: list[bool] = []
+    net["A"].group().read_index(answers.append)
+    net.run(0.1)
+    assert not answers, "nobody else has confirmed the leader"
+    net.connect_all()
+    net.until(lambda: not net["B"].group().log.damaged, seconds=1.0)
+    net.until(lambda: answers == [True], seconds=1.0)

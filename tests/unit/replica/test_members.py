@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import GroupStatus, MembershipError, PeerStatus, Role
-from jetcluster.replica.members import follow_assignment, may_go
+from jetcluster.replica.members import follow_assignment, may_go, may_retire
 
 
 class FakeGroup:
@@ -119,3 +119,14 @@ def test_a_voter_that_says_nothing_does_not_carry_the_group_while_its_link_lasts
     assert not may_go(group, "B")  # type: ignore[arg-type]
     assert may_go(group, "C")  # type: ignore[arg-type]
     assert steps(group, "A", "ABC") == [("remove", "C")]
+
+
+def test_a_replica_retires_only_when_nothing_that_may_be_in_force_names_it() -> None:
+    answer = {"voters": ["B", "C"], "outgoing": [], "learners": [], "members": ["B", "C"], "commit": 20}
+    assert may_retire("A", answer, ("B", "C"), 20)
+    assert not may_retire("A", answer, ("B", "C"), 21), "what its log says last is not decided"
+    assert not may_retire("A", answer, ("B", "D"), 20), "its successor is not there yet"
+    assert not may_retire("A", answer | {"members": ["A", "B", "C"]}, ("B", "C"), 20), (
+        "it is a learner again, uncommitted"
+    )
+    assert not may_retire("A", answer | {"outgoing": ["A", "B", "C"]}, ("B", "C"), 20)
