@@ -85,6 +85,7 @@ class GroupState:
         return (
             not self.stopped
             and not self.log.damaged
+            and self.log.unreadable <= self.applied_index  # else it could neither apply nor send it
             and self.me in self.log.config.voters
             and not self.engine.leading
             and self.term < codec.MAX_TERM

@@ -82,6 +82,7 @@ class GroupLog:
         "tail",
         "term",
         "term_gseq",
+        "unreadable",
         "voted_for",
         "written_index",
     )
@@ -127,6 +128,10 @@ class GroupLog:
         """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """Then: (index, term, type, command) of what is intact behind the hole."""
+        self.unreadable = 0
+        """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
+        and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
+        the state has it durably, and comes from a peer where it is not applied yet."""
         self.compactable = 0
         """The state machine holds everything up to here durably."""
         self.pin = NO_PIN
@@ -163,6 +168,7 @@ class GroupLog:
         assert 0 <= self.base_term <= self.last_term, (self.gid, self.base_term, self.last_term)
         assert count or self.base_term == self.last_term, (self.gid, self.base_term, self.last_term)
         assert base <= self.compactable, (self.gid, base, self.compactable)
+        assert not self.unreadable or base < self.unreadable <= last, (self.gid, base, self.unreadable, last)
         assert 0 <= self.written_index <= last, (self.gid, self.written_index, last)
         assert 1 <= self._cache_first <= last + 1, (self.gid, self._cache_first, last)
         assert self.bytes >= 0 and (count or not self.bytes), (self.gid, self.bytes, count)
@@ -288,6 +294,7 @@ class GroupLog:
         segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
         record = self._read_record(segment, offset, length)
         if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
+            self.unreadable = max(self.unreadable, index)
             raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
         return record.body
 
@@ -342,6 +349,8 @@ class GroupLog:
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[keep:]
         self._runs.drop_from(first)
+        if self.unreadable >= first:
+            self.unreadable = 0  # if there is one before it, that is found again
         if keep < self._crc_count:
             self._crc = self._crc_count = 0
         self.last_index = first - 1
@@ -386,6 +395,8 @@ class GroupLog:
             if gone is not None:
                 self._cache_bytes -= len(gone)
         self._cache_first = max(self._cache_first, index + 1)
+        if self.unreadable <= index:
+            self.unreadable = 0
         self.base_index, self.base_term = index, term
         self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
         self._append(self, records.COMPACT, 0, index, term, encode_config(config))
@@ -398,7 +409,7 @@ class GroupLog:
         self._runs.clear()
         self._crc = self._crc_count = 0
         self._cache.clear()
-        self._cache_bytes = self.bytes = 0
+        self._cache_bytes = self.bytes = self.unreadable = 0
         self._cache_first = index + 1
         self._low = min(self._low, 0)
         self.base_index = self.last_index = index

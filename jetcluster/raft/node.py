@@ -97,6 +97,7 @@ class RaftNode:
         journal.retention.pins = PinLimits(
             self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
         )
+        journal.retention.report = report
         self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
 
     # -- groups
