@@ -46,7 +46,7 @@ from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import without_schedule
+from jetcluster.stream.schedules import shortened, without_schedule
 
 BATCH_BYTES: Final = 256 << 10
 BATCH_MESSAGES: Final = 4096
@@ -288,9 +288,11 @@ class Ingest:
 
 def _storable(headers: bytes) -> bytes:
     """A stored header block has no status text and no Nats-Request-Info; one that has come with the
-    latter schedules nothing."""
+    latter schedules nothing, nor does one with a pattern of great length."""
     if not headers.startswith(b"NATS/1.0\r\n"):
         headers = header_block.without_status(headers)
     if b"\nNats-Request-Info:" in headers:
         headers = without_schedule(header_block.remove(headers, b"Nats-Request-Info"))
+    if b"\nNats-Schedule:" in headers:
+        headers = shortened(headers)
     return headers

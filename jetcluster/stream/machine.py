@@ -411,7 +411,7 @@ class StreamMachine:
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Fire):
-            return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
+            return self._store_own(fire(self.store, self.rules, self._schedules, command.firings, kept=command.kept))
         if isinstance(command, Purge):
             return self._purge(index, command)
         if isinstance(command, DeleteMsg):
