@@ -38,7 +38,7 @@ from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.cluster.stream_rescue import StreamRescues
-from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, by_code
+from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.meta.state import (
     Assignment,
@@ -270,7 +270,7 @@ class JetStream:
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
-        self._check_member()
+        self.joining.check_member()
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
     def offline(self, assignment: Assignment) -> bool:
@@ -282,16 +282,11 @@ class JetStream:
     ) -> Body:
         """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
         number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
-        self._check_member()
+        self.joining.check_member()
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
         return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
-
-    def _check_member(self) -> None:
-        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
-        if self.joining.removed:
-            raise by_code(SERVER_NOT_MEMBER)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this

@@ -162,7 +162,7 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
 
 
 def _own_problem(engine: JetStream) -> Problem | None:
-    """What keeps this server out of the meta group, whoever leads that."""
+    """The reason that keeps this server out of the meta group, whoever leads that."""
     if engine.joining.removed:
         return Problem("JETSTREAM", engine.joining.removed)
     group = engine.meta.group
