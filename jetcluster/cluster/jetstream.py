@@ -22,6 +22,7 @@ from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.lone_replicas import LoneReplicas
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -152,6 +153,7 @@ class JetStream:
         )
         self.meta_rescue = MetaRescue(context, self.meta, lambda: setattr(self.flusher, "soon", True))
         self.rescues = StreamRescues(context, self.meta, self.service, self.meta_request, self.background, self.broken)
+        self._lone = LoneReplicas(context, self.meta, self.replicas, self.background)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
@@ -374,8 +376,6 @@ class JetStream:
             return
         if self.rescues.holds(assignment) or gid in self.broken:
             return
-        if self.context.raft.in_doubt(gid) and not self.context.meta_current:
-            return  # until it is known who else is to have it by now
         try:
             replica = StreamReplica(self.context, assignment, self.consumers)
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
@@ -388,6 +388,7 @@ class JetStream:
         self.replicas[gid] = replica
         self._owners[gid] = replica
         self.context.rounds.add(gid, replica.set_resting)
+        self._lone.watch(gid)
         self._expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:
@@ -492,9 +493,6 @@ class JetStream:
             self.context.meta_current = True
             for replica in list(self.replicas.values()):
                 replica.open()
-            for gid in list(self.context.raft.orphans()):
-                if self.context.raft.in_doubt(gid) and (assignment := self.meta.machine.by_gid(gid)) is not None:
-                    self._assigned(assignment)
 
     async def _catch_up_with_meta(self) -> None:
         """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
@@ -539,6 +537,7 @@ class JetStream:
         self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
+        self._lone.tick()
         if self._watch.changed():
             self.context.rounds.wake_all()
         stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]

@@ -136,7 +136,7 @@ class StreamReplica(ReplicaState):
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
             members=self.members(),
-            sole=assignment.peers == (context.me,),
+            sole=not context.cluster_name and assignment.peers == (context.me,),
         )
 
     def _attach(self, group: RaftGroup) -> None:
