@@ -74,7 +74,9 @@ class LeaderDuties:
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
         self.republish: Republisher | None = None
-        """Where there is one, `applied` is called before publishers are answered."""
+        """What is stored is told to others."""
+        self.heeds_publishes = False
+        """`applied` is to be called for publishes as well, before publishers are answered."""
         self._damage: DamagedError | None = None
         """A schedule cannot be read."""
         self._paused = 0
@@ -92,6 +94,7 @@ class LeaderDuties:
         self._leading = False
         self._expiry.cancel()
         self._fires.cancel()
+        self.heeds_publishes = False
         self._set_republish(None)
 
     def config_changed(self) -> None:
@@ -99,6 +102,7 @@ class LeaderDuties:
         rules = self._machine.rules
         wanted = self._leading and rules.republish is not None
         self._set_republish(Republisher(rules, self._machine.store) if wanted else None)
+        self.heeds_publishes = self._leading and (wanted or rules.allow_msg_schedules)
 
     def tick(self) -> None:
         """A few times per second. Raises DamagedError when a schedule cannot be read."""

@@ -184,7 +184,7 @@ async def test_schedules_fire_and_markers_come_in_time(tidy: ProcessCluster, ser
         late = []
         for number in range(5):
             await asyncio.sleep(0.07 * number)
-            at = datetime.now(UTC) + timedelta(seconds=0.3)
+            at = datetime.now(UTC) + timedelta(seconds=0.1)
             await publish(client, f"s.x{number}", Nats_Schedule=f"@at {at.isoformat().replace('+00:00', 'Z')}",
                           Nats_Schedule_Target=f"s.to{number}")  # fmt: skip
             late.append(await taken(client, "S", f"s.to{number}") - at.timestamp())

@@ -131,6 +131,16 @@ def test_what_is_too_old_and_nobody_is_told_of_goes_with_what_follows() -> None:
     assert leader.wait() == (0.25, [commands.EXPIRE]) and leader.stream.seqs() == []
 
 
+def test_who_tells_of_publishes() -> None:
+    for stream, heeds in ((Stream(), False), (scheduling(), True), (Stream(republish={"src": "a", "dest": "b"}), True)):
+        leader = Leader(stream)
+        assert not leader.duties.heeds_publishes
+        leader.duties.begin()
+        assert leader.duties.heeds_publishes is heeds
+        leader.duties.end()
+        assert not leader.duties.heeds_publishes
+
+
 def test_a_schedule_fires_in_time_also_when_it_is_due_before_the_next_tick() -> None:
     leader = Leader(scheduling())
     leader.duties.begin()
