@@ -74,7 +74,7 @@ class LeaderDuties:
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
         self.republish: Republisher | None = None
-        """What is stored is told to others."""
+        """Collects what is stored, to be told to others."""
         self.heeds_publishes = False
         """`applied` is to be called for publishes as well, before publishers are answered."""
         self._damage: DamagedError | None = None
