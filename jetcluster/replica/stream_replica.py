@@ -91,7 +91,7 @@ class StreamReplica(ReplicaState):
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
-        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage)
+        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage, self.ingest)
         if assignment.config.get("mirror"):
             self.reads.upstream = MirrorReads(self, self.mirrors.links, self.report_damage)
         self.leadership = Leadership(self)
