@@ -50,6 +50,11 @@ CONFIRM_SECONDS = 2.0
 """Seconds that a request waits for a majority to confirm that this replica leads."""
 
 
+def last_stored(replica: StreamReplica | None) -> int:
+    """Last sequence of the stream as this node's own replica has it; 0: there is none that is to be trusted."""
+    return replica.store.last_seq if replica is not None and replica.trusted else 0
+
+
 class StreamReplica(ReplicaState):
     """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
