@@ -495,6 +495,7 @@ class JetStream:
     def _meta_is_current(self) -> None:
         if not self.context.meta_current:
             self.context.meta_current = True
+            self.context.raft.journal.learn_top(self.meta.machine.next_gid - 1)
             for replica in list(self.replicas.values()):
                 replica.open()
             for gid in list(self.context.raft.orphans()):
