@@ -115,6 +115,9 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     if "cid" in result:
         owner, cid = str(result["owner"]), int(result["cid"])
         request.answered = lambda: context.cluster.consumers.answered(owner, found.gid, cid)
+        if result["info"].get("paused"):
+            until = rfc3339(result["info"]["config"]["pause_until_ns"])
+            request.tell_pause(found.name, name, {"paused": True, "pause_until": until})
     return _info(result["info"])
 
 
@@ -185,13 +188,13 @@ async def pause(context: ApiContext, request: Request) -> Fields:
     given = parse_rfc3339(wanted.pause_until) if wanted.pause_until else 0
     until = max(0, given)
     name = request.args[1]
-    found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
+    found, answer = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
     left = until - context.clock.time_ns()
-    paused = {"paused": left > 0, **({"pause_until": rfc3339(until)} if left > 0 else {})}
-    request.tell_pause(found.name, name, paused)
+    if answer.get("changed", True):
+        request.tell_pause(found.name, name, {"paused": left > 0, "pause_until": rfc3339(until)})
     if left > 0:
-        return {**paused, "pause_remaining": left}
-    return {**paused, "pause_until": rfc3339_bytes(given).decode()}
+        return {"paused": True, "pause_until": rfc3339(until), "pause_remaining": left}
+    return {"paused": False, "pause_until": rfc3339_bytes(given).decode()}
 
 
 async def reset(context: ApiContext, request: Request) -> Fields:

@@ -285,10 +285,12 @@ class ConsumerRequests:
     # -- changes
 
     async def _pause(self, replica: StreamReplica, body: Body) -> Body:
+        state = replica.consumers.table.by_name.get(str(body["name"]))
+        before = 0 if state is None else state.rules.pause_until
         fields = {"name": body["name"], "pause_until": int(body.get("pause_until") or 0)}
         await self._propose(replica, commands.CONSUMER_PAUSE, fields)
         await self._live(replica, [_state(replica, str(body["name"]))])  # its owner knows by then
-        return {}
+        return {"changed": before != fields["pause_until"]}
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:
         fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}

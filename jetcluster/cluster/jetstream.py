@@ -22,6 +22,7 @@ from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.lone_replicas import LoneReplicas
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -38,7 +39,7 @@ from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.cluster.stream_rescue import StreamRescues
-from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, by_code
+from jetcluster.errors import ApiError
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.meta.state import (
     Assignment,
@@ -152,6 +153,7 @@ class JetStream:
         )
         self.meta_rescue = MetaRescue(context, self.meta, lambda: setattr(self.flusher, "soon", True))
         self.rescues = StreamRescues(context, self.meta, self.service, self.meta_request, self.background, self.broken)
+        self._lone = LoneReplicas(context, self.meta, self.replicas, self.background)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
@@ -270,7 +272,7 @@ class JetStream:
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
-        self._check_member()
+        self.joining.check_member()
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
     def offline(self, assignment: Assignment) -> bool:
@@ -282,16 +284,11 @@ class JetStream:
     ) -> Body:
         """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
         number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
-        self._check_member()
+        self.joining.check_member()
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
         return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
-
-    def _check_member(self) -> None:
-        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
-        if self.joining.removed:
-            raise by_code(SERVER_NOT_MEMBER)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
@@ -379,8 +376,6 @@ class JetStream:
             return
         if self.rescues.holds(assignment) or gid in self.broken:
             return
-        if self.context.raft.in_doubt(gid) and not self.context.meta_current:
-            return  # until it is known who else is to have it by now
         try:
             replica = StreamReplica(self.context, assignment, self.consumers)
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
@@ -393,6 +388,7 @@ class JetStream:
         self.replicas[gid] = replica
         self._owners[gid] = replica
         self.context.rounds.add(gid, replica.set_resting)
+        self._lone.watch(gid)
         self._expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:
@@ -498,9 +494,6 @@ class JetStream:
             self.context.raft.journal.learn_top(self.meta.machine.next_gid - 1)
             for replica in list(self.replicas.values()):
                 replica.open()
-            for gid in list(self.context.raft.orphans()):
-                if self.context.raft.in_doubt(gid) and (assignment := self.meta.machine.by_gid(gid)) is not None:
-                    self._assigned(assignment)
 
     async def _catch_up_with_meta(self) -> None:
         """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
@@ -536,6 +529,11 @@ class JetStream:
         replica = self.replicas.get(gid)
         return replica is not None and replica.reads.joined
 
+    def stored_here(self, gid: int) -> int:
+        """Last sequence of the stream as this node's own replica has it; 0: there is none."""
+        replica = self.replicas.get(gid)
+        return replica.store.last_seq if replica is not None and replica.trusted else 0
+
     # ---- time
 
     def _tick(self) -> None:
@@ -545,6 +543,7 @@ class JetStream:
         self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
+        self._lone.tick()
         if self._watch.changed():
             self.context.rounds.wake_all()
         stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]

@@ -11,6 +11,7 @@ from jetcluster.cluster.cluster_id import ClusterId, founded
 from jetcluster.cluster.meta_members import REMOVED, MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.roster import Roster
+from jetcluster.errors import SERVER_NOT_MEMBER, by_code
 from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import META_GROUP, RaftError
@@ -57,6 +58,11 @@ class Joining:
         """Why this server is no member any more, and what to do, as soon as the meta leader has said so; else ""."""
         context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
         context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
+
+    def check_member(self) -> None:
+        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
+        if self.removed:
+            raise by_code(SERVER_NOT_MEMBER)
 
     @property
     def looking(self) -> bool:

@@ -397,7 +397,7 @@ async def _listening(streams: Iterable[Assignment], wanted: str) -> AsyncIterato
     overlap = Patterns([wanted]).overlap
     looked = 0
     for stream in streams:
-        own = stream.subjects or (stream.name,)
+        own = stream.subjects  # none: a mirror, or fed by sources alone
         for start in range(0, len(own), LOOKED):
             some = own[start : start + LOOKED]
             looked += len(some)

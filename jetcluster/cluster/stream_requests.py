@@ -81,7 +81,7 @@ class StreamRequests:
     | consumer_list | offset, limit | total, consumers [info objects] |
     | consumer_names | offset, limit | total, names (sorted) |
     | consumer_delete | name | {} |
-    | consumer_pause | name, pause_until (Unix ns, 0: go on) | {} |
+    | consumer_pause | name, pause_until (Unix ns, 0: go on) | changed |
     | consumer_reset | name, seq (0: to the ack floor) | info, reset_seq |
     | consumer_unpin | name, group | {} |
     | consumer_stepdown | name, preferred (server name or "") | {} |

@@ -155,6 +155,13 @@ class UpstreamLink:
         inflow = self._inflow
         return inflow.newest() if inflow is not None and self.lag < CURRENT else 0
 
+    def behind(self, stored: Callable[[str], int]) -> bool:
+        """See `Links.behind`. A link that leaves something out cannot tell."""
+        upstream, config = self.upstream, self.upstream.config
+        if self._inflow is None or upstream.external or config.get("filter_subject") or upstream.transforms:
+            return False
+        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT
+
     def info(self) -> dict[str, Any]:
         """As in STREAM.INFO."""
         upstream, config = self.upstream, self.upstream.config

@@ -374,6 +374,7 @@ class NodeJetStream:
             bus=server.account,
             find_stream=self._find,
             answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
+            stored_here=lambda gid: self.jetstream.stored_here(gid) if self.jetstream is not None else 0,
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),

@@ -278,6 +278,15 @@ class Group(GroupState, Outbox):
         elif self.election.at is None and not self.has_live_leader():
             self.election.schedule(self.config.start_delay)
 
+    def goes_on_alone(self) -> None:
+        """Its log is healed, and may be another one than it was (`raft.alone`)."""
+        self.snapshots.settle()
+        self.engine.restore(self.applied_index, self.engine.commit)
+        self.sync()
+        self.follow_config()
+        self.election.schedule((0.0, 0.0))
+        self.mark()
+
     def fence(self, peers: tuple[str, ...]) -> None:
         config = self.log.config
         self._shut_out = peers

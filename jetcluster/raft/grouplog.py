@@ -56,7 +56,6 @@ class GroupLog:
         "_runs",
         "_seen_gseq",
         "_terms",
-        "alone",
         "base_index",
         "base_term",
         "bytes",
@@ -124,10 +123,9 @@ class GroupLog:
         some that the state, which is flushed now and then, has."""
         self.credit = 0
         """As far as entries go that may have been committed before the disks of a majority had them (`raft.credit`)."""
-        self.alone = False
-        """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
-        """Then: (index, term, type, command) of what is intact behind the hole."""
+        """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
+        to the group (`raft.alone`)."""
         self.unreadable = 0
         """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
         and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
@@ -430,16 +428,10 @@ class GroupLog:
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
-        self.damaged = self.joining = self.alone = False
+        self.damaged = self.joining = False
         self.tail = []
         self.restate()
         self.entry_gseq = self.term_gseq = self.gseq
-
-    def adopt(self, config: Config) -> None:
-        """The group's beginning is lost, and its members are known from elsewhere."""
-        self.configs[0] = (self.base_index, config)
-        self.heal()
-        self.alone = True
 
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""

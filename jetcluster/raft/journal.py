@@ -168,7 +168,6 @@ class Journal(JournalState):
         log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
         log.credit = ALL if found.credit or (found.relaxed and found.durable) else 0
         log.gseq = log.durable_gseq = found.gseq
-        log.alone = log.damaged and found.alone
         for index, place in sorted(found.tail.items()):
             record = self.read_record(place.segment, place.offset, place.length)
             if record is not None:
@@ -214,9 +213,9 @@ class Journal(JournalState):
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py); a group of one has
-        # nobody to ask.
-        log.damaged = not self.never_had(gid) and len(config.voters) > 1
+        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py), or say that there
+        # are none (alone.py).
+        log.damaged = not self.never_had(gid)
         self._top_gid = max(self._top_gid, gid)
         self._removed.discard(gid)
         self._lives = log.life = self._lives + 1

@@ -15,6 +15,7 @@ from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, FrameDelivery, Standing
+from jetcluster.raft.alone import go_on, is_lone
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.early import EarlyFrames
@@ -113,10 +114,9 @@ class RaftNode:
         return voters == (self.me,) if voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """The journal has lost something of a group in which, by what is left, nobody else ever voted. The entries by
-        which others became voters may be what is lost, and those may have gone on without this replica."""
+        """The journal has lost something of a group in which, by what is left, nobody else ever voted: `raft.alone`."""
         log = self.journal.groups.get(gid)
-        return log is not None and (log.alone or (log.damaged and not log.config.voters))
+        return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 
     def holds_all(self, gid: int) -> bool:
         """The journal has the group's log from its beginning, and nothing of it is missing."""
@@ -165,7 +165,8 @@ class RaftNode:
         `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
         new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
-        replica, by what the creator knows for sure; only then may a group of one go on after damage (`in_doubt`).
+        replica, by what the creator knows for sure: a group of one goes on after damage. Else it waits for
+        `go_on_alone`, or for those who have it.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -178,10 +179,8 @@ class RaftNode:
             if self.me not in peers:
                 log.mark_joining()
         log.durable = durable
-        if sole and log.damaged and not log.config.voters and tuple(peers) == (self.me,):
-            log.adopt(Config((self.me,)))
-        if sole and log.alone and log.config.voters == (self.me,):
-            self._go_on_alone(log, applied_index, applied_term)
+        if sole and self.in_doubt(gid):
+            self._told_lost(gid, go_on(log, self.me, applied_index, applied_term))
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
@@ -194,30 +193,24 @@ class RaftNode:
         self.turns.schedule()
         return group
 
-    def _go_on_alone(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """Damage in a group of one, and no other replica exists. There is nobody who could restore what is lost, and
-        nobody to whom this replica could break a promise: it goes on with the state and the log that it has, and says
-        what it had to give up."""
-        end = log.last_index
-        tail, log.tail, log.alone = log.tail, [], False
-        if applied_term > log.term:
-            log.set_term(applied_term, None)
-        if applied_index > end or log.term_at(applied_index) not in (None, applied_term):
-            log.install(applied_index, applied_term, log.config)
-        resumed = bool(tail) and tail[0][0] <= log.last_index + 1
-        if resumed:
-            for index, term, kind, command in tail:
-                if index > log.last_index:
-                    log.append(kind, term, command)
-        log.heal()
-        if tail and not resumed:
-            lost = f"entries {log.last_index + 1}..{tail[-1][0]} are lost"
-        elif tail:
-            lost = f"nothing is lost: the state had applied what is missing of the log ({end + 1}..{tail[0][0] - 1})"
-        else:
-            lost = f"entries after {log.last_index}, if there were any, are lost"
-        self.losses.append(f"group {log.gid}: {lost}")
-        self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
+    def go_on_alone(self, gid: int) -> None:
+        """Has a replica that is `in_doubt` go on with what it has: all others have said that they have nothing of the
+        group."""
+        group = self.groups.get(gid)
+        if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid):
+            return
+        log = group.log
+        term = log.term_at(group.applied_index) or 0
+        if term > group.term:
+            group.engine.step_down(term)
+        lost = go_on(log, self.me, group.applied_index, term)
+        group.goes_on_alone()
+        self._told_lost(gid, lost)
+        self.turns.schedule()
+
+    def _told_lost(self, gid: int, lost: str) -> None:
+        self.losses.append(f"group {gid}: {lost}")
+        self._on_report(gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
         """The log does not hold what the state machine does. Entries are applied only once they count as stored here,

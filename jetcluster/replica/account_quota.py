@@ -8,8 +8,8 @@ through several nodes within that time, and by nothing through one.
 Far from every limit a replica is granted some bytes ahead, which count from then on, so that it asks once for many
 commands (`QuotaShare.left`). Whenever there might be too little, all is counted anew, and what was granted is void.
 
-As in nats-server, every replica counts, and the limit counts once per replica of the stream that is published to:
-refused is what would exceed `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
+As in nats-server, every replica counts. The limit is that of all replicas together; only a tier's counts once per
+replica of its streams: `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class AccountQuota:
         key = assignment.account, memory, tier
         limit = self._limit(key)
         led = size * copies if leading else 0
-        most = limit * copies if limit >= 0 else -1
+        most = limit * max(tier, 1) if limit >= 0 else -1
         share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, self._node(memory))
         self.held[memory] += size
         if led:

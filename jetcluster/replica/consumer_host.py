@@ -423,6 +423,7 @@ class ConsumerHost:
             stream=replica.assignment.name,
             domain=context.domain,
             replicated=self._replicated,
+            waiting=context.waiting,
         )
         return ConsumerOwner(state, around)
 

@@ -91,7 +91,7 @@ class StreamReplica(ReplicaState):
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
-        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage)
+        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage, self.ingest)
         if assignment.config.get("mirror"):
             self.reads.upstream = MirrorReads(self, self.mirrors.links, self.report_damage)
         self.leadership = Leadership(self)
@@ -136,7 +136,7 @@ class StreamReplica(ReplicaState):
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
             members=self.members(),
-            sole=assignment.peers == (context.me,),
+            sole=not context.cluster_name and assignment.peers == (context.me,),
         )
 
     def _attach(self, group: RaftGroup) -> None:

@@ -19,6 +19,7 @@ from jetcluster.stream.commands import (
     nameless,
     placeless,
     plain_publish,
+    rewriting,
 )
 
 NAMES: Final = 2
@@ -38,6 +39,8 @@ one of that kind while there are some. There is none, then, in any log of theirs
 ROOM: Final = 4
 """From this level on the flag BOUNDED is understood. Below it `max_bytes` of a stream with `discard: new` does not hold
 where messages are replaced."""
+LINES: Final = 4
+"""From this level on the flag KEPT is understood."""
 LEVEL: Final = 4
 """This version's."""
 AHEAD: Final = 1_000_000_000
@@ -51,6 +54,8 @@ def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     for the end of fast-ingest batches, of which they do not know that they are open."""
     if level < ROOM:
         command = boundless(command)
+    if level < LINES:
+        command = rewriting(command)
     if level < FAST:
         command = plain_publish(command)
         if not command:

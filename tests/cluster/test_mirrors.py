@@ -440,3 +440,28 @@ async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, serve
                 assert answer.data == b"%d" % number, (node.name, number, answer.status)
                 sources.add(b"Nats-Stream: %b\r\n" % name.encode() in answer.header)
     assert (True in sources) is (replicas == 1), "where there is a replica on each node no mirror is needed"
+
+
+@pytest.mark.parametrize("copy", ["mirror", "republish"])
+async def test_a_read_right_behind_the_ack_finds_the_copy(single: ProcessCluster, server: str, copy: str) -> None:
+    """A mirror beside its upstream, and a stream that takes what another one republishes, on the same server."""
+    async with await single[0].connect() as client:
+        if copy == "mirror":
+            await create_stream(client, "UP", ["up"], 1)
+            await client.api("STREAM.CREATE.M", {"name": "M", "mirror": {"name": "UP"}, "allow_direct": True})
+        else:
+            await create_stream(client, "UP", ["up"], 1, republish={"src": "up", "dest": "copied"})
+            await create_stream(client, "M", ["copied"], 1, allow_direct=True)
+        subject = f"$JS.API.DIRECT.GET.M.{'up' if copy == 'mirror' else 'copied'}"
+
+        async def there() -> bool:
+            await client.request("up", b"first")
+            return (await client.request(subject)).data == b"first"
+
+        await eventually(there, 10, "the first copy")
+        await asyncio.sleep(0.5)
+        stale = 0
+        for number in range(100):
+            await client.request("up", b"%d" % number)
+            stale += (await client.request(subject)).data != b"%d" % number
+        assert stale <= (1 if server == "jetcluster" else 25), f"{stale} of 100"

@@ -7,6 +7,7 @@ become counts as what it is), is ever damaged.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from random import Random
 
 from tests.sim.cluster.deployment import COPIES, Deployment
@@ -17,16 +18,19 @@ Sizes = dict[tuple[str, int], int]
 """(cluster, group) -> the fewest replicas that any server thinks its stream is to have."""
 
 
-def expendable(deployment: Deployment, rng: Random, *, even: bool = False) -> Machine | None:
+def expendable(
+    deployment: Deployment, rng: Random, *, even: bool = False, among: Container[str] | None = None
+) -> Machine | None:
     """The machine that may lose data now; None while there is none. `even`: also one of two voters, where the other one
-    has everything."""
+    has everything. `among`: names; only one of these is asked for."""
     if deployment.shrinks:
         return None
     found, sizes = list(replicas(deployment)), _sizes(deployment)
     free = [
         name
         for name, machine in sorted(deployment.machines.items())
-        if not any(other.hides_damage for other in deployment.machines.values() if other is not machine)
+        if (among is None or name in among)
+        and not any(other.hides_damage for other in deployment.machines.values() if other is not machine)
         and may_lose(deployment, name, found, sizes, even=even)
     ]
     if not free:

@@ -13,7 +13,7 @@ import pytest
 
 from jetcluster.raft.api import Role
 from jetcluster.store.kv import KvError
-from tests.sim.cluster import batch, liveness
+from tests.sim.cluster import batch, liveness, nemesis
 from tests.sim.cluster.deployment import SHRINKS, Deployment, Violation
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
@@ -73,6 +73,16 @@ def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() ->
         assert any(not issubclass(found()[name], Exam) for name in names)
     only = {"registers", "exam-core"}
     assert {name for seed in range(20) for name in Scenario.of(seed, only).workloads} == only
+
+
+def test_faults_that_the_product_does_not_get_over_are_drawn_where_that_is_asked_for() -> None:
+    assert FAULTS.keys() > nemesis.WIDE
+    drawn = {
+        wider: {fault for seed in range(400) for fault in Scenario.of(seed, wider=wider).rage.faults}
+        for wider in (False, True)
+    }
+    assert drawn == {False: FAULTS.keys() - nemesis.WIDE, True: FAULTS.keys()}
+    assert Scenario.of(4, {"publish"}, faults=("left_behind",)).layout == "five"
 
 
 def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:

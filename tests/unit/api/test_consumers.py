@@ -244,7 +244,7 @@ async def test_pause_and_resume() -> None:
         until = past["pause_until"] if isinstance(past, dict) else "0001-01-01T00:00:00Z"
         assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False, "pause_until": until}
         assert leader.last == {"name": "c", "pause_until": 0}
-    assert [e.get("pause_until") for _, e in heard] == ["2999-01-01T00:00:00Z", None, None, None, None]
+    assert [e["pause_until"] for _, e in heard] == ["2999-01-01T00:00:00Z", *["0001-01-01T00:00:00Z"] * 4]
     assert [e["paused"] for _, e in heard] == [True, False, False, False, False]
 
 

@@ -228,6 +228,7 @@ class Node:
             bus=lambda account: self.accounts[account],
             find_stream=lambda account, stream: self.js.assignment(account, stream),
             answers_reads=lambda gid: self.js.answers_reads(gid),
+            stored_here=lambda gid: self.js.stored_here(gid),
             nodes=lambda: self.js.meta.machine.nodes,
             leaders=LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None),
             catchup=CatchUp(self.mesh, loop, rng, owners, self.log),

@@ -243,6 +243,19 @@ async def test_pages_are_bounded() -> None:
     assert await leader.service.handle("names", body) == {"total": 5, "offset": 1, "names": ["S1", "S2"]}
 
 
+async def test_a_filter_takes_streams_whose_subjects_overlap_and_none_without() -> None:
+    """A client that looks for the stream of a subject must not be given a mirror of that name."""
+    leader = Leader()
+    await leader.create("U", subjects=["u.>"])
+    await leader.create("M", mirror={"name": "U"})
+    await leader.create("Q", sources=[{"name": "U"}])
+    await leader.create("N")
+    for subject, names in (("M", []), ("Q", []), ("N", ["N"]), ("*", ["N"]), (">", ["N", "U"]), ("u.x", ["U"])):
+        body = {"account": "A", "offset": 0, "limit": 10, "subject": subject}
+        assert (await leader.service.handle("names", body))["names"] == names
+        assert len((await leader.service.handle("list", body))["assignments"]) == len(names)
+
+
 async def test_unknown_requests() -> None:
     with pytest.raises(ApiError):
         await Leader().service.handle("nope", {})

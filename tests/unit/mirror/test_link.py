@@ -197,6 +197,18 @@ def test_where_in_the_log_all_is_that_came() -> None:
     assert rig.links.newest() == 0
 
 
+def test_whether_an_upstream_here_has_what_has_not_come() -> None:
+    rig = begun()
+    assert not rig.links.behind(lambda name: 3), "not live"
+    rig.live()
+    assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 0)
+    rig.send(1, 2)
+    assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 2)
+    assert not rig.links.behind(lambda name: 12), "far behind: nobody waits for that"
+    rig.links.end()
+    assert not rig.links.behind(lambda name: 3)
+
+
 def test_a_log_that_takes_nothing_is_asked_by_the_timer_only() -> None:
     rig = begun()
     rig.live()

@@ -129,15 +129,15 @@ def test_what_is_on_its_way_through_the_log_counts() -> None:
         node.take(stream, 1)
 
 
-def test_every_replica_counts_and_the_limit_once_per_replica() -> None:
+def test_every_replica_counts_and_the_limit_is_that_of_all_together() -> None:
     node = Node(storage=1000)
     wide, single = node.stream(copies=3), node.stream()
-    assert node.taken(wide, 100) == 10
-    assert node.taken(single, 1) == 0
+    assert node.taken(wide, 100) == 3
+    assert node.taken(single, 1, 200) == 100
     node = Node(storage=1000)
-    single, wide = node.stream(900), node.stream(copies=3)
+    single, wide = node.stream(300), node.stream(copies=3)
     node.room.tick()
-    assert node.taken(wide, 100) == 7  # 900 + 3 * 700 = 3 * 1000
+    assert node.taken(wide, 100) == 2  # 300 + 3 * 200
 
 
 def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
@@ -185,7 +185,7 @@ def test_the_node_has_a_limit_for_what_it_holds() -> None:
 
 
 def test_far_from_every_limit_a_replica_gets_some_ahead() -> None:
-    node = Node(storage=FAR + 10 * AHEAD)
+    node = Node(storage=3 * (FAR + 10 * AHEAD))
     one = node.stream(copies=3)
     share = node.take(one, 100)
     assert share.left == AHEAD
