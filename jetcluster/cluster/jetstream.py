@@ -8,7 +8,6 @@ to be missing (docs/architecture.md).
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +22,7 @@ from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.lone_replicas import LoneReplicas
+from jetcluster.cluster.meta_catchup import MetaCatchUp
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -40,7 +40,7 @@ from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
-from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -59,19 +59,11 @@ from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.members import may_retire
-from jetcluster.replica.read_confirm import COMMIT_METHOD
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
-
-META_RETRY = 0.02
-META_AGAIN = 2.0
-"""Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
-
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 class JetStream:
@@ -196,7 +188,7 @@ class JetStream:
         self.meta_rescue.start()
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
-        self.background.spawn(self._catch_up_with_meta())
+        self.background.spawn(MetaCatchUp(self.context, self.meta, self._meta_is_current).run())
         self.scrubber.start()
         self._tick()
 
@@ -491,37 +483,9 @@ class JetStream:
     def _meta_is_current(self) -> None:
         if not self.context.meta_current:
             self.context.meta_current = True
+            self.context.raft.journal.learn_top(self.meta.machine.next_gid - 1)
             for replica in list(self.replicas.values()):
                 replica.open()
-
-    async def _catch_up_with_meta(self) -> None:
-        """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
-        this node's last meta state was not flushed yet would else take publishes once more, and lose them."""
-        commit: int | None = None
-        again = 0.0
-        while not self.context.meta_current:
-            if commit is not None and (group := self.meta.group) is not None and group.applied_index >= commit:
-                self._meta_is_current()
-            elif commit is None or self.context.clock.monotonic() >= again:
-                told = await self._commit_of_meta()
-                commit = commit if told is None else told
-                again = self.context.clock.monotonic() + META_AGAIN
-            else:
-                await asyncio.sleep(0.005)
-
-    async def _commit_of_meta(self) -> int | None:
-        """The meta group's commit index, from its leader; None, after a moment, when that cannot be had now."""
-        leader = self.context.leaders.get(META_GROUP)
-        if leader is None or leader == self.context.me:
-            await self.context.leaders.wait(META_GROUP, META_RETRY)
-            return None
-        try:
-            reply = await self.context.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), 2.0)
-            (commit,) = _U64.unpack(reply)
-        except (MeshError, struct.error):
-            await asyncio.sleep(META_RETRY)
-            return None
-        return int(commit)
 
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""

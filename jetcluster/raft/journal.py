@@ -96,7 +96,7 @@ class Journal(JournalState):
         """`full` and `scarce` as `_check_space` found them last."""
         self._top_gid = self._lives = 0
         self._old_top: int | None = 0
-        """Up to there groups may have had an earlier life; None: any may."""
+        """Up to there groups may have had an earlier life; None: any may, until `learn_top`."""
         self._removed = RemovedGroups()
         self._told_removed = 0
         """Records about them so far."""
@@ -130,7 +130,7 @@ class Journal(JournalState):
         self.seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
         self._old_top = found.top_gid
-        self._top_gid = max(found.top_gid or 0, *found.groups, 0)
+        self._top_gid = records.UNKNOWN if found.top_gid is None else max(found.top_gid, *found.groups, 0)
         self._removed, self._told_removed = found.removed, found.told_removed
         if found.damage and found.top_gid is not None:
             self._removed.raise_floor(found.top_gid)  # the next start may find nothing of the damage any more
@@ -193,8 +193,17 @@ class Journal(JournalState):
     def never_had(self, gid: int) -> bool:
         """There is no record of the group, and there was none: nothing was ever promised in it here. It may have left,
         or damage have taken all that an old one had."""
-        old = self._old_top is None or gid <= self._old_top
-        return gid not in self.groups and not self._removed.may_have_been(gid) and not (self.damage and old)
+        if gid in self.groups or self._removed.may_have_been(gid) or self._old_top is None:
+            return False
+        return not (self.damage and gid <= self._old_top)
+
+    def learn_top(self, gid: int) -> None:
+        """The cluster has made groups up to `gid` so far, and numbers them upwards: those that it makes from now on
+        never were here. For a journal that does not know how far it had got, as damage has taken the end of it."""
+        if self._old_top is None:
+            self._old_top = self._top_gid = max(gid, *self.groups, 0)
+            self._removed.raise_floor(gid)
+            self._tell_removed()
 
     def has_left(self, gid: int) -> bool:
         """The group was here, and was removed."""

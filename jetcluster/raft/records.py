@@ -54,6 +54,9 @@ _SEGMENT_COPY = 64
 SEGMENT_HEAD = 2 * _SEGMENT_COPY
 """The header twice: without its nonce nothing in the segment could be believed."""
 GSEQ_MASK = 0xFFFF_FFFF
+UNKNOWN = 0xFFFF_FFFF
+"""The highest group id in a batch's header while damage has taken that knowledge. To versions before it is a number:
+any group may have been here then, as is so."""
 MAX_BODY = 96 << 20
 """Above `codec.MAX_ENTRY_BYTES`."""
 

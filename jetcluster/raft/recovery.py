@@ -191,7 +191,8 @@ class _Scan:
             self._acquit()
         for group in self.result.groups.values():
             _finish(group)
-        self.result.top_gid = max(self.top, *self.result.groups, 0) if self.top_known else None
+        known = self.top_known and self.top != records.UNKNOWN
+        self.result.top_gid = max(self.top, *self.result.groups, 0) if known else None
         return self.result
 
     def _segment(self, number: int, newest: bool) -> None:
@@ -283,8 +284,9 @@ class _Scan:
     def _see_top(self, batch: records.JournalBatch | None) -> None:
         """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
         if batch is not None:
-            self.top = max(self.top, batch.top)
-            self.top_known = True
+            # A journal that does not know says so, until it has learnt it from the cluster (`Journal.learn_top`).
+            self.top = batch.top if self.top == records.UNKNOWN else max(self.top, batch.top)
+            self.top_known = self.top != records.UNKNOWN
 
     def _acquit(self) -> None:
         """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""

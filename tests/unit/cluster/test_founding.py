@@ -8,6 +8,7 @@ import pytest
 
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.meta.state import Assignment
+from jetcluster.raft.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica
@@ -112,3 +113,17 @@ async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has
         await cluster.led("S")
         assert (await back.publish_again(b"s"))["seq"] == 2
         await cluster.equal("S")
+
+
+@virtual_time
+async def test_a_journal_learns_from_the_cluster_which_groups_it_may_have_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the cluster has made by then; damage may have taken what it knew of them itself."""
+    learnt: list[tuple[Journal, int]] = []
+    monkeypatch.setattr(Journal, "learn_top", lambda journal, gid: learnt.append((journal, gid)))
+    async with Cluster() as cluster:
+        made = [(await cluster.create(name, 3)).gid for name in ("S", "T")]
+        cluster.crash("B")
+        learnt.clear()
+        again = cluster.restart("B")
+        await cluster.until(lambda: again.context.meta_current, what="it knows the streams")
+        assert learnt == [(again.journal, made[-1])]

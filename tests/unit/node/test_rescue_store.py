@@ -103,6 +103,20 @@ def test_the_most_advanced_of_damaged_ones_and_what_the_others_lose(site: Site) 
     assert all(other.found.damaged and other.config.rescue == 0 for other in others)
 
 
+def test_the_whole_one_of_a_damaged_and_a_missing_one(site: Site) -> None:
+    """It has everything that the damaged one still has; what was only on the disk that is gone nobody can say."""
+    for name in ("n1", "n2"):
+        site.fill(name, {"S": (40, 12)})
+    hurt(site.folder("n2"), site.gids["S"], 20)
+    with opened(site.folders("n1", "n2")) as stores:
+        view = view_of(stores)
+        assert view.best is not None and view.best.name == "n1" and not view.majority
+    choice = rescue(site, "n1", "n1", "n2")
+    assert [r.name for r in choice.others] == ["n2"]
+    assert len(choice.lost) == 1 and "only n3 may have had it" in choice.lost[0]
+    assert group(site, "n1").config.voters == (site.peer("n1"),) and group(site, "n2").found.damaged
+
+
 def test_a_sound_survivor_does_not_vote_any_more(tmp_path: Path) -> None:
     """Two of five are left: the other one must not help those that come back with an old log."""
     site = Site(tmp_path, 5)
