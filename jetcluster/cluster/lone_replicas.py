@@ -121,7 +121,7 @@ class LoneReplicas:
 
 def _account_of(log: GroupLog) -> dict[str, Any]:
     return {
-        "voters": log.config.voters,
+        "voters": log.config.electorate,
         "hearsay": log.joining and not log.config_index,
         "last_index": log.last_index,
         "damaged": log.damaged and not log.joining,

@@ -166,10 +166,10 @@ class StreamRescues:
                 break
             await asyncio.sleep(0.2)
         # One that has nothing yet, in the place of a lost one, is no voter by what it knows itself.
-        voting = [said for said in known if said.sound and said.peer in said.voters]
+        voting = [said for said in known if said.sound and said.votes]
         for said in voting:
-            sound = [other.peer for other in voting if other.peer in said.voters]
-            if 2 * len(sound) > len(said.voters):
+            sound = [other.peer for other in voting if said.config.has_vote(other.peer)]
+            if said.config.is_quorum(sound):
                 names = ", ".join(map(self._name, sound))
                 raise _refused(f"a majority of its replicas is whole and connected ({names})")
 

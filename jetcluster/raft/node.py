@@ -110,8 +110,7 @@ class RaftNode:
     def is_alone(self, gid: int, *, clustered: bool) -> bool:
         """No other node votes in the group, as far as the journal knows; `clustered` decides where it does not."""
         log = self.journal.groups.get(gid)
-        voters = () if log is None else log.config.voters
-        return voters == (self.me,) if voters else not clustered
+        return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
         """The journal has lost something of a group in which, by what is left, nobody else ever voted: `raft.alone`."""
@@ -157,6 +156,7 @@ class RaftNode:
         attach: Callable[[Group], None] | None = None,
         members: Members | None = None,
         sole: bool = False,
+        promotes: bool = True,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
         group; a node that is to join passes the present ones without itself and is added by the leader. So does one
@@ -167,6 +167,7 @@ class RaftNode:
         new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
         replica, by what the creator knows for sure: a group of one goes on after damage. Else it waits for
         `go_on_alone`, or for those who have it.
+        `promotes`: learners become voters by themselves; else by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -184,7 +185,7 @@ class RaftNode:
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes)
         if attach is not None:
             attach(group)
         group.start(campaign)
@@ -225,7 +226,7 @@ class RaftNode:
         foreign = fetched and (members is None or members.state_index != index)
         config = members.config if members is not None else log.config
         log.install(index, term, config)
-        if len(config.voters) < 2:
+        if len(config.electorate) < 2:
             return
         if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
             log.set_fetching(True)
@@ -332,7 +333,7 @@ class RaftNode:
         groups = self.journal.groups
         meta = groups.get(META_GROUP)
         logs = [meta] if meta is not None and meta.config.voters else groups.values()
-        voters = {peer for log in logs for peer in log.config.voters}
+        voters = {peer for log in logs for peer in log.config.electorate}
         return voters - {self.me} if voters else None
 
     # -- turns

@@ -142,6 +142,7 @@ class StreamReplica(ReplicaState):
             attach=self._attach,
             members=self.members(),
             sole=not context.cluster_name and assignment.peers == (context.me,),
+            promotes=False,
         )
 
     def _attach(self, group: RaftGroup) -> None:

@@ -85,8 +85,9 @@ def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
     if here != sorted(assignment.peers):
         yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
     for one in found:
-        voters = sorted(one.group.log.config.voters)
-        if one.group.role is Role.LEADER and voters != sorted(assignment.peers):
+        config = one.group.log.config
+        voters = sorted(config.electorate)
+        if one.group.role is Role.LEADER and (voters != sorted(assignment.peers) or config.outgoing):
             yield f"{where}: its voters are {voters}, and belong on {sorted(assignment.peers)}"
 
 
