@@ -13,7 +13,7 @@ from typing import Any
 from jetcluster import errors
 from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import by_code
 from jetcluster.meta.state import Assignment
@@ -27,7 +27,7 @@ from jetcluster.model.consumer import (
     ConsumerUnpinRequest,
 )
 from jetcluster.model.limits import AccountLimits
-from jetcluster.model.times import parse_rfc3339, rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from jetcluster.protocol import headers
 
 Fields = dict[str, Any]
@@ -71,14 +71,12 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
 
 
 def _parse_create(context: ApiContext, request: Request) -> ConsumerCreateRequest:
-    payload = request.payload if request.payload.strip() else b"{}"
-    wanted = ConsumerCreateRequest.parse(
-        payload, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
+    wanted = ConsumerCreateRequest.from_fields(
+        request.fields, strict=request.strict, refuse_empty=context.compat.empty_policy == "refuse"
     )
     if wanted.stream_name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
-    if wanted.config.deliver_subject and not request.may_deliver_to(wanted.config.deliver_subject):
-        raise by_code(10112)
+    check_target(request, wanted.config.deliver_subject)
     return wanted
 
 
@@ -109,9 +107,17 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
         "request": context.request_id(),
         "max_consumers": _max_consumers(stream, limits),
     }
+    if wanted.action == "create" and not context.cluster.clustered and consumer_rules.always_new(given, stream.config):
+        body["anew"] = True
     found, result = await on_leader(context, request, "consumer_create", body)
     if result["created"]:
         request.tell_consumer(found.name, name, "create")
+    if "cid" in result:
+        owner, cid = str(result["owner"]), int(result["cid"])
+        request.answered = lambda: context.cluster.consumers.answered(owner, found.gid, cid)
+        if result["info"].get("paused"):
+            until = rfc3339(result["info"]["config"]["pause_until_ns"])
+            request.tell_pause(found.name, name, {"paused": True, "pause_until": until})
     return _info(result["info"])
 
 
@@ -177,26 +183,29 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 
 async def pause(context: ApiContext, request: Request) -> Fields:
-    """`pause_until` is only there while the consumer is paused."""
-    wanted = ConsumerPauseRequest.parse(request.body, strict=request.strict)
-    until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
+    """`pause_until` of the answer is the time that was given, also when it is past; the zero time without any."""
+    wanted = ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
+    given = parse_rfc3339(wanted.pause_until) if wanted.pause_until else 0
+    until = max(0, given)
     name = request.args[1]
-    found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
+    found, answer = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
     left = until - context.clock.time_ns()
-    paused = {"paused": left > 0, **({"pause_until": rfc3339(until)} if left > 0 else {})}
-    request.tell_pause(found.name, name, paused)
-    return {**paused, "pause_remaining": left} if left > 0 else paused
+    if answer.get("changed", True):
+        request.tell_pause(found.name, name, {"paused": left > 0, "pause_until": rfc3339(until)})
+    if left > 0:
+        return {"paused": True, "pause_until": rfc3339(until), "pause_remaining": left}
+    return {"paused": False, "pause_until": rfc3339_bytes(given).decode()}
 
 
 async def reset(context: ApiContext, request: Request) -> Fields:
     """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
-    wanted = ConsumerResetRequest.parse(request.payload if request.payload.strip() else b"{}", strict=request.strict)
+    wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}
 
 
 async def unpin(context: ApiContext, request: Request) -> Fields:
-    wanted = ConsumerUnpinRequest.parse(request.payload, strict=request.strict)
+    wanted = ConsumerUnpinRequest.from_fields(request.fields, strict=request.strict)
     if not wanted.group:
         raise invalid_json("consumer group not specified")
     await find(context, request)
@@ -208,14 +217,15 @@ async def unpin(context: ApiContext, request: Request) -> Fields:
 async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
-    wanted = StepdownRequest.parse(request.body, strict=request.strict)
-    preferred = wanted.placement.preferred if wanted.placement is not None else ""
-    await on_leader(context, request, "consumer_stepdown", {"name": request.args[1], "preferred": preferred})
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
+    placement = wanted.placement.model_dump() if wanted.placement is not None else {}
+    body = {"name": request.args[1], "placement": placement, "preferred": placement.get("preferred", "")}
+    await on_leader(context, request, "consumer_stepdown", body)
     return {"success": True}
 
 
 async def _page(context: ApiContext, request: Request, kind: str, limit: int) -> tuple[Fields, Fields]:
-    wanted = PageRequest.parse(request.body, strict=request.strict)
+    wanted = PageRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, kind, {"offset": max(0, wanted.offset), "limit": limit})
     total = int(result["total"])
     return {"total": total, "offset": min(max(0, wanted.offset), total), "limit": limit}, result

@@ -19,10 +19,12 @@ from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
+from jetcluster.cluster.patience import wait_until
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps, encoding, is_long
 from jetcluster.ordered import OrderedSet
+from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.api.endpoints import Endpoint
@@ -61,10 +63,6 @@ SUBJECTS = (
     "CONSUMER.LEADER.>",
     OBJECTS,
 )
-INTERNAL = "internal"
-"""`Origin.kind` of the server itself."""
-ACKS = b"$JS.ACK."
-"""Acks of consumers' deliveries are published below this."""
 SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 """Taken from the system account alone."""
 
@@ -131,9 +129,8 @@ class JetStreamApi:
         await asyncio.gather(*running, return_exceptions=True)
 
     def _receive(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """The bus's callback: only queues. What the server publishes itself without asking for an answer is no request:
-        an answer, a delivery or a copy that somebody has had sent here in place of a request of his own."""
-        if origin.kind == INTERNAL and (not reply or reply.startswith(ACKS)):
+        """The bus's callback: only queues."""
+        if is_no_request(origin):
             return
         if not self.enabled and self.answers_elsewhere(subject):
             return
@@ -220,6 +217,8 @@ class JetStreamApi:
         self.counters.total += 1  # not before: $JS.API.INFO does not count itself
         if request.reply:
             self._bus.publish(request.reply, response)
+        if request.answered is not None:
+            request.answered()
         self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))
         if request.follow is not None:
             session = asyncio.get_running_loop().create_task(self._follow(request.follow))
@@ -239,8 +238,12 @@ class JetStreamApi:
             self._check_enabled(endpoint)
             check_api_level(request.headers)
             check_size(request.payload)
+            if endpoint.decodes:
+                request.fields  # noqa: B018 - also of endpoints that look at none of them
             self._check_sessions(endpoint)
-            async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
+            seconds = endpoint.seconds or api_request.REQUEST_SECONDS
+            wait_until(self._context.clock.monotonic() + seconds)
+            async with asyncio.timeout(seconds):
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
 from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
+from jetcluster.model.times import ZERO_TIME
 
 RESCUE_SECONDS: Final = 14.0
 """All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
@@ -33,6 +34,8 @@ class Endpoint:
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
     seconds: float | None = None
     """The longest that an answer may take, where it is not that of all others (`request.REQUEST_SECONDS`)."""
+    decodes: bool = True
+    """False: the handler refuses what is no JSON object itself, with an error or in a way of its own."""
 
 
 PURGE_SECONDS: Final = 3600.0
@@ -58,7 +61,7 @@ ALL: Final = (
     _endpoint("STREAM.CREATE", 1, "stream_create_response", streams.create),
     _endpoint("STREAM.UPDATE", 1, "stream_update_response", streams.update),
     _endpoint("STREAM.INFO", 1, "stream_info_response", streams.info, **_NO_PAGE),
-    _endpoint("STREAM.DELETE", 1, "stream_delete_response", streams.delete),
+    replace(_endpoint("STREAM.DELETE", 1, "stream_delete_response", streams.delete), decodes=False),
     _endpoint("STREAM.NAMES", 0, "stream_names_response", streams.names, **_NO_PAGE, streams=[]),
     _endpoint("STREAM.LIST", 0, "stream_list_response", streams.list_streams, **_NO_PAGE, streams=[]),
     replace(_endpoint("STREAM.PURGE", 1, "stream_purge_response", streams.purge, purged=0), seconds=PURGE_SECONDS),
@@ -73,15 +76,15 @@ ALL: Final = (
     _endpoint("CONSUMER.LIST", 1, "consumer_list_response", consumers.list_consumers, **_NO_PAGE, consumers=[]),
     _endpoint("CONSUMER.CREATE", (1, _MANY), "consumer_create_response", consumers.create),
     _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create_durable),
-    _endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info),
-    _endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete),
-    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False),
+    replace(_endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info), decodes=False),
+    replace(_endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete), decodes=False),
+    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False, pause_until=ZERO_TIME),
     _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.reset, reset_seq=0),
     _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.unpin),
     _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),
-    _endpoint("$OBJ", 1, "", objects.serve),
+    replace(_endpoint("$OBJ", 1, "", objects.serve), decodes=False),
     _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
-    replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue), seconds=RESCUE_SECONDS),
+    replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue), seconds=RESCUE_SECONDS, decodes=False),
     _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
     _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", servers.evacuate),
     _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),

@@ -19,13 +19,14 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from jetcluster.api.request import MAX_BODY
+from jetcluster.api.request import GUARDED, MAX_BODY
 from jetcluster.clock import Rng
 from jetcluster.errors import ApiError, by_code
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
-from jetcluster.protocol.bus import Bus, Origin, Subscription
+from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
+from jetcluster.protocol.headers import set_header
 
 NOTICE: Final = "api_relay"
 API: Final = b"$JS.API."
@@ -38,12 +39,17 @@ REFUSED: Final = json.dumps(
 _HEAD: Final = struct.Struct("<HHHI")
 """Lengths of account, subject, reply and headers; the payload is the rest."""
 
-_DELIVERING: Final[tuple[tuple[bytes, int, str, str], ...]] = (
-    (b".API.CONSUMER.CREATE.", 10112, "consumer_create", "config"),
-    (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", "config"),
-    (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ""),
+_RESTORE: Final = b".API.STREAM.RESTORE."
+_DELIVERING: Final[tuple[tuple[bytes, int, str, tuple[str, ...]], ...]] = (
+    (b".API.CONSUMER.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
+    (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
+    (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ("deliver_subject",)),
+    (b".API.STREAM.CREATE.", 10052, "stream_create", ("republish", "dest")),
+    (b".API.STREAM.UPDATE.", 10052, "stream_update", ("republish", "dest")),
+    (_RESTORE, 10052, "stream_restore", ("config", "republish", "dest")),
+    (OBJECTS, 11007, "", ("deliver_subject",)),
 )
-"""Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where)."""
+"""Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where it is)."""
 
 BusOf = Callable[[str], Bus]
 
@@ -101,7 +107,7 @@ def serve_relayed(
         if bus is None:
             return
         if is_ordinary(account, subject, domain=domain, system_account=system_account) or is_member(peer):
-            bus.publish(subject, payload, reply, headers)
+            bus.ask(subject, payload, reply, headers)
         elif reply:
             bus.publish(reply, REFUSED)
 
@@ -112,20 +118,22 @@ def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) ->
     """The answer to a request whose deliver subject the requester may not publish to (`Request.may_deliver_to`), which
     `allowed` says; None for any other, one that cannot be decoded included: that is refused where it is decoded."""
     from jetcluster.model.codec import dumps, loads
+    from jetcluster.model.transforms import results_filter
 
-    _, code, kind, inside = next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ""))
-    if not code or len(payload) > MAX_BODY or not (b"$" in payload or b"\\u" in payload):
+    _, code, kind, keys = next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ()))
+    if not code or len(payload) > MAX_BODY or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
         return None
     try:
-        bodies = [loads(payload)]
+        found = [loads(payload)]
     except ApiError:
         return None
-    if inside:
-        bodies = [found for body in bodies for found in _values(body, inside)]
-    targets = [target for body in bodies for target in _values(body, "deliver_subject")]
-    if all(allowed(target.encode()) for target in targets if isinstance(target, str)):
+    for key in keys:
+        found = [value for body in found for value in _values(body, key)]
+    targets = [results_filter(target) if keys[-1] == "dest" else target for target in found if isinstance(target, str)]
+    if all(allowed(target.encode("utf-8", "replace")) for target in targets):
         return None
-    return dumps({"type": f"io.nats.jetstream.api.v1.{kind}_response", "error": by_code(code).to_dict()})
+    answer = {"type": f"io.nats.jetstream.api.v1.{kind}_response"} if kind else {}
+    return dumps({**answer, "error": by_code(code, err="deliver subject is not permitted").to_dict()})
 
 
 def _values(body: Any, key: str) -> list[Any]:
@@ -194,15 +202,19 @@ class ApiRelay:
 
     def _hand_over(self, account: str) -> Callable[[bytes, bytes, bytes, bytes, Origin], None]:
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            # Without a reply subject nobody would see the outcome, and `dispatch` takes no such request of a server.
+            # Without a reply subject nobody would see the outcome.
             # What is imported as a service is asked in the account that exports it, and handed over there.
+            if is_no_request(origin):
+                return
             peers = [peer for peer in self._peers if peer in self._mesh.peers]
             if peers and reply and not self._elsewhere(account, subject):
                 if origin.account == account:
-                    refused = refusal(subject, payload, origin.may_be_answered_at)
+                    refused = refusal(subject, payload, origin.may_deliver_to)
                     if refused is not None:
                         self._bus_of(account).publish(reply, refused)
                         return
+                    if _RESTORE in subject and not origin.may_deliver_to(b">"):
+                        headers = set_header(headers, GUARDED, b"1")  # of the consumers in the archive
                 peer = peers[int(self._rng.random() * len(peers))]
                 self._mesh.notify(peer, NOTICE, encode(account, subject, reply, headers, payload))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ from jetcluster.model.advisory import (
     consumer_pause,
     stream_action,
 )
+from jetcluster.model.codec import invalid_json, json_kind, loads
+from jetcluster.model.transforms import results_filter
 from jetcluster.protocol.bus import Bus, Origin
 
 MAX_BODY = 1024 * 1024
@@ -32,6 +34,10 @@ SEED_CODES: Final = {
 }
 """Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
 clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
+GUARDED: Final = b"Nats-Deliver-Guarded"
+"""Header of a request that another node hands on for a client which may not publish everywhere: nothing is delivered to
+a subject that is guarded (`Router.is_guarded`)."""
+_DELIVER_SUBJECT: Final = 10112
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -53,20 +59,37 @@ class Request:
     """Events of streams and consumers, which become advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None
     """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
+    answered: Callable[[], None] | None = None
+    """Called right after the reply is out."""
+    _fields: dict[str, Any] | None = None
 
     @property
     def stream(self) -> str:
         return self.args[0]
 
     @property
-    def body(self) -> bytes:
-        """The payload if it looks like JSON, else `{}`: calls without a required body ignore anything else."""
-        return self.payload if self.payload.lstrip()[:1] in {b"{", b"["} else b"{}"
+    def fields(self) -> dict[str, Any]:
+        """Those of the body, decoded once; {} without one. Raises ApiError 10025 for one that is no JSON object: what
+        is asked is not known then, and no default may stand for it (a PURGE without a filter is one of all)."""
+        if self._fields is None:
+            self._fields = _object(self.payload) if self.payload.strip() else {}
+        return self._fields
 
     def may_deliver_to(self, subject: str) -> bool:
-        """False for one of the server's own subjects (`$KV.b.k`) that the client may not publish to: deliveries would
-        be published there in its place. Who asks from another account is judged by what that exports."""
-        return self.origin.account != self.account or self.origin.may_be_answered_at(subject.encode())
+        """False for one of the server's own subjects (`$KV.b.k`), or one that asks another account, which the client
+        may not publish to: deliveries would be published there in its place. `subject` may be a filter that takes all
+        that is delivered to. Who asks from another account is judged by what that exports."""
+        if GUARDED in self.headers and self.bus.is_guarded(subject.encode("utf-8", "replace")):
+            return False
+        return self.origin.account != self.account or self.origin.may_deliver_to(subject.encode("utf-8", "replace"))
+
+    def may_republish(self, config: dict[str, Any], known: Mapping[str, Any] | None = None) -> bool:
+        """As `may_deliver_to`, of the subjects that a stream of this configuration republishes to; what it did before
+        (`known`) it may go on with."""
+        given = config.get("republish")
+        if not given or (known is not None and known.get("republish") == given):
+            return True
+        return self.may_deliver_to(results_filter(given["dest"]))
 
     def tell(self, stream: str, action: StreamAction) -> None:
         self.events.append(stream_action(stream, action))
@@ -81,6 +104,19 @@ class Request:
     def client(self) -> dict[str, Any]:
         """The asker, for advisories: its account, and what is known of a client of this node."""
         return {"acc": self.account, **self.origin.client_info()}
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    found = loads(payload)
+    if not isinstance(found, dict):
+        raise invalid_json(f"json: cannot unmarshal {json_kind(found)} into value of type object")
+    return found
+
+
+def check_target(request: Request, deliver_subject: str) -> None:
+    """ApiError 400/10112 for a consumer's deliver subject, "" included, that is not the client's to use."""
+    if deliver_subject and not request.may_deliver_to(deliver_subject):
+        raise by_code(_DELIVER_SUBJECT)
 
 
 def check_api_level(headers: bytes) -> None:

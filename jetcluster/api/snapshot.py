@@ -43,7 +43,7 @@ class StatusError(CallerError):
 async def snapshot(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
         raise by_code(_BAD_REQUEST)
-    wanted = SnapshotRequest.parse(request.payload, strict=request.strict)
+    wanted = SnapshotRequest.from_fields(request.fields, strict=request.strict)
     deliver = wanted.deliver_subject
     if not subjects.is_valid(deliver) or not subjects.is_literal(deliver) or not request.may_deliver_to(deliver):
         raise by_code(_BAD_SUBJECT)

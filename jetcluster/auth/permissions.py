@@ -118,12 +118,19 @@ class UserPermissions:
             names.append(_DIRECT_GET + subject[len(_LAST) :])
         if subject.startswith(_JETSTREAM) and not subjects.is_literal(subject):
             # A filter: Direct Get and CONSUMER.CREATE take what it matches. As plain text `>` would pass for one token.
-            if any(self._publish_deny.meets(name) for name in names):
-                return False
-            return self._publish_allow is None or any(self._publish_allow.covers(name) for name in names)
+            return self._can_publish_all(names)
         if any(self._publish_deny.takes(name) for name in names):
             return False
         return self._publish_allow is None or any(self._publish_allow.takes(name) for name in names)
+
+    def can_publish_all(self, filter: bytes) -> bool:
+        """As `can_publish`, of everything that `filter`, which may hold wildcards, takes."""
+        return self.can_publish(filter) if subjects.is_literal(filter) else self._can_publish_all([filter])
+
+    def _can_publish_all(self, names: Sequence[bytes]) -> bool:
+        if any(self._publish_deny.meets(name) for name in names):
+            return False
+        return self._publish_allow is None or any(self._publish_allow.covers(name) for name in names)
 
     def can_subscribe(self, subject: bytes, queue: bytes | None) -> bool:
         if self._subscribe_allow is not None and not self._subscribe_allow.allows(subject, queue):

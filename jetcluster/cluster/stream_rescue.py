@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.errors import MEMBER_CHANGE_REFUSED, NOT_AVAILABLE, STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.errors import MEMBER_CHANGE_REFUSED, STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
@@ -109,7 +109,7 @@ class StreamRescues:
                 "the rescued replica of a stream is in use", stream=f"{assignment.account}/{assignment.name}"
             )
         except ApiError as error:
-            if error.err_code == NOT_AVAILABLE:
+            if error.retriable:
                 return
             self._try_at[gid] = self._context.clock.monotonic() + RETRY
             why = assignment, error.description

@@ -14,6 +14,7 @@ from jetcluster.consumer.scheduler import OwnerWakes
 from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Value
+from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.model.advisory import Event
 from jetcluster.store.block_store import BlockStore
 
@@ -35,6 +36,8 @@ class OwnerDependencies(NamedTuple):
     domain: str = ""
     replicated: bool = True
     """The stream has more than one replica."""
+    waiting: WaitingRoom | None = None
+    """The node's; None: the consumer has one of its own."""
 
 
 class DeliveryContext:
@@ -51,6 +54,7 @@ class DeliveryContext:
         "sent_sseq",
         "state",
         "used_at",
+        "waiting",
         "wake_at",
     )
 
@@ -62,6 +66,7 @@ class DeliveryContext:
         self.clock = around.clock
         self.rng = around.rng
         self.replicated = around.replicated
+        self.waiting = around.waiting
         self.run_soon = around.wakes.soon
         self.wake_at = around.wakes.at
         stream, name = around.stream.encode(), state.name.encode()

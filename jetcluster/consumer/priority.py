@@ -84,6 +84,12 @@ class Priority:
             return SERVE if enough else PASS
         return SERVE
 
+    def kind(self, request: PullRequest) -> tuple[object, ...]:
+        """The thing that a request which PASSes waits for: those of one kind get the same verdict."""
+        if self._state.rules.priority_policy == PINNED:
+            return (request.group, request.pin)
+        return (request.min_pending, request.min_ack_pending)
+
     # -- pins -------------------------------------------------------------------------------------------------------
 
     def needs_pin(self, request: PullRequest) -> bool:

@@ -7,6 +7,8 @@ them: WAIT and UNWAIT, per reply subject, only for the difference that a turn ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from jetcluster.consumer import delivery, statuses
@@ -20,6 +22,8 @@ from jetcluster.store.api import DamagedError
 
 REAP: Final = 5_000_000_000
 """Time between two looks whether their clients still listen."""
+REAP_STEP: Final = 2000
+"""Requests that are looked at in one step."""
 _SECOND: Final = 1_000_000_000
 
 
@@ -35,12 +39,16 @@ class PullDelivery:
         """Reply subjects that the log knows as waiting, or will once what is in flight is applied."""
         self._reap_at = 0
         self._reaped = 0
+        self._left_waiting: Iterator[bytes] = iter(())
+        """Reply subjects of the former owner's requests that have not been told."""
+        self._reaping: list[PullRequest] = []
+        """Requests that this round has still to look at."""
 
     # -- life -------------------------------------------------------------------------------------------------------
 
     @property
     def num_waiting(self) -> int:
-        """Requests of clients that still listen."""
+        """Requests of clients that still listen; where there are thousands, or did until five seconds ago."""
         self._reap()
         return len(self.queue)
 
@@ -50,18 +58,26 @@ class PullDelivery:
 
     @property
     def in_use(self) -> bool:
-        self._reap()
-        return len(self.queue) > 0
+        return any(self._owner.bus.has_interest(request.reply) for request in self.queue)
 
     def start(self) -> None:
         """Tells those who wait by the log: they waited at the former owner."""
         now = self._owner.clock.time_ns()
         self.priority.reset(now)
         self._wake(self.priority.next_deadline)
+        self._left_waiting = iter(list(self._owner.state.waiting))
+        self._tell_left()
+
+    def _tell_left(self) -> None:
+        """Some thousands at a time: that they have to ask again."""
         text = statuses.render(statuses.LEADERSHIP_CHANGE)
-        for reply in list(self._owner.state.waiting):
-            self._owner.bus.publish(reply, headers=text)
-            self._owner.submit(UNWAIT, reply)
+        told = list(islice(self._left_waiting, REAP_STEP))
+        for reply in told:
+            if reply not in self.queue.replies:  # else it has asked again
+                self._owner.bus.publish(reply, headers=text)
+                self._owner.submit(UNWAIT, reply)
+        if len(told) == REAP_STEP:
+            self._wake(self._owner.clock.time_ns() + 1)
 
     def stop(self, reason: str) -> None:
         if reason == delivery.MOVED:
@@ -77,6 +93,7 @@ class PullDelivery:
 
     def configured(self) -> None:
         self.priority.reset(self._owner.clock.time_ns())
+        self.queue.rouse()
         self._owner.run_soon()
 
     def reset(self) -> None:
@@ -113,7 +130,7 @@ class PullDelivery:
         if request.timeout:
             request.expires_at = now + request.timeout
         if request.heartbeat:
-            request.beat_at = now + request.heartbeat
+            request.beat_at = self.queue.next_beat(request, now)
         if not self._reap_at:
             self._reap_at = now + REAP
             self._wake(self._reap_at)
@@ -150,13 +167,19 @@ class PullDelivery:
                 self._reap()  # those whose clients are gone do not count
                 if there < self.queue.wanted:
                     return statuses.REQUESTS_PENDING
-        if rules.max_waiting and self.queue.size >= rules.max_waiting:
+        queue = self.queue
+        if (rules.max_waiting and queue.size >= rules.max_waiting) or queue.room.count >= queue.room.most:
             if now - self._reaped > _SECOND:
                 self._expire(now)
                 self._reap()
-            if self.queue.size >= rules.max_waiting:
+            if self._is_full:
                 return statuses.MAX_WAITING
         return b""
+
+    @property
+    def _is_full(self) -> bool:
+        most = self._owner.state.rules.max_waiting
+        return bool(most and self.queue.size >= most) or self.queue.room.is_full
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 
@@ -224,12 +247,15 @@ class PullDelivery:
     # -- time -------------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
+        self._tell_left()
         if 0 < self.queue.alarm <= now:
             self._expire(now)
         if self._reap_at and now >= self._reap_at:
-            self._reap()
-            self._reap_at = now + REAP if self.queue else 0
-            if len(self._announced) != len(self.queue.replies):  # the stream has got replicas, or has none any more
+            over = self._reap()
+            self._reap_at = (now + REAP if over else now + 1) if self.queue else 0
+            if over and len(self._announced) != len(
+                self.queue.replies
+            ):  # the stream has got replicas, or has none any more
                 self.queue.touched.update(OrderedSet(self.queue.replies))
         for group in self.priority.overdue(now):
             self.unpin(group, "timeout")
@@ -248,7 +274,10 @@ class PullDelivery:
                 owner.used_at = now  # its client comes back now, or has the whole inactive_threshold to do so
                 continue
             if request.heartbeat and now >= request.beat_at:
-                request.beat_at = now + request.heartbeat
+                if request.no_wait and request.delivered and not request.held:
+                    self._dispatch.end(request, statuses.NO_MESSAGES)  # max_ack_pending keeps the rest from it
+                    continue
+                request.beat_at = self.queue.next_beat(request, now)
                 owner.bus.publish(request.reply, headers=statuses.heartbeat(*self._last()))
             self.queue.remind(request)
 
@@ -259,12 +288,18 @@ class PullDelivery:
             return state.delivered_cseq, state.delivered_sseq
         return self._dispatch.advance.cseq, self._dispatch.advance.sseq
 
-    def _reap(self) -> None:
-        """Drops requests whose clients are gone."""
+    def _reap(self) -> bool:
+        """Drops requests whose clients are gone: looks at all of them, or at some thousands and at the next ones the
+        next time. True when it has been through."""
         self._reaped = self._owner.clock.time_ns()
         has_interest = self._owner.bus.has_interest
-        for request in [request for request in self.queue if not has_interest(request.reply)]:
-            self._dispatch.end(request, b"")
+        if not self._reaping or len(self.queue) <= REAP_STEP:
+            self._reaping = list(self.queue)
+        for request in self._reaping[-REAP_STEP:]:
+            if request.open and not has_interest(request.reply):
+                self._dispatch.end(request, b"")
+        del self._reaping[-REAP_STEP:]
+        return not self._reaping
 
     def _wake(self, at: int) -> None:
         if at:

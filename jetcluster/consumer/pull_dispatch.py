@@ -30,6 +30,8 @@ from jetcluster.store.api import Columns
 TURN_MESSAGES: Final = 4096
 TURN_BYTES: Final = 4 << 20
 """Selected in one turn at most; then others run."""
+TURN_LOOKS: Final = 20_000
+"""Requests that are looked at one by one in a turn, about."""
 FLIGHT_BYTES: Final = 32 << 20
 """Selected and not yet committed, at most (but one shipment)."""
 MAX_BACKLOG: Final = 8 << 20
@@ -40,7 +42,7 @@ HOLD: Final = 5_000_000
 class PullDispatch:
     def __init__(self, owner: DeliveryContext) -> None:
         self._owner = owner
-        self.queue = PullQueue()
+        self.queue = PullQueue(owner.waiting)
         self.priority = Priority(owner.state, owner.rng)
         self.advance = Advance(owner.state, owner.submit)
         self._shipments: deque[Shipment] = deque()
@@ -48,6 +50,7 @@ class PullDispatch:
         self._flight_bytes = 0
         self._flight_messages = 0
         self._run = 0
+        self._looks = 0
         self._held_until = 0
         """Time when what could not go out is looked at again; 0: there is nothing."""
         self._replay = Replay() if owner.state.rules.replay_original else None
@@ -64,6 +67,7 @@ class PullDispatch:
         for request in self.queue:
             if request.assigned_pin and self.priority.pins.get(request.group) != request.pin:
                 request.pin, request.assigned_pin = b"", False
+        self.queue.rouse()
 
     # -- out --------------------------------------------------------------------------------------------------------
 
@@ -71,10 +75,11 @@ class PullDispatch:
         """Gives out what there is, as far as there are takers. Raises DamagedError."""
         owner, queue, selection = self._owner, self.queue, self._owner.selection
         self._run += 1
+        self._looks = 0
         messages = size = 0
         while queue.size:
             assert queue.wanted > 0, "would never end"
-            if messages >= TURN_MESSAGES or size >= TURN_BYTES:
+            if messages >= TURN_MESSAGES or size >= TURN_BYTES or self._looks >= TURN_LOOKS:
                 owner.run_soon()
                 return
             if self._flight_bytes >= FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
@@ -103,7 +108,7 @@ class PullDispatch:
                 return
             if not used:
                 break
-        if queue.no_waits:
+        if queue.spent:
             self.no_more()
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
@@ -136,10 +141,8 @@ class PullDispatch:
 
     def no_more(self) -> None:
         """Nothing is left for anyone: those who do not wait have had it."""
-        if self.queue.no_waits:
-            for request in [request for request in self.queue if request.no_wait]:
-                if (request.timeout <= 0 or request.delivered) and not request.held:
-                    self.end(request, statuses.NO_MESSAGES)
+        for request in [request for request in self.queue.spent if not request.held]:
+            self.end(request, statuses.NO_MESSAGES)
 
     def _hand_out(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
         """(how many found a taker, parts, sizes of the messages if they matter)"""
@@ -159,6 +162,7 @@ class PullDispatch:
             request = self._taker(size, left[i] + 1, unacked, now)
             if request is None:
                 break
+            self._looks += 1
             if request.max_bytes:
                 request.left_bytes -= size
                 if not request.left_bytes:
@@ -183,8 +187,13 @@ class PullDispatch:
         return len(columns.subjects[i]) + len(owner.renderer.prefix) + len(tail) + content
 
     def _taker(self, size: int, left: int, unacked: int, now: int) -> PullRequest | None:
-        queue = self.queue
-        for request in queue.each_head():
+        queue, priority = self.queue, self.priority
+
+        def may_wake(request: PullRequest) -> bool:
+            return priority.verdict(request, left, unacked) != PASS
+
+        for request in queue.each_head(may_wake):
+            self._looks += 1 + queue.kinds
             ready = self._ready(request)
             if ready == GONE:
                 queue.remove(request)
@@ -192,11 +201,11 @@ class PullDispatch:
             if ready == HELD:
                 queue.pass_over(request)
                 continue
-            verdict = self.priority.verdict(request, left, unacked)
+            verdict = priority.verdict(request, left, unacked)
             if verdict == WRONG_PIN:
                 self.end(request, statuses.WRONG_PIN)
             elif verdict == PASS:
-                queue.pass_over(request)
+                queue.sleep(request, priority.kind(request))
             elif request.max_bytes and size > request.left_bytes:
                 self.end(request, statuses.TOO_LARGE)
             else:
@@ -251,7 +260,7 @@ class PullDispatch:
         request.flight -= count
         request.assigned_pin = False
         if request.heartbeat:
-            request.beat_at = now + request.heartbeat
+            request.beat_at = self.queue.next_beat(request, now)
         if request.flight or request.open:
             return
         if request.status:

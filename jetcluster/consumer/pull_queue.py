@@ -2,17 +2,21 @@
 
 First come, first served, one message per turn; a request that wants more goes to the end. With priority policy
 `prioritized` the lowest number comes first, and the order holds among equals.
+
+A request that may not have a message now (`overflow`, `pinned_client`) sleeps among those that wait for the same, so
+that the next message asks one of each kind and not each of a hundred thousand.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final
+from typing import Final, overload
 
-from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.consumer.pull_request import MIN_HEARTBEAT, PullRequest
+from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.ordered import OrderedSet
 
 READY: Final = 0
@@ -22,15 +26,43 @@ GONE: Final = 2
 STALE: Final = 64
 """Alarms of requests that are gone, beyond those of the ones that wait, before they are swept out."""
 
+MAX_KINDS: Final = 256
+"""Kinds of sleepers, at most; requests of further kinds stay in the line."""
+REMINDERS: Final = 1000
+"""Requests, at most, that are looked at in one step because their time has come."""
+BEAT: Final = 20_000
+"""Nanoseconds between the heartbeats of two requests of one consumer, on average, at least."""
+
+Kind = tuple[object, ...]
+"""Something that sleepers wait for (`Priority.kind`)."""
+Line = OrderedDict[PullRequest, None]
 Handed = dict[PullRequest, list[int]]
 """Request -> indices of the messages it gets."""
 
 
 class PullQueue:
-    __slots__ = ("_alarms", "_levels", "_ties", "no_waits", "replies", "size", "special", "touched", "wanted")
+    __slots__ = (
+        "__weakref__",
+        "_alarms",
+        "_asleep",
+        "_levels",
+        "_ties",
+        "_turns",
+        "replies",
+        "room",
+        "size",
+        "special",
+        "spent",
+        "touched",
+        "wanted",
+    )
 
-    def __init__(self) -> None:
-        self._levels: list[deque[PullRequest]] = [deque() for _ in range(10)]
+    def __init__(self, room: WaitingRoom | None = None) -> None:
+        self.room = room or WaitingRoom()
+        self.room.enter(self)
+        self._levels: list[Line] = [OrderedDict() for _ in range(10)]
+        self._asleep: dict[Kind, Line] = {}
+        self._turns = count(1)
         self.size = 0
         """Requests that wait."""
         self._alarms: list[tuple[int, int, PullRequest]] = []
@@ -38,7 +70,8 @@ class PullQueue:
         self._ties = count()
         self.wanted = 0
         """Messages that all of them together still want."""
-        self.no_waits = 0
+        self.spent: OrderedSet[PullRequest] = OrderedSet()
+        """Those that do not wait for more than there is, and have had some of it or were told to wait for nothing."""
         self.special = 0
         """Requests with a max_bytes: what they get depends on each message."""
         self.replies: dict[bytes, int] = {}
@@ -50,19 +83,29 @@ class PullQueue:
         return self.size
 
     def __iter__(self) -> Iterator[PullRequest]:
-        for level in self._levels:
+        for level in (*self._levels, *self._asleep.values()):
             yield from level
+
+    @property
+    def kinds(self) -> int:
+        """Kinds of sleepers; each is asked when the next one is looked for."""
+        return len(self._asleep)
 
     def add(self, request: PullRequest, *, front: bool = False) -> None:
         level = self._levels[request.priority]
+        level[request] = None
         if front:
-            level.appendleft(request)
+            level.move_to_end(request, last=False)
+            request.turn = 0
         else:
-            level.append(request)
+            request.turn = next(self._turns)
+        request.kind = None
         request.open = True
         self.size += 1
+        self.room.count += 1
         self.wanted += request.left
-        self.no_waits += request.no_wait
+        if request.no_wait and (request.timeout <= 0 or request.delivered):
+            self.spent.add(request)
         self.special += request.max_bytes > 0
         self.remind(request)
         self.replies[request.reply] = self.replies.get(request.reply, 0) + 1
@@ -84,38 +127,99 @@ class PullQueue:
         """No request expires or wants a heartbeat before; 0: never."""
         return self._alarms[0][0] if self._alarms else 0
 
+    def next_beat(self, request: PullRequest, now: int) -> int:
+        """When a request gets its next heartbeat: as it asked for, or later where very many want one."""
+        return now + max(request.heartbeat, MIN_HEARTBEAT, self.size * BEAT)
+
     def due(self, now: int) -> list[PullRequest]:
-        """Those whose time has come, in its order. Each one is given once: `remind` those that go on waiting."""
+        """Those whose time has come, in its order, `REMINDERS` at most: `alarm` says that there are more. Each one is
+        given once: `remind` those that go on waiting."""
         found: list[PullRequest] = []
-        while self._alarms and self._alarms[0][0] <= now:
+        while self._alarms and self._alarms[0][0] <= now and len(found) < REMINDERS:
             alarm = heappop(self._alarms)
             if _counts(alarm):
                 alarm[2].alarm_at = 0
                 found.append(alarm[2])
         return found
 
-    def each_head(self) -> Iterator[PullRequest]:
-        """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends
-        it or takes it before the next step."""
+    def each_head(self, may_wake: Callable[[PullRequest], bool] | None = None) -> Iterator[PullRequest]:
+        """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends it,
+        sends it to sleep or takes it before the next step. Sleepers come in their turns if `may_wake` says so of one
+        of their kind."""
         for level in self._levels:
             for _ in range(len(level)):
                 if level:
-                    yield level[0]
+                    yield self._first(next(iter(level)), may_wake)
+        for _ in range(sum(map(len, self._asleep.values())) if may_wake is not None else 0):
+            sleeper = self._first(None, may_wake)
+            if sleeper is None:
+                return
+            yield sleeper
+
+    @overload
+    def _first(self, head: PullRequest, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest: ...
+    @overload
+    def _first(self, head: None, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest | None: ...
+    def _first(self, head: PullRequest | None, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest | None:
+        """The one whose turn is first: the head of a level, or of a kind of sleepers that may wake."""
+        if may_wake is not None:
+            for line in self._asleep.values():
+                sleeper = next(iter(line))
+                if (head is None or sleeper.turn < head.turn) and may_wake(sleeper):
+                    head = sleeper
+        return head
 
     def pass_over(self, request: PullRequest) -> None:
-        """The head goes to the end of its like."""
+        """The next one goes to the end of its like."""
+        request.turn = next(self._turns)
         level = self._levels[request.priority]
-        assert level[0] is request
-        level.rotate(-1)
+        if request.kind is None:
+            level.move_to_end(request)
+        else:
+            self._leave(request)
+            level[request] = None
+
+    def sleep(self, request: PullRequest, kind: Kind) -> None:
+        """The next one may not have anything until one of its `kind` may wake."""
+        self.pass_over(request)
+        line = self._asleep.get(kind)
+        if line is None:
+            if len(self._asleep) >= MAX_KINDS:
+                return
+            line = self._asleep[kind] = OrderedDict()
+        del self._levels[request.priority][request]
+        line[request] = None
+        request.kind = kind
+
+    def rouse(self) -> None:
+        """Puts all sleepers back into the line: they may wait for something else now."""
+        asleep, self._asleep = self._asleep, {}
+        for line in asleep.values():
+            for request in line:
+                request.kind = None
+                self._levels[request.priority][request] = None
+
+    def _leave(self, request: PullRequest) -> None:
+        """Takes it out of its line."""
+        if request.kind is None:
+            del self._levels[request.priority][request]
+            return
+        line = self._asleep[request.kind]
+        del line[request]
+        if not line:
+            del self._asleep[request.kind]
+        request.kind = None
 
     def take(self, request: PullRequest, count: int) -> None:
-        """The head gets `count` messages; then the others come first."""
+        """The next one gets `count` messages; then the others come first."""
         request.left -= count
         request.delivered += count
         request.flight += count
         self.wanted -= count
         if request.left > 0:
             self.pass_over(request)
+            if request.no_wait:
+                self.spent.add(request)
         else:
             self.remove(request)
 
@@ -125,15 +229,16 @@ class PullQueue:
         request.left = left
 
     def remove(self, request: PullRequest) -> None:
-        level = self._levels[request.priority]
-        if level[0] is request:
-            level.popleft()
+        if request.kind is None:
+            del self._levels[request.priority][request]
         else:
-            level.remove(request)
+            self._leave(request)
         request.open = False
         self.size -= 1
+        self.room.count -= 1
         self.wanted -= request.left
-        self.no_waits -= request.no_wait
+        if request.no_wait:
+            self.spent.discard(request)
         self.special -= request.max_bytes > 0
         reply = request.reply
         count = self.replies[reply] - 1
@@ -161,20 +266,23 @@ class PullQueue:
                 dealt = end
         return dealt, handed
 
-    def _takers(self, level: deque[PullRequest], count: int, ready: Callable[[PullRequest], int]) -> list[PullRequest]:
+    def _takers(self, level: Line, count: int, ready: Callable[[PullRequest], int]) -> list[PullRequest]:
         """The first `count` that are ready; they stand first in the level then."""
         takers: list[PullRequest] = []
-        for request in list(level):
+        others: list[tuple[PullRequest, int]] = []
+        for request in level:
             verdict = ready(request)
-            if verdict == READY:
-                takers.append(request)
-                if len(takers) == count:
-                    break
-            elif verdict == GONE:
+            if verdict != READY:
+                others.append((request, verdict))
+                continue
+            takers.append(request)
+            if len(takers) == count:
+                break
+        for request, verdict in others:
+            if verdict == GONE:
                 self.remove(request)
             else:
-                level.remove(request)
-                level.append(request)
+                self.pass_over(request)
         return takers
 
 

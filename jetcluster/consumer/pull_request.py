@@ -14,6 +14,8 @@ from jetcluster.records import dataclass
 
 _I64_MAX: Final = (1 << 63) - 1
 _MAX_DIGITS: Final = 19
+MIN_HEARTBEAT: Final = 100_000_000
+"""Nanoseconds between two heartbeats of a request, at least, whatever it asks for."""
 
 
 class BadRequestError(CallerError, ValueError):
@@ -54,6 +56,10 @@ class PullRequest:
     """Status that it is told once all in flight are sent (a text of `statuses`)."""
     open: bool = False
     """It stands in the queue."""
+    turn: int = 0
+    """Its place in the order of the queue: lower ones come first."""
+    kind: tuple[object, ...] | None = None
+    """The thing it waits for, asleep; None while it stands in the line."""
     checked: int = 0
     """Number of the run in which the client was last found listening."""
     held: bool = False

@@ -75,7 +75,13 @@ class WireModel(BaseModel):
         """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
         with `refuse_empty` for one of its `words` that is "" or `null`, and 10052 for too many of something (`bounds`,
         which `allowed` raises). `null` is the empty object, as in Go."""
-        body = codec.loads(payload)
+        return cls.from_fields(codec.loads(payload), strict=strict, refuse_empty=refuse_empty, allowed=allowed)
+
+    @classmethod
+    def from_fields(
+        cls, body: Any, *, strict: bool = False, refuse_empty: bool = False, allowed: Mapping[str, int] | None = None
+    ) -> Self:
+        """As `parse`, of a body that is decoded."""
         check_bounds(body, allowed)
         return cls.from_object(body, strict=strict, refuse_empty=refuse_empty)
 
@@ -111,7 +117,9 @@ def _text(error: ValidationError) -> str:
         return str(first["msg"]).removeprefix("Value error, ")
     where = f"field {field}" if field else "value"
     wanted = _TYPE_NAMES.get(kind, kind)
-    shown = f"number {value}"[:64] if wanted == "int64" and _json_kind(value) == "number" else _json_kind(value)
+    shown = (
+        f"number {value}"[:64] if wanted == "int64" and codec.json_kind(value) == "number" else codec.json_kind(value)
+    )
     return f"json: cannot unmarshal {shown} into {where} of type {wanted}"
 
 
@@ -127,19 +135,3 @@ def _bad_choice(key: str, value: Any) -> str:
         case _:
             shown = f'\\"{value}\\"' if isinstance(value, str) else codec.dumps(value).decode()
             return f'can not unmarshal "{shown}"'
-
-
-def _json_kind(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-        case dict():
-            return "object"
-        case _:
-            return "null"

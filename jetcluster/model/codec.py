@@ -101,3 +101,20 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     return value
+
+
+def json_kind(value: Any) -> str:
+    """Go's word for the kind of a decoded value."""
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+        case dict():
+            return "object"
+        case _:
+            return "null"

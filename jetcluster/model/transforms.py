@@ -29,6 +29,8 @@ TOO_LONG: Final = b"." * (MAX_MAPPED + 1)
 
 _INVALID: Final = "invalid mapping destination"
 _FUNCTION: Final = re.compile(rb"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}", re.DOTALL)
+_ONE_TOKEN: Final = re.compile(r"\{\{\s*(wildcard|partition)\s*\([^.]*\)\s*\}\}", re.IGNORECASE)
+"""Functions whose result is one token of a subject; others may make several."""
 _COMMA: Final = re.compile(rb",\s*")
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]{1,19}")
 _BLANKS: Final = frozenset(b" \t\n\f\r")
@@ -333,3 +335,14 @@ def _fnv1a(data: bytes) -> int:
 
 def _text(token: bytes) -> str:
     return token.decode(errors="replace")
+
+
+def results_filter(destination: str) -> str:
+    """A filter that takes every subject a transform to `destination` can make."""
+    made: list[str] = []
+    for part in destination.split("."):
+        if part == ">" or ("{{" in part and not _ONE_TOKEN.search(part)):
+            made.append(">")
+            break
+        made.append("*" if "{{" in part or (part[:1] == "$" and part[1:].isdigit()) else part)
+    return ".".join(made)

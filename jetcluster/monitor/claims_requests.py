@@ -22,6 +22,7 @@ from jetcluster.model.codec import dumps
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView, OperatorView
+from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Callback, Origin, Subscription
@@ -110,6 +111,8 @@ class ClaimsRequests:
         place = subject.split(".").index("*") if "*" in subject else None
 
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if is_no_request(origin):
+                return
             account = "" if place is None else subject.split(b".")[place].decode("utf-8", "replace")
             self._take(ClaimsRequest(kind, account, payload, reply))
 
@@ -276,7 +279,7 @@ class ClaimsRequests:
 
         subscription = self._bus.subscribe(inbox, take)
         try:
-            self._bus.publish(f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode(), b"", inbox)
+            self._bus.ask(f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP".encode(), b"", inbox)
             return await asyncio.wait_for(found, seconds)
         except TimeoutError:
             return ""
@@ -287,7 +290,7 @@ class ClaimsRequests:
         await asyncio.sleep(min(FIRST_COMPARISON, interval))
         while True:
             await asyncio.to_thread(self._kept.drop_old, self._node.clock.time_ns() / 1e9)
-            self._bus.publish(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)
+            self._bus.ask(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)
             await asyncio.sleep(interval)
 
     async def _compare(self, request: ClaimsRequest) -> None:

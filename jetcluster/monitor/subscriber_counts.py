@@ -15,7 +15,7 @@ from jetcluster.clock import TimerHandle
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects
-from jetcluster.protocol.bus import Bus, Origin, Subscription
+from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.server.router import Router
@@ -55,7 +55,7 @@ class SubscriberCounts:
         return self._node.server.accounts.subscribers(account, subject, queue)
 
     def _asked(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        if not reply or len(self._open) >= MAX_OPEN:
+        if not reply or is_no_request(origin) or len(self._open) >= MAX_OPEN:
             return
         wanted, _, queue = payload.strip().partition(b" ")
         account = _asking(headers, origin)
@@ -74,7 +74,7 @@ class SubscriberCounts:
 
     def _asked_of_node(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         """Answers another node, or an operator who asks all nodes."""
-        if not reply or origin.kind == "internal":
+        if not reply or is_no_request(origin):
             return
         try:
             body = json.loads(payload)
@@ -112,7 +112,7 @@ class _Count:
         inbox = b"_INBOX.%b" % node.server.rng.token(11).hex().encode()
         self._subscription = bus.subscribe(inbox, self._answered)
         self._timer: TimerHandle = node.server.timers.call_later(PATIENCE, self._tell)
-        bus.publish(OF_NODE, body, inbox)
+        bus.publish(OF_NODE, body, inbox)  # for the others: here it is no request
 
     def _answered(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
         if payload.isdigit() and len(payload) < 12:

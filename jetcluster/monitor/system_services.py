@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from jetcluster.logs import get_logger
 from jetcluster.monitor.system_request import Answer, SystemRequest
 from jetcluster.monitor.view import NodeView
-from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.bus import Origin, is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Callback, Subscription
@@ -130,7 +130,7 @@ class SystemServices:
     # ---- requests
 
     def _take(self, bus: Bus, reply: bytes, request: SystemRequest) -> None:
-        if not reply and request.kind not in COMMANDS:
+        if is_no_request(request.origin) or (not reply and request.kind not in COMMANDS):
             return
         asker = request.origin.account  # also of an account that imports the system account's requests
         if len(self._queue) >= MAX_QUEUED or self._of_others[asker] >= MAX_OF_OTHERS:

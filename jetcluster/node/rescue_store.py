@@ -78,7 +78,7 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
     if stream.majority:
         sound = ", ".join(r.name for r in stream.replicas if r.sound)
         raise RescueRefusedError(f"a majority of the replicas of {stream.label} is whole ({sound}): start the servers")
-    if len(stream.voters) == 1 and replica.peer in stream.voters:
+    if len(stream.voters) == 1 and replica.peer in stream.voters and not replica.lone:
         raise RescueRefusedError(f"{stream.label} has one replica, which goes on with what it has: start the server")
     if not replica.usable:
         raise RescueRefusedError(f"the replica of {replica.name} cannot be used: {'; '.join(replica.problems)}")

@@ -23,6 +23,7 @@ from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
+from jetcluster.raft.alone import is_lone
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.inspection import JournalView, LogView, read_journal
@@ -76,6 +77,14 @@ class ReplicaView:
     def sound(self) -> bool:
         """Its server votes with it when it starts."""
         return self.usable and not self.problems and not self.left_out
+
+    @property
+    def lone(self) -> bool:
+        """Its server waits for the word of all others before it goes on with it (`RaftNode.in_doubt`)."""
+        if self.log is None:
+            return False
+        found = self.log.found
+        return is_lone(self.peer, self.log.config, damaged=found.damaged, joining=found.joining)
 
     @property
     def place(self) -> tuple[int, int]:

@@ -20,7 +20,7 @@ class Origin:
     __slots__ = ()
 
     kind: str
-    """`client`, `peer` or `internal`."""
+    """`client`, `peer`, or of the server itself `internal`, and `asker` for what it asks for (`Bus.ask`)."""
 
     account: str
 
@@ -38,9 +38,20 @@ class Origin:
         """May the server publish an answer to this subject for it?"""
         return True
 
+    def may_deliver_to(self, subject: bytes) -> bool:
+        """May it have the server publish to this subject, or to all that it takes as a filter, in its place?"""
+        return True
+
     def may_publish_mapped(self, subject: bytes) -> bool:
         """May it publish to this subject, which a mapping made of the one that it named? It has been told if not."""
         return True
+
+
+def is_no_request(origin: Origin) -> bool:
+    """True for what the server publishes without asking for anything: answers, deliveries, copies and reports, which
+    somebody may have had sent to a service's subject in place of a request of his own. Only the origin tells, as
+    who has something delivered chooses its subject, and often its payload and reply."""
+    return origin.kind == "internal"
 
 
 Callback = Callable[[bytes, bytes, bytes, bytes, Origin], None]
@@ -81,6 +92,11 @@ class Bus(Protocol):
         """Routes one message like a client's PUB; returns how many takers it found (local and remote)."""
         ...
 
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        """As `publish`, of a request that the server makes itself, or hands on in a client's name: of all that the
+        server publishes only this is taken for a request by its own services (`is_no_request`)."""
+        ...
+
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         """Routes many (subject, payload) pairs without headers: the fast path of PubAcks."""
         ...
@@ -97,6 +113,11 @@ class Bus(Protocol):
 
     def has_listener(self, subject: bytes) -> bool:
         """True when a client of this node has subscribed to this very subject, not only with a wildcard."""
+        ...
+
+    def is_guarded(self, filter: bytes) -> bool:
+        """True when `filter` takes a subject that the server does not publish to in the place of somebody who may not
+        publish there himself: one of its own (`$JS`, `$KV`, `$SYS`, ...), or one that asks another account."""
         ...
 
     def has_interest(self, subject: bytes) -> bool:

@@ -167,6 +167,10 @@ class RaftGroup(Protocol):
     left_out: bool
     """The leader says that it does not lead this replica (it may have been removed); until the next leader is known."""
 
+    refused: str
+    """The fault of a leader that others follow and this replica cannot: it contradicts what is committed here for
+    certain. "" while there is none, or another one is followed."""
+
     @property
     def commit_index(self) -> int: ...
 

@@ -27,6 +27,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.credit import Credit
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Outbox
 from jetcluster.raft.group_state import GroupState
@@ -89,6 +90,8 @@ class Group(GroupState, Outbox):
             lost_leader=self.lost_leader,
             send_ack=self.send_ack,
         )
+        self.credit = Credit(self)
+        self.look_at_credit()
         self._note_leader()
 
     # -- api.RaftGroup
@@ -157,6 +160,8 @@ class Group(GroupState, Outbox):
 
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
+        if index and self.gid == META_GROUP:
+            self.log.mark_kept()
         self.replicator.pin()
         self.node.journal.retention.trim(self.log)
 
@@ -275,6 +280,7 @@ class Group(GroupState, Outbox):
         self.members = frozenset(config.members)
         self.fence(self._shut_out)
         self.engine.follow(config)
+        self.look_at_credit()
         self._note_leader()
         if self.engine.leading:
             self.replicator.follow_config()
@@ -282,6 +288,15 @@ class Group(GroupState, Outbox):
             self.election.stop()
         elif self.election.at is None and not self.has_live_leader():
             self.election.schedule(self.config.start_delay)
+
+    def goes_on_alone(self) -> None:
+        """Its log is healed, and may be another one than it was (`raft.alone`)."""
+        self.snapshots.settle()
+        self.engine.restore(self.applied_index, self.engine.commit)
+        self.sync()
+        self.follow_config()
+        self.election.schedule((0.0, 0.0))
+        self.mark()
 
     def fence(self, peers: tuple[str, ...]) -> None:
         config = self.log.config
@@ -323,6 +338,7 @@ class Group(GroupState, Outbox):
         self.election.stop()
         self.reads.begin()
         self._first_own = self.log.last_index
+        self.refused = ""
         self.uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
         self.mark()
@@ -358,7 +374,11 @@ class Group(GroupState, Outbox):
         elif self.passed_over_since is None:
             self.passed_over_since = self.now()
 
+    def look_at_credit(self) -> None:
+        self.credit.look(self.receiver.committed)
+
     def peer_up(self, peer: str) -> None:
+        self.look_at_credit()
         self._note_leader()
         self.replicator.peer_changed(peer, up=True)
         if self.engine.leading:
@@ -372,10 +392,12 @@ class Group(GroupState, Outbox):
         self.held.drop_peer(peer)
         self.lost_leader(peer)
 
-    def led_by(self, peer: str, term: int) -> None:
-        """A digest: `peer` leads `term`."""
-        idle = self.engine.leader is None and not self.engine.leading and not self.stopped
-        if term == self.term and idle and peer not in self.fenced:
+    def led_by(self, peer: str, term: int, commit: int) -> None:
+        """A digest: `peer` leads `term`, and has committed so much."""
+        if self.stopped or peer in self.fenced:
+            return
+        self.receiver.hear(term, commit)
+        if term == self.term and self.engine.leader is None and not self.engine.leading:
             self.engine.receive_leader(peer, term, self.engine.commit)
             self.sync()
 

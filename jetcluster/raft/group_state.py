@@ -48,6 +48,8 @@ class GroupState:
         """A term whose leader's log was found equal to this one at or above its base."""
         self.matched_index = 0
         """The index up to which it is equal, at least."""
+        self.refused = ""
+        """See `api.RaftGroup`."""
         self.flows: dict[str, PeerProgress] = {}
         """One for each other member, while this replica leads."""
         self.engine = Engine(node.me, log.config, log, node.clock, outbox, node.config.quorum_timeout)
@@ -88,6 +90,7 @@ class GroupState:
         return (
             not self.stopped
             and not self.log.damaged
+            and self.log.unreadable <= self.applied_index  # else it could neither apply nor send it
             and self.log.config.has_vote(self.me)
             and not self.engine.leading
             and self.term < codec.MAX_TERM

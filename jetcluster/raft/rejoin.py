@@ -30,7 +30,7 @@ What this replica vouches for under A counts only when it is whole again, by A's
 
 The same question serves a replica whose log begins behind the end of its leader's, where no entry can be compared: a
 leader that was confirmed after it was asked, and lacks what is committed here, has lost it, as a power failure does to
-those who do not wait for their disks (`Snapshots.contradict`).
+those who do not wait for their disks (`Snapshots.contradict`). Where all wait for theirs, somebody has to be told.
 """
 
 from __future__ import annotations
@@ -102,11 +102,17 @@ class Rejoin:
         state = self._state
         if message.term != state.term or message.context != self._context:
             return
-        if state.log.relaxed and message.last_index < state.log.base_index:
-            self._snapshots.contradict(message.last_index + 1)
+        if message.last_index < state.log.base_index:
+            if state.log.may_lose(state.commit_index):
+                self._snapshots.contradict(message.last_index + 1)
+            elif not state.refused:
+                what = f"ends at {message.last_index}, and {state.log.base_index} is committed here"
+                state.refused = f"the log of leader {state.leader}, of term {state.term}, {what}: it has lost entries"
+                state.report(state.refused)
             return
-        self._target = (message.term, message.last_index)
-        self.check()
+        if state.log.damaged:
+            self._target = (message.term, message.last_index)
+            self.check()
 
     def check(self) -> None:
         """Heals when the target is reached on disk."""

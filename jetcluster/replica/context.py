@@ -10,6 +10,7 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.compat_options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.latency import Latency
 from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
@@ -59,6 +60,8 @@ class NodeContext:
     timers: Timers
     log: Log
     budget: LoopBudget
+    stored_here: Callable[[int], int] = lambda gid: 0
+    """(gid): last sequence of the stream as this node's own replica has it; 0: there is none."""
     meta_current: bool = False
     """This node's meta replica has applied all that was committed when this process started: only then is it known
     which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
@@ -70,6 +73,7 @@ class NodeContext:
     account_quota: AccountQuota = field(default_factory=AccountQuota)
     pulse: Pulse = field(default_factory=Pulse)
     rounds: Rounds = field(default_factory=Rounds)
+    waiting: WaitingRoom = field(default_factory=WaitingRoom)
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
     placement_rules: Callable[[], PlacementRules] = PlacementRules
     max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)

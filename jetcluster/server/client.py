@@ -317,6 +317,11 @@ class Client(ClientLogin):
         not have it publish there either."""
         return reply[:1] != b"$" or self._permissions is None or self._permissions.can_publish(reply)
 
+    def may_deliver_to(self, subject: bytes) -> bool:
+        if self._permissions is None or self._router is None or not self._router.is_guarded(subject):
+            return True
+        return self._permissions.can_publish_all(subject)
+
     def _may_publish_to(self, subject: bytes) -> bool:
         """False when it may not, and has been told. The subject that a mapped one is mapped to is judged later, by
         `may_publish_mapped`."""

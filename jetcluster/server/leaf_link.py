@@ -161,6 +161,10 @@ class LeafLink(LeafConnection, LeafPeer):
             subject = shown = self._without_domain(subject)
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
 
+    def may_deliver_to(self, subject: bytes) -> bool:
+        router, rules = self._router, self._rules
+        return router is None or rules is None or not router.is_guarded(subject) or rules.may_deliver_to(subject)
+
     def _tell_violation(self, subject: bytes) -> None:
         """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
         self._violations += 1

@@ -108,6 +108,10 @@ class LeafRules:
             return True
         return self._permissions.can_publish(reply)
 
+    def may_deliver_to(self, subject: bytes) -> bool:
+        """See `Origin.may_deliver_to`; of a subject that is guarded."""
+        return self._permissions is None or self._permissions.can_publish_all(without_domain(subject, self._domain))
+
     def may_go(self, subject: bytes) -> bool:
         """May a message go to the other end?"""
         answer = self._cache_out.get(subject)

@@ -53,6 +53,10 @@ class ConnectionPermissions:
             _remember(self._publish, subject, answer)
         return answer or (bool(self._replies) and self._use_reply(subject))
 
+    def can_publish_all(self, filter: bytes) -> bool:
+        """May the user publish to all subjects that `filter` takes?"""
+        return self._permissions.can_publish_all(self.judged(filter))
+
     def judged(self, subject: bytes) -> bytes:
         """The subject that must be allowed for a publish to `subject`. The names that this server's domain gives to its
         API and its buckets are no way around what is said of their own; nats-server maps them before it asks for

@@ -67,6 +67,9 @@ class Router:
         self.peers = RemotePeers(account, self.index, self.local, self._leaf_interest_changed)
         self.leaf_links = self.local.leaf_links
         self._internal = ServerOrigin("internal", account)
+        self._asker = ServerOrigin("asker", account)
+        self._away: list[Passage] = []
+        """The account's imports of services."""
         self.shadows: Shadows | None = None
         """The account's imports of streams; None where it has none."""
         self.requesters: Requesters | None = None
@@ -196,6 +199,10 @@ class Router:
         if subscription is not None:
             return subscription.take(subject, reply, headers, payload, self._internal)
         return self.deliver(route, subject, reply, headers, payload, self._internal)
+
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        route = self.literals.get(subject) or self.lookup(subject)
+        return self.deliver(route.open or route, subject, reply, headers, payload, self._asker)
 
     def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
         literals = self.literals
@@ -345,6 +352,11 @@ class Router:
         """True when a request to `subject` goes to another account."""
         return any(client.leads_away for client in self._open(subject).clients)
 
+    def is_guarded(self, filter: bytes) -> bool:
+        if filter[:1] in {b"$", b"*", b">"}:
+            return True
+        return any(subjects.collide(filter, passage.subject) for passage in self._away)
+
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
         """The mapping that says where clients' messages to `subject` go instead."""
         if not self._shared:
@@ -354,6 +366,8 @@ class Router:
     def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
         """`told`: other nodes are to send what it takes. `to_leaves`: only leaf links are."""
         self.index.insert(passage)
+        if passage.leads_away:
+            self._away.append(passage)
         if told:
             self.local.count(passage.subject, passage.queue, 1)
         elif to_leaves:
@@ -361,6 +375,8 @@ class Router:
 
     def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
         self.index.remove(passage)
+        if passage.leads_away:
+            self._away.remove(passage)
         if told:
             self.local.count(passage.subject, passage.queue, -1)
         elif to_leaves:

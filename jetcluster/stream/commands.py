@@ -19,6 +19,11 @@ the place that is stored (`expiry`).
 
 SIFTED, on commands after which messages may be there that no consumer wants: those go in pieces too, as a job.
 
+BOUNDED, on commands with messages: where a stream with `discard: new` has no room for more bytes, a message replaces
+one that is at least as large. Without it any message replaces the oldest one of its subject.
+
+KEPT, on FIRE: the lines of a schedule's headers go into its message as they are. Without it they are written anew.
+
 NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
 """
 
@@ -74,9 +79,12 @@ SLICED: Final = 1
 NAMED: Final = 2
 PLACED: Final = 4
 SIFTED: Final = 8
+BOUNDED: Final = 16
+KEPT: Final = 32
 _MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
 _MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
 _MAY_BE_SIFTED: Final = frozenset((UPDATE_CONFIG, CONSUMER_CREATE, CONSUMER_DELETE, CONSUMER_RESET))
+_MAY_BE_BOUNDED: Final = frozenset((PUBLISH, FAST_PUBLISH, SOURCED))
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -206,6 +214,7 @@ class Fire(NamedTuple):
 
     ts: int
     firings: list[Firing]
+    kept: bool = True
 
 
 class Restore(NamedTuple):
@@ -304,8 +313,8 @@ def encode_continue(ts: int) -> bytes:
     return HEAD.pack(CONTINUE, 0, ts)
 
 
-def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
-    parts = [HEAD.pack(FIRE, 0, ts)]
+def encode_fire(ts: int, firings: Sequence[Firing], *, kept: bool = True) -> bytes:
+    parts = [HEAD.pack(FIRE, KEPT if kept else 0, ts)]
     for seq, due, next_due, planned_only, text in firings:
         parts += _FIRING.pack(seq, due, next_due, planned_only, len(text)), text
     return b"".join(parts)
@@ -349,10 +358,29 @@ def named(command: bytes, request: int) -> bytes:
     return head + _U64.pack(request) + command[HEAD.size :]
 
 
+def bounded(command: bytes) -> bytes:
+    """The command with BOUNDED; any other than one with messages as it is."""
+    if command[0] not in _MAY_BE_BOUNDED:
+        return command
+    return bytes((command[0], command[1] | BOUNDED)) + command[2:]
+
+
+def boundless(command: bytes) -> bytes:
+    """Undoes `bounded`."""
+    if not command[1] & BOUNDED:
+        return command
+    return bytes((command[0], command[1] & ~BOUNDED)) + command[2:]
+
+
 def placeless(command: bytes) -> bytes:
     """The command without PLACED and SIFTED."""
     flags = command[1] & ~(PLACED | SIFTED)
     return command[:1] + bytes((flags,)) + command[2:] if flags != command[1] else command
+
+
+def rewriting(command: bytes) -> bytes:
+    """The command without KEPT."""
+    return command[:1] + bytes((command[1] & ~KEPT,)) + command[2:] if command[0] == FIRE else command
 
 
 def nameless(command: bytes) -> bytes:
@@ -420,6 +448,8 @@ def _known_flags(kind: int) -> int:
     known = SLICED if kind in _MAY_BE_SLICED else 0
     known |= NAMED if kind in _MAY_BE_NAMED else 0
     known |= SIFTED if kind in _MAY_BE_SIFTED else 0
+    known |= BOUNDED if kind in _MAY_BE_BOUNDED else 0
+    known |= KEPT if kind == FIRE else 0
     return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 
 
@@ -482,7 +512,7 @@ def _decode_fire(ts: int, command: bytes) -> Fire:
         if planned_only > 1 or at > len(command):
             raise ValueError("not a firing")
         firings.append(Firing(seq, due, next_due, bool(planned_only), command[at - size : at]))
-    return Fire(ts, firings)
+    return Fire(ts, firings, bool(command[1] & KEPT))
 
 
 def _decode_commit(ts: int, command: bytes) -> BatchCommit:

@@ -18,6 +18,9 @@ from jetcluster.errors import CallerError
 
 _DAY: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WIDEST: Final = 27 * 3600
+"""A local day lies within so many seconds of the same day of UTC, also where the date line was moved."""
+_STEP: Final = 3 * 3600
 MAX_YEARS: Final = 5
 """A pattern that matches nothing for longer is refused."""
 LAST_SECOND: Final = 250_000_000_000
@@ -35,6 +38,8 @@ _FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
     (1, 12, _MONTHS),
     (0, 6, _WEEKDAYS),
 )
+_LONGEST: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Days that a month may have."""
 ALIASES: Final = {
     "@yearly": "0 0 0 1 1 *",
     "@annually": "0 0 0 1 1 *",
@@ -53,7 +58,7 @@ class CronError(CallerError):
 class Cron:
     """A parsed pattern. Raises CronError."""
 
-    __slots__ = ("_any_day", "_days", "_hours", "_minutes", "_months", "_seconds", "_weekdays")
+    __slots__ = ("_any_day", "_days", "_hours", "_minutes", "_months", "_never", "_seconds", "_weekdays")
 
     def __init__(self, pattern: str) -> None:
         fields = ALIASES.get(pattern, pattern).split()
@@ -66,11 +71,19 @@ class Cron:
         self._any_day = parsed[3][1] or parsed[5][1]
         if not all(values for values, _ in parsed):
             raise CronError("empty field")
+        # Of the days of the week there are some in every month.
+        self._never = (
+            self._any_day
+            and len(self._weekdays) == 7
+            and all(self._days[0] > _LONGEST[month] for month in self._months)
+        )
 
     def next_after(self, second: int, zone: tzinfo = UTC) -> int:
         """The first matching second (Unix) after `second`. Raises CronError when there is none in MAX_YEARS."""
         if not 0 <= second <= LAST_SECOND:
             raise CronError("out of range")
+        if self._never:
+            raise CronError("pattern exceeds maximum range")
         start = second + 1
         day = (_EPOCH + timedelta(seconds=start)).astimezone(zone).date()
         last = date(day.year + MAX_YEARS + 1, 1, 1)
@@ -97,7 +110,7 @@ class Cron:
         before, after = _offset(first - 1, zone), _offset(first + _DAY + 7200, zone)
         if before == after == _offset(first, zone):
             return self._in_plain_day(naive - before, start)
-        return self._in_odd_day(day, naive, start, zone)
+        return self._in_odd_day(naive, start, zone)
 
     def _in_plain_day(self, first: int, start: int) -> int | None:
         """`first` is the second at which the day begins."""
@@ -113,17 +126,17 @@ class Cron:
                         return at + second
         return None
 
-    def _in_odd_day(self, day: date, naive: int, start: int, zone: tzinfo) -> int | None:
-        """A day on which clocks are changed: every minute that may belong to it is looked at."""
-        at = max(naive - 27 * 3600, start - start % 60)
-        while at < naive + 51 * 3600:
-            local = (_EPOCH + timedelta(seconds=at)).astimezone(zone)
-            if local.date() == day and local.hour in self._hours and local.minute in self._minutes:
-                base = at - local.second
-                for second in self._seconds:
-                    if base + second >= start:
-                        return base + second
-            at += 60
+    def _in_odd_day(self, naive: int, start: int, zone: tzinfo) -> int | None:
+        """A day on which clocks are changed: the times before and after each change are looked at as those of a plain
+        day. `naive` is its midnight as if it were UTC."""
+        low, end = naive - _WIDEST, naive + _DAY + _WIDEST
+        while low < end:
+            offset = _offset(low, zone)
+            change = _next_change(low, end, offset, zone)
+            found = self._in_plain_day(naive - offset, max(start, low))
+            if found is not None and found < change:
+                return found
+            low = change
         return None
 
 
@@ -132,11 +145,28 @@ def _offset(second: int, zone: tzinfo) -> int:
     return int(offset.total_seconds()) if offset is not None else 0
 
 
+def _next_change(low: int, end: int, offset: int, zone: tzinfo) -> int:
+    """The first second from which on the zone has another offset than the one at `low`; `end` if there is none before.
+    No zone changes its clocks twice within `_STEP`."""
+    while low < end:
+        high = min(low + _STEP, end)
+        if _offset(high, zone) != offset:
+            while high - low > 1:
+                middle = (low + high) // 2
+                if _offset(middle, zone) == offset:
+                    low = middle
+                else:
+                    high = middle
+            return high
+        low = high
+    return end
+
+
 def _field(text: str, low: int, high: int, names: dict[str, int]) -> tuple[set[int], bool]:
     """The values of a field, and whether it has an unrestricted `*`."""
     values: set[int] = set()
     star = False
-    for part in filter(None, text.split(",")):
+    for part in dict.fromkeys(filter(None, text.split(","))):
         span, *steps = part.split("/")
         ends = span.split("-")
         if len(steps) > 1 or len(ends) > 2:

@@ -18,11 +18,31 @@ def nats_fields(headers: bytes) -> dict[bytes, bytes]:
     if FIELD not in headers:
         return NOTHING
     fields: dict[bytes, bytes] = {}
-    for line in headers.split(b"\r\n")[1:]:
-        if line.startswith(b"Nats-"):
-            key, _, value = line.partition(b":")
-            fields.setdefault(key, value.strip(b" \t"))
+    at = headers.find(FIELD)
+    while at >= 0:  # not by splitting it: there may be thousands of lines that mean nothing here
+        end = headers.find(b"\r\n", at + 2)
+        key, _, value = (headers[at + 2 : end] if end >= 0 else headers[at + 2 :]).partition(b":")
+        fields.setdefault(key, value.strip(b" \t"))
+        at = headers.find(FIELD, end) if end >= 0 else -1
     return fields
+
+
+def without(headers: bytes, keys: frozenset[bytes], prefixes: tuple[bytes, ...]) -> bytes:
+    """The block without the `Nats-` fields that are named in `keys`, or begin with one of `prefixes`; what is left
+    keeps its bytes, but for a status behind the version."""
+    headers = header_block.without_status(headers) if headers else b"NATS/1.0\r\n\r\n"
+    kept: list[bytes] = []
+    start, at = 0, headers.find(FIELD)
+    while at >= 0:
+        end = headers.find(b"\r\n", at + 2)
+        if end < 0:
+            break
+        key = headers[at + 2 : end].partition(b":")[0]
+        if key in keys or key.startswith(prefixes):
+            kept.append(headers[start:at])
+            start = end
+        at = headers.find(FIELD, end)
+    return b"".join((*kept, headers[start:])) if kept else headers
 
 
 def number(text: bytes) -> int:

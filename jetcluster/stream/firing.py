@@ -15,7 +15,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
 from jetcluster.stream.commands import Firing
-from jetcluster.stream.fields import appended, nats_fields
+from jetcluster.stream.fields import appended, nats_fields, without
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
 
@@ -24,8 +24,11 @@ _DROPPED_PREFIXES = (b"Nats-Schedule", b"Nats-Expected-")
 _DROPPED = frozenset((b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup"))
 
 
-def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing]) -> Batch | None:
-    """Moves the entries in the index on; returns the messages to be stored in the same command. Raises DamagedError."""
+def fire(
+    store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing], *, kept: bool = True
+) -> Batch | None:
+    """Moves the entries in the index on; returns the messages to be stored in the same command. `kept`: see
+    `commands.KEPT`. Raises DamagedError."""
     made: list[tuple[bytes, bytes, bytes]] = []
     index = due.index
     for firing in firings:
@@ -37,7 +40,10 @@ def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequenc
             continue
         if firing.next_due:
             index.add(firing.next_due, [firing.seq])
-        if not firing.planned_only and (message := produced(store, rules, schedule, firing.next_text)) is not None:
+        if (
+            not firing.planned_only
+            and (message := produced(store, rules, schedule, firing.next_text, kept=kept)) is not None
+        ):
             made.append(message)
     if not made:
         return None
@@ -46,7 +52,7 @@ def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequenc
 
 
 def produced(
-    store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes
+    store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes, *, kept: bool = True
 ) -> tuple[bytes, bytes, bytes] | None:
     """Subject, header block and payload of what a schedule makes; None when the stream does not take its target any
     more. `next_text` goes into Nats-Schedule-Next: a time, or "purge" for the last time."""
@@ -58,11 +64,7 @@ def produced(
     source = fields.get(schedules.SOURCE)
     if source and (last := store.last_seq_of(source)):
         content = store.get(last) or schedule
-    headers = header_block.build(
-        (key, value)
-        for key, value in header_block.parse(content.headers)
-        if key not in _DROPPED and not key.startswith(_DROPPED_PREFIXES)
-    )
+    headers = without(content.headers, _DROPPED, _DROPPED_PREFIXES) if kept else _written_anew(content.headers)
     headers = appended(headers, schedules.SCHEDULER, schedule.subject)
     headers = appended(headers, schedules.NEXT, next_text)
     ttl, rollup = fields.get(schedules.TTL), fields.get(schedules.ROLLUP)
@@ -71,3 +73,12 @@ def produced(
     if rollup:
         headers = appended(headers, b"Nats-Rollup", rollup)
     return target, headers, content.payload
+
+
+def _written_anew(headers: bytes) -> bytes:
+    """As `without`, line by line, as versions before KEPT did it: a millisecond for some thousand lines."""
+    return header_block.build(
+        (key, value)
+        for key, value in header_block.parse(headers)
+        if key not in _DROPPED and not key.startswith(_DROPPED_PREFIXES)
+    )

@@ -10,7 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from jetcluster.stream.commands import CONTINUE, EXPIRE, HEAD, UPDATE_CONFIG, nameless, placeless, plain_publish
+from jetcluster.stream.commands import (
+    CONTINUE,
+    EXPIRE,
+    HEAD,
+    UPDATE_CONFIG,
+    boundless,
+    nameless,
+    placeless,
+    plain_publish,
+    rewriting,
+)
 
 NAMES: Final = 2
 """From this level on the flags NAMED, PLACED and SIFTED are understood, from level 1 on SLICED and CONTINUE. Nodes that
@@ -26,7 +36,12 @@ stored."""
 COUNTED: Final = 3
 """From this level on counters can have sources. Nodes of before would store what comes as it is, so no stream is made
 one of that kind while there are some. There is none, then, in any log of theirs: the commands need no flags."""
-LEVEL: Final = 3
+ROOM: Final = 4
+"""From this level on the flag BOUNDED is understood. Below it `max_bytes` of a stream with `discard: new` does not hold
+where messages are replaced."""
+LINES: Final = 4
+"""From this level on the flag KEPT is understood."""
+LEVEL: Final = 4
 """This version's."""
 AHEAD: Final = 1_000_000_000
 """Clocks of leaders may differ by so many nanoseconds, and a command of before removes so much too early at most."""
@@ -37,6 +52,10 @@ def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
     would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them; and
     for the end of fast-ingest batches, of which they do not know that they are open."""
+    if level < ROOM:
+        command = boundless(command)
+    if level < LINES:
+        command = rewriting(command)
     if level < FAST:
         command = plain_publish(command)
         if not command:

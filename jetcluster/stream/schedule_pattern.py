@@ -8,6 +8,7 @@ which it fires is worked out by the leader and comes through the log (`scheduler
 from __future__ import annotations
 
 from datetime import UTC, tzinfo
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from jetcluster.model import durations
@@ -41,7 +42,18 @@ class Pattern(NamedTuple):
         return self.cron.next_after(ts // SECOND, zone) * SECOND
 
 
+MAX_PATTERN: Final = 256
+"""Bytes of a pattern that one schedules with here (`schedules.shortened`). A cron pattern of the usual kind has 20."""
+
+
 def parse(value: bytes, zone: bytes | None) -> Pattern | None:
+    """As `_parse`, which is done once for what is used again and again."""
+    if len(value) > MAX_PATTERN or (zone is not None and len(zone) > MAX_PATTERN):
+        return _parse(value, zone)
+    return _remembered(value, zone)
+
+
+def _parse(value: bytes, zone: bytes | None) -> Pattern | None:
     """`zone`: the value of Nats-Schedule-Time-Zone, None when it is absent; its name is not looked at. None for what is
     no pattern. A cron pattern that never fires parses; `next_after` tells."""
     try:
@@ -58,6 +70,9 @@ def parse(value: bytes, zone: bytes | None) -> Pattern | None:
         return Pattern(cron=Cron(text), zone=zone_name if zone_name not in ("UTC", "") else "")
     except CronError:
         return None
+
+
+_remembered = lru_cache(maxsize=1024)(_parse)
 
 
 def _parse_at(text: str) -> Pattern | None:

@@ -16,10 +16,10 @@ from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.fields import appended, nats_fields
+from jetcluster.stream.fields import appended, nats_fields, replaced
 from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedule_pattern import LOCAL, Pattern, parse
+from jetcluster.stream.schedule_pattern import LOCAL, MAX_PATTERN, Pattern, parse
 from jetcluster.stream.ttl import parse_ttl
 from jetcluster.stream.zones import ZONES
 
@@ -43,6 +43,7 @@ _BAD_SCHEDULER: Final = errors.by_code(10212)
 _BAD_ZONE: Final = errors.by_code(10223)
 _TTL_DISABLED: Final = errors.by_code(10166)
 
+_NO_PATTERN: Final = b"too long"
 _FROM_ELSEWHERE: Final = b"imported"
 """In place of a scheduler's subject: no stream takes it (10212)."""
 
@@ -138,12 +139,22 @@ def without_schedule(headers: bytes) -> bytes:
     return appended(headers, SCHEDULER, _FROM_ELSEWHERE) if found else headers
 
 
+def shortened(headers: bytes) -> bytes:
+    """The block of a message that a client publishes: in place of a pattern so long that reading it takes
+    milliseconds, one that every replica refuses (10189)."""
+    pattern = header_block.get(headers, PATTERN)
+    return replaced(headers, PATTERN, _NO_PATTERN) if pattern is not None and len(pattern) > MAX_PATTERN else headers
+
+
 class Schedules:
     """The index of due times."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
         self.index = DueIndex(store, SIDE_SCHEDULES)
+        self.plans: dict[tuple[bytes, str], tuple[int, int]] = {}
+        """Memory of the `Scheduler`, no part of the state: by a cron pattern and its zone since when it has no match
+        and its next one."""
 
     def note(self, seq: int, ts: int, fields: Mapping[bytes, bytes]) -> None:
         """A schedule was stored. One with a zone is due at once, for the leader to say when it really is."""

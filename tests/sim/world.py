@@ -351,8 +351,8 @@ class World:
             return
         self._sequence += 1
         self.links[pair] = self._sequence
-        one.raft.peer_up(b)
-        other.raft.peer_up(a)
+        one.raft.peer_up(b, waits=True)
+        other.raft.peer_up(a, waits=True)
         self.checks.after_event(one)
         self.checks.after_event(other)
 

@@ -106,7 +106,7 @@ class Protocol:
         votes = self._votes.get((*key, term), {}).get(group.me, set()) | {group.me}
         for old in [one for one in self._votes if one[:2] == key and one[2] <= term]:
             del self._votes[old]
-        enough = group.log.alone or any(_quorum(config, votes) for config in _configs(group))
+        enough = any(_quorum(config, votes) for config in _configs(group))
         self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_configs(group)[0]}")
 
     # ---- entries

@@ -64,7 +64,7 @@ def relay(bench: Bench, mesh: TwinMesh, elsewhere: bytes = b"", domain: str = ""
 
 
 def request(bench: Bench, subject: bytes, reply: bytes = b"_INBOX.1") -> int:
-    return bench.router.publish(subject, b"{}", reply, b"NATS/1.0\r\nA: 1\r\n\r\n")
+    return bench.router.ask(subject, b"{}", reply, b"NATS/1.0\r\nA: 1\r\n\r\n")
 
 
 def test_a_request_goes_to_a_peer_with_jetstream_as_it_came() -> None:
@@ -94,7 +94,7 @@ def test_what_replicas_answer_themselves_is_not_handed_over() -> None:
     for subject in (b"$JS.API.DIRECT.GET.S", b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"$JS.API.META.LEADER.STEPDOWN"):
         assert not request(bench, subject), subject
     assert not mesh.sent
-    bench.server.account("$SYS").publish(b"$JS.API.META.LEADER.STEPDOWN", b"", b"_INBOX.1")
+    bench.server.account("$SYS").ask(b"$JS.API.META.LEADER.STEPDOWN", b"", b"_INBOX.1")
     assert decode(mesh.sent[0][2])[0] == "$SYS"
 
 
@@ -104,7 +104,7 @@ def test_accounts_of_a_reload_are_served_too_and_none_twice() -> None:
     mesh.up("BBBBBBBB", jetstream=True)
     made.serve(["$G", "A"])
     assert request(bench, b"$JS.API.INFO") == 1
-    assert bench.server.account("A").publish(b"$JS.API.INFO", b"", b"r") == 1
+    assert bench.server.account("A").ask(b"$JS.API.INFO", b"", b"r") == 1
     assert len(mesh.sent) == 2
 
 
@@ -170,7 +170,9 @@ def test_what_does_not_fit_is_refused(long: str) -> None:
         encode(fields["account"].decode(), fields["subject"], fields["reply"], b"", b"")
 
 
-ANN = UserOptions("ann", "a", permissions=PermissionOptions(SubjectLists(["$JS.API.>", "$JS.hub.API.>", "$KV.mine.>"])))
+ANN = UserOptions(
+    "ann", "a", permissions=PermissionOptions(SubjectLists(["$JS.API.>", "$JS.hub.API.>", "$KV.mine.>", "$OBJ.*"]))
+)
 CREATE, SNAPSHOT = b"$JS.API.CONSUMER.CREATE.S.c", b"$JS.API.STREAM.SNAPSHOT.S"
 TARGETS: list[tuple[bytes, bytes, int]] = [
     (CREATE, b'{"config":{"deliver_subject":"$KV.other.k"}}', 10112),
@@ -183,6 +185,11 @@ TARGETS: list[tuple[bytes, bytes, int]] = [
     (CREATE, b'{"deliver_subject":"$KV.other.k"}', 0),  # no such key: it delivers nowhere
     (SNAPSHOT, b'{"deliver_subject":"$KV.mine.k"}', 0),
     (b"$JS.API.STREAM.CREATE.S", b'{"deliver_subject":"$KV.other.k"}', 0),
+    (b"$JS.API.STREAM.CREATE.S", b'{"republish":{"src":"a","dest":"$KV.other.k"}}', 10052),
+    (b"$JS.API.STREAM.UPDATE.S", b'{"republish":{"src":"a.*","dest":"$KV.{{wildcard(1)}}.k"}}', 10052),
+    (b"$JS.API.STREAM.CREATE.S", b'{"republish":{"src":"a.*","dest":"$KV.mine.{{wildcard(1)}}"}}', 0),
+    (b"$JS.API.STREAM.RESTORE.S", b'{"config":{"republish":{"src":"a","dest":"$KV.other.k"}}}', 10052),
+    (b"$OBJ.b", b'{"name":"x","deliver_subject":"$KV.other.k"}', 11007),
     (CREATE, b'{"config":{"deliver_subject":"$KV.other.k"', 0),  # refused where it is decoded
 ]
 
@@ -199,5 +206,8 @@ def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: byt
     assert b'"err_code":%d' % code in answer or not code
     # The server itself, and another account's client, are not judged by what a client may.
     mesh.sent.clear()
-    assert bench.router.publish(subject, payload, b"r") == 1
+    assert bench.router.ask(subject, payload, b"r") == 1
+    assert len(mesh.sent) == 1
+    # What it publishes without asking is no request.
+    bench.router.publish(subject, payload, b"r")
     assert len(mesh.sent) == 1

@@ -12,6 +12,7 @@ from jetcluster.consumer.delivery_context import OwnerDependencies
 from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.turn import Op, Value
+from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.model.advisory import Advisories
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
@@ -98,6 +99,9 @@ class TwinBus:
     def unsubscribe(self, subscription: _Subscribed) -> None:  # type: ignore[override]
         self.subscriptions.remove(subscription)
 
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        return self.publish(subject, payload, reply, headers)
+
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         takers = [s for s in self.subscriptions if matches(subject, s.subject)]
         for subscription in takers:
@@ -148,6 +152,8 @@ class Rig:
         self.unused = 0
         self.ticks = 0
         self.ahead = 0
+        self.room: WaitingRoom | None = None
+        """The node's, of the next owner."""
         self._sync()
         assert isinstance(self.node.create(**config), int)
         self.take_over()
@@ -169,6 +175,7 @@ class Rig:
             stream="S",
             domain=domain,
             replicated=replicated,
+            waiting=self.room,
         )
         self.owner = ConsumerOwner(self.node.state(), around)
         self.owner.start()

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import pytest
+
+from jetcluster.consumer.priority import Priority
 from jetcluster.consumer.turn import PIN
 from jetcluster.protocol import headers
 from tests.unit.consumer.rooms import SECOND, Frame, Rig
@@ -61,6 +65,44 @@ def test_overflow_wants_much_to_be_unacknowledged() -> None:
     assert late.seqs == []
     assert rig.next(b"a", batch=2, group="g").seqs == [1, 2]
     assert late.seqs == [3, 4, 5, 6]
+
+
+def test_a_message_asks_one_request_of_those_that_wait_for_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=10_000)
+    for number in range(500):
+        rig.next(b"w%d" % number, batch=1, group="g", min_pending=10**9 + number % 3)
+    taker = rig.next(b"taker", batch=50, group="g")
+    rig.publish(b"s")
+    asked = 0
+    verdict = Priority.verdict
+
+    def counted(*args: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return verdict(*args)
+
+    monkeypatch.setattr(Priority, "verdict", counted)
+    for _ in range(20):
+        rig.publish(b"s")
+    assert taker.seqs == list(range(1, 22))
+    assert asked <= 20 * 10
+    assert rig.owner.delivery.num_waiting == 501
+
+
+def test_whose_time_has_come_is_served_in_its_turn() -> None:
+    rig = Rig(priority_policy="overflow", priority_groups=["g"])
+    early = rig.next(b"early", batch=1, group="g", min_pending=3)
+    late = rig.next(b"late", batch=1, group="g", min_pending=3)
+    rig.publish(b"s")
+    rig.publish(b"s")
+    assert early.seqs == late.seqs == []
+    plain = rig.next(b"plain", batch=1, group="g")
+    assert plain.seqs == [1]
+    rig.publish(b"s")
+    rig.publish(b"s")
+    assert (early.seqs, late.seqs) == ([2], [])
+    rig.publish(b"s")
+    assert late.seqs == [3]
 
 
 def test_prioritized_serves_the_lowest_number_first() -> None:

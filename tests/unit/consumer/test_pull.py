@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from jetcluster.consumer import pull
 from jetcluster.consumer.delivery import DELETED, SHUTDOWN
 from jetcluster.consumer.pull_queue import PullQueue
 from jetcluster.consumer.pull_request import PullRequest
 from jetcluster.consumer.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
+from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from tests.unit.consumer.rooms import MS, SECOND, Rig
@@ -88,6 +90,21 @@ def test_no_wait_waits_for_room_when_acks_are_what_is_missing() -> None:
     assert inbox.seqs == [1] and inbox.statuses == []
     rig.ack(inbox[0])
     assert inbox.seqs == [1, 2]
+
+
+def test_no_wait_with_a_heartbeat_waits_for_room_until_that() -> None:
+    """As nats-server: a request that got something is over at its first heartbeat, one that got nothing waits on."""
+    rig = Rig(max_ack_pending=1)
+    rig.publish(b"s.a", b"s.b")
+    times = {"no_wait": True, "expires": SECOND, "idle_heartbeat": SECOND // 10}
+    inbox = rig.next(batch=2, **times)
+    other = rig.next(b"other", batch=1, **times)
+    rig.advance(0.09)
+    assert inbox.seqs == [1] and inbox.statuses == []
+    rig.advance(0.02)
+    assert inbox.statuses == [b"404 No Messages"] and rig.owner.num_waiting == len(other.statuses)
+    rig.ack(inbox[0])
+    assert inbox.seqs == [1]
 
 
 def test_expires_tells_what_is_left() -> None:
@@ -679,3 +696,40 @@ def test_a_request_that_gets_its_message_back_still_expires() -> None:
     rig.lose()
     rig.advance(2)
     assert inbox.statuses == [b"408 Request Timeout"]
+
+
+def test_clients_that_are_gone_are_found_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step looks at some requests; the round has an end."""
+    monkeypatch.setattr(pull, "REAP_STEP", 10)
+    rig = Rig(max_waiting=1000)
+    for number in range(40):
+        rig.next(b"stays%d" % number, expires=60 * SECOND)
+        rig.next(b"goes%d" % number, expires=60 * SECOND)
+    for number in range(40):
+        del rig.bus.inboxes[b"goes%d" % number]
+    looks = 0
+    has_interest = rig.bus.has_interest
+
+    def counted(subject: bytes) -> bool:
+        nonlocal looks
+        looks += 1
+        return has_interest(subject)
+
+    monkeypatch.setattr(rig.bus, "has_interest", counted)
+    assert rig.owner.delivery.num_waiting > 40
+    assert looks == 10
+    rig.advance(5.1)
+    rig.advance(1)
+    assert rig.owner.delivery.num_waiting == 40
+    looks = 0
+    rig.advance(3)
+    assert looks == 0, "the next round comes five seconds later"
+
+
+def test_no_more_wait_on_a_node_than_may() -> None:
+    rig = Rig(max_waiting=0)
+    rig.room = WaitingRoom(3)
+    rig.take_over()
+    for number in range(3):
+        assert rig.next(b"in%d" % number, expires=SECOND).statuses == []
+    assert rig.next(b"in4", expires=SECOND).statuses == [b"409 Exceeded MaxWaiting"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
 from jetcluster.consumer.pull_request import PullRequest
@@ -122,3 +123,73 @@ def test_alarms_of_those_that_are_gone_are_bounded() -> None:
         queue.remove(served)
     assert held(queue) < 2_000
     assert queue.due(1 << 61) == [waiting]
+
+
+def test_removal_does_not_look_at_the_others() -> None:
+    """20,000 in any order: each one's cost is the same wherever it stands."""
+    queue = queue_of(*[1] * 20_000)
+    waiting = list(queue)
+    random.Random(1).shuffle(waiting)
+    began = time.process_time()
+    for request in waiting:
+        queue.remove(request)
+    assert len(queue) == 0 and time.process_time() - began < 0.5  # 10 s when each was searched for
+
+
+def test_a_step_of_reminders_is_bounded() -> None:
+    queue = PullQueue()
+    for number in range(2500):
+        waiting = request(b"%d" % number)
+        waiting.expires_at = 10
+        queue.add(waiting)
+    counts = []
+    while queue.alarm:
+        counts.append(len(queue.due(10)))
+    assert counts == [1000, 1000, 500]
+
+
+def test_heartbeats_are_no_more_than_the_server_can_send() -> None:
+    queue = queue_of(1)
+    (waiting,) = queue
+    waiting.heartbeat = 1
+    assert queue.next_beat(waiting, 5) == 5 + 100_000_000
+    waiting.heartbeat = 500_000_000
+    assert queue.next_beat(waiting, 5) == 5 + 500_000_000
+    queue = queue_of(*[1] * 20_000)
+    assert queue.next_beat(waiting, 0) == 500_000_000 and queue.next_beat(next(iter(queue)), 0) == 400_000_000
+
+
+def first(queue: PullQueue, awake: set[object]) -> PullRequest | None:
+    return next(queue.each_head(lambda request: request.kind in awake), None)
+
+
+def test_sleepers_come_in_their_turn_once_they_may_wake() -> None:
+    queue = queue_of(1, 1, 1)
+    one, two, three = queue
+    queue.sleep(one, ("a",))
+    queue.sleep(two, ("b",))
+    assert first(queue, set()) is three and queue.kinds == 2
+    last = request(b"last", 3)
+    queue.add(last)
+    assert [waiting.reply for waiting in queue] == [b"2", b"last", b"0", b"1"]
+    queue.take(three, 1)
+    assert first(queue, {("b",)}) is two, "it came before the one that stands in the line"
+    queue.take(two, 1)
+    assert first(queue, {("b",)}) is last and queue.kinds == 1
+    queue.take(last, 1)
+    assert first(queue, {("a",)}) is one
+    queue.pass_over(one)
+    assert one.kind is None and first(queue, set()) is last
+    queue.sleep(last, ("a",))
+    queue.rouse()
+    assert queue.kinds == 0 and len(list(queue)) == len(queue) == 2
+
+
+def test_kinds_of_sleepers_are_bounded() -> None:
+    queue = queue_of(*[1] * 300)
+    for number, waiting in enumerate(list(queue)):
+        queue.sleep(waiting, (number,))
+    assert queue.kinds == 256 and len(list(queue)) == len(queue) == 300
+    for waiting in list(queue):
+        queue.remove(waiting)
+    assert queue.kinds == len(queue) == 0

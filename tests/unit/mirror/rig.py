@@ -45,6 +45,9 @@ class Bus:
         if sub in self.subs:
             self.subs.remove(sub)
 
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        return self.publish(subject, payload, reply, headers)
+
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
         self.sent.append((subject, payload, reply))
         self.headers = headers

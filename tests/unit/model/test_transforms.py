@@ -16,6 +16,7 @@ from jetcluster.model.transforms import (
     SubjectTransform,
     TransformError,
     check_mapping,
+    results_filter,
 )
 from jetcluster.store.batch import MAX_SUBJECT
 
@@ -179,3 +180,14 @@ def test_a_new_destination_may_be_as_long_as_a_subject() -> None:
     check_mapping(b"a.*", b".".join([b"$1"] * MAX_READS))
     check_mapping(b"a.*", b"b.{{partition(7%b)}}" % (b",1" * MAX_READS))
     assert strict_transform(b"a.*", b".".join([b"$1"] * MAX_READS)).reads == MAX_READS
+
+
+@pytest.mark.parametrize(
+    ("destination", "wanted"),
+    [
+        ("a.b", "a.b"), ("a.>", "a.>"), (">", ">"), ("$KV.{{wildcard(1)}}.k", "$KV.*.k"), ("a.$1.$2", "a.*.*"),
+        ("$JS.x.{{ Partition(3, 1) }}", "$JS.x.*"), ("a.{{split(1,-)}}.b", "a.>"), ("a.{{left(1,2)}}", "a.>"),
+    ],
+)  # fmt: skip
+def test_the_filter_of_all_results(destination: str, wanted: str) -> None:
+    assert results_filter(destination) == wanted

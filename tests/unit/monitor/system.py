@@ -30,16 +30,16 @@ class Asker:
         return subject.decode(), json.loads(payload)
 
     async def ask(self, subject: str, **options: Any) -> dict[str, Any]:
-        assert self.bus.publish(subject.encode(), json.dumps(options).encode() if options else b"", b"inbox") > 0
+        assert self.bus.ask(subject.encode(), json.dumps(options).encode() if options else b"", b"inbox") > 0
         return (await self.next())[1]
 
     async def ask_raw(self, subject: str, body: bytes) -> dict[str, Any]:
-        self.bus.publish(subject.encode(), body, b"inbox")
+        self.bus.ask(subject.encode(), body, b"inbox")
         return (await self.next())[1]
 
     async def silent(self, subject: str, **options: Any) -> bool:
         """True when this server does not answer; a request that it must answer goes behind it."""
-        self.bus.publish(subject.encode(), json.dumps(options).encode(), b"inbox")
+        self.bus.ask(subject.encode(), json.dumps(options).encode(), b"inbox")
         return set(await self.ask("$SYS.REQ.SERVER.PING.IDZ")) == {"name", "host", "id"} and self.replies.empty()
 
 

@@ -110,7 +110,7 @@ async def test_senseless_requests_are_refused(system: Asker, server: Server) -> 
     assert (await system.ask_raw(ping, b"[1]"))["error"]["code"] == 400
     assert (await system.ask_raw(ping, b"[" * 60_000))["error"]["code"] == 400
     assert (await system.ask_raw(ping, b" " * 70_000 + b"x"))["error"]["code"] == 400
-    assert server.account("$SYS").publish(b"$SYS.REQ.SERVER.PING.NOPEZ", b"", b"inbox") == 0
+    assert server.account("$SYS").ask(b"$SYS.REQ.SERVER.PING.NOPEZ", b"", b"inbox") == 0
 
 
 async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
@@ -139,7 +139,7 @@ async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypa
         told = asyncio.Event()
         patched.setitem(sys.modules, "jetcluster.monitor.system_answers", None)
         patched.setattr(system_services, "log", SimpleNamespace(exception=lambda text: told.set()))
-        system.bus.publish(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
+        system.bus.ask(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
         await asyncio.wait_for(told.wait(), 10)
     assert "name" in await system.ask("$SYS.REQ.SERVER.PING.IDZ")
     assert system.replies.empty()
@@ -150,7 +150,7 @@ async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.Mon
     running = services(twins.node(server, SystemClock()))
     system = Asker(server)
     for _ in range(10):
-        system.bus.publish(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
+        system.bus.ask(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
     for _ in range(3):
         await system.next()
     assert running.dropped == 7
@@ -165,8 +165,8 @@ async def test_an_account_that_asks_too_much_does_not_hold_up_the_others(
     noisy, quiet = Asker(server, "NOISY"), Asker(server, "QUIET")
     for _ in range(2):
         for _ in range(50):
-            noisy.bus.publish(b"$SYS.REQ.USER.INFO", b"", b"inbox")
-        quiet.bus.publish(b"$SYS.REQ.USER.INFO", b"", b"inbox")
+            noisy.bus.ask(b"$SYS.REQ.USER.INFO", b"", b"inbox")
+        quiet.bus.ask(b"$SYS.REQ.USER.INFO", b"", b"inbox")
         assert "name" in await system.ask("$SYS.REQ.SERVER.PING.IDZ")
         assert (noisy.replies.qsize(), quiet.replies.qsize()) == (5, 1)
         for _ in range(5):
@@ -217,7 +217,7 @@ async def test_an_ordinary_account_learns_about_itself_only(node: Any, server: S
     for subject in ("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.SERVER.PING.CONNZ"):
         assert (await own.ask(subject))["data"]["num_connections"] == 1
         assert (await other.ask(subject, acc="$G"))["data"]["num_connections"] == 0
-        own.bus.publish(subject.encode(), b'{"server_name":"other"}', b"inbox")  # not answered
+        own.bus.ask(subject.encode(), b'{"server_name":"other"}', b"inbox")  # not answered
     (stat,) = (await own.ask("$SYS.REQ.ACCOUNT.PING.STATZ"))["data"]["account_statz"]
     assert stat["acc"] == "$G"
     asked = await other.ask("$SYS.REQ.ACCOUNT.PING.STATZ", accounts=["$G"], include_unused=True)
@@ -227,7 +227,7 @@ async def test_an_ordinary_account_learns_about_itself_only(node: Any, server: S
         "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.VARZ", f"$SYS.REQ.SERVER.{server.server_id}.KICK",
         "$SYS.REQ.ACCOUNT.$G.CONNZ", "$SYS.REQ.ACCOUNT.PING.INFO", "$SYS.REQ.SERVER.PING.SUBSZ",
     ):  # fmt: skip
-        assert own.bus.publish(subject.encode(), b"", b"inbox") == 0, subject
+        assert own.bus.ask(subject.encode(), b"", b"inbox") == 0, subject
     await wire.close()
 
 
@@ -244,7 +244,7 @@ async def test_commands(system: Asker, server: Server) -> None:
     assert (await system.ask(own + "KICK"))["error"]["code"] == 500
     assert set(await system.ask(own + "KICK", cid=cid)) == {"server"}
     assert server.clients.closed[-1].reason == "Kicked"
-    assert server.account("$SYS").publish(b"$SYS.REQ.SERVER.PING.KICK", b"", b"inbox") == 0
+    assert server.account("$SYS").ask(b"$SYS.REQ.SERVER.PING.KICK", b"", b"inbox") == 0
     await wire.close()
 
 
@@ -253,5 +253,5 @@ async def test_after_the_stop_nobody_answers(server: Server) -> None:
     system = Asker(server)
     await system.ask("$SYS.REQ.SERVER.PING.IDZ")
     await running.stop()
-    assert system.bus.publish(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox") == 0
-    assert server.account("NEW").publish(b"$SYS.REQ.USER.INFO", b"", b"inbox") == 0
+    assert system.bus.ask(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox") == 0
+    assert server.account("NEW").ask(b"$SYS.REQ.USER.INFO", b"", b"inbox") == 0

@@ -19,7 +19,7 @@ async def ask(node: Node, endpoint: str, reply: bytes, **body: Any) -> dict[str,
     done: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     inbox = bus.subscribe(reply, lambda *message: done.done() or done.set_result(message[3]))
     try:
-        if not bus.publish(b"$JS.API." + endpoint.encode(), json.dumps(body).encode() if body else b"", reply):
+        if not bus.ask(b"$JS.API." + endpoint.encode(), json.dumps(body).encode() if body else b"", reply):
             return {}
         answer: dict[str, Any] = json.loads(await asyncio.wait_for(done, 10))
         return answer

@@ -41,7 +41,7 @@ async def create(node: Node, name: str) -> None:
     bus = node.server.account("$G")
     inbox = bus.subscribe(b"_INBOX.1", lambda subject, reply, headers, payload, origin: done.set_result(payload))
     config = {"name": name, "subjects": [name.lower()], "num_replicas": 1}
-    bus.publish(b"$JS.API.STREAM.CREATE." + name.encode(), json.dumps(config).encode(), b"_INBOX.1")
+    bus.ask(b"$JS.API.STREAM.CREATE." + name.encode(), json.dumps(config).encode(), b"_INBOX.1")
     answer = json.loads(await asyncio.wait_for(done, 5))
     bus.unsubscribe(inbox)
     assert "error" not in answer, answer

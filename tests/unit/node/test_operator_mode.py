@@ -57,7 +57,7 @@ async def ask(node: Node, subject: str, body: str = "", count: int = 1, account:
     bus = node.server.account(account or node.options.system_account_name)
     answers: asyncio.Queue[bytes] = asyncio.Queue()
     inbox = bus.subscribe(b"_INBOX.1", lambda _s, _r, _h, payload, _o: answers.put_nowait(payload))
-    bus.publish(subject.encode(), body.encode(), b"_INBOX.1")
+    bus.ask(subject.encode(), body.encode(), b"_INBOX.1")
     found = [await asyncio.wait_for(answers.get(), 5) for _ in range(count)]
     bus.unsubscribe(inbox)
     return [json.loads(one) if one.startswith(b"{") else one.decode() for one in found]
@@ -336,7 +336,7 @@ def connect(one: Node, two: Node, *subjects: bytes) -> None:
         def take(subject: bytes, reply: bytes, _headers: bytes, payload: bytes, _origin: Any) -> None:
             if not carried:
                 carried.append(payload)
-                to.publish(subject, payload, reply)
+                to.ask(subject, payload, reply)
                 carried.clear()
 
         return take

@@ -164,8 +164,8 @@ class Loopback:
             return
         self.generation += 1
         self.links[pair] = self.generation
-        self.members[a].node.peer_up(b)
-        self.members[b].node.peer_up(a)
+        for one, other in ((a, b), (b, a)):
+            self.members[one].node.peer_up(other, self.members[other].journal.options.sync_interval is None)
 
     def cut(self, a: str, b: str) -> None:
         if self.links.pop(frozenset((a, b)), None) is None:

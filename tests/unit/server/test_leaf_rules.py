@@ -62,4 +62,7 @@ def test_configured_denials() -> None:
     replies = (b"_INBOX.1", b"$JS.ACK.S.C.1.1.1.1.0", b"$JS.API.STREAM.DELETE.S", b"$KV.b.x")
     assert [bound.may_be_answered_at(reply) for reply in replies] == [True, True, False, False]
     assert all(rules.may_be_answered_at(reply) for reply in replies)
+    targets = (b"a.x", b"a.secret", b"$KV.b.x", b"a.>")
+    assert [bound.may_deliver_to(target) for target in targets] == [True, False, False, False]
+    assert all(rules.may_deliver_to(target) for target in targets)
     assert not LeafRules(system=True, own_domain="d", remote_domain="d").may_go(b"$NRG.x")

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.stream import cron as cron_module
 from jetcluster.stream.cron import Cron, CronError
 
 
@@ -118,3 +119,87 @@ def test_nothing_between_is_missed(start: int, zone: str, fields: tuple[str, str
             step = 1
         expected += step
     assert found == expected
+
+
+def _minute_by_minute(pattern: list[set[int]], day: date, start: int, zone: ZoneInfo) -> int | None:
+    """The first second of the local day at or after `start` that the pattern takes, by looking at all of them."""
+    seconds, minutes, hours = pattern
+    midnight = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
+    for at_minute in range(midnight - 27 * 3600, midnight + 51 * 3600, 60):
+        local = datetime.fromtimestamp(at_minute, UTC).astimezone(zone)
+        if local.date() == day and local.hour in hours and local.minute in minutes:
+            for second in sorted(seconds):
+                if at_minute + second >= start:
+                    return at_minute + second
+    return None
+
+
+CHANGES = [
+    ("America/New_York", date(2027, 3, 14)), ("America/New_York", date(2027, 11, 7)),
+    ("Europe/Berlin", date(2026, 3, 29)),
+    ("Europe/Berlin", date(2026, 10, 25)), ("Australia/Lord_Howe", date(2026, 4, 5)),
+    ("Pacific/Apia", date(2011, 12, 30)),
+    ("Pacific/Apia", date(2011, 12, 31)), ("America/Havana", date(2026, 3, 8)), ("Asia/Beirut", date(2026, 3, 29)),
+    ("Africa/Casablanca", date(2026, 2, 15)), ("Antarctica/Troll", date(2026, 3, 29)),
+    ("Asia/Kolkata", date(2026, 5, 5)),
+]  # fmt: skip
+
+
+@given(
+    change=st.sampled_from(CHANGES),
+    fields=st.tuples(
+        st.sets(st.integers(0, 59), min_size=1, max_size=3),
+        st.sets(st.integers(0, 59), min_size=1, max_size=3),
+        st.sets(st.integers(0, 23), min_size=1, max_size=3),
+    ),
+    since=st.integers(-30 * 3600, 54 * 3600),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_day_on_which_clocks_change_is_as_if_every_minute_was_looked_at(
+    change: tuple[str, date], fields: tuple[set[int], ...], since: int
+) -> None:
+    name, day = change
+    zone = ZoneInfo(name)
+    text = " ".join(",".join(map(str, sorted(values))) for values in fields)
+    cron = Cron(f"{text} {day.day} {day.month} *")
+    start = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) + since
+    wanted = _minute_by_minute(list(fields), day, start, zone)
+    found = cron.next_after(start - 1, zone)
+    assert (found if found < start - since + 51 * 3600 else None) == wanted
+
+
+class CountedZone(tzinfo):
+    """As another zone; counts what it is asked."""
+
+    def __init__(self, name: str) -> None:
+        self.zone, self.asked = ZoneInfo(name), 0
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        self.asked += 1
+        return self.zone.utcoffset(moment)
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        return self.zone.dst(moment)
+
+    def fromutc(self, moment: datetime) -> datetime:
+        self.asked += 1
+        return self.zone.fromutc(moment.replace(tzinfo=self.zone)).replace(tzinfo=self)
+
+
+def test_an_hour_that_clocks_skip_is_found_out_with_few_questions() -> None:
+    zone = CountedZone("America/New_York")
+    assert Cron("0 30 2 14 3 *").next_after(at("2027-03-13T12:00:00Z"), zone) == at("2028-03-14T02:30:00-04:00")
+    assert zone.asked < 200
+
+
+@pytest.mark.parametrize("pattern", ["0 0 0 31 2,4,6,9,11 *", "* * * 30-31 2 *", "0 0 0 31 feb ?"])
+def test_what_never_fires_is_known_without_looking_at_days(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = Cron(pattern)
+    monkeypatch.setattr(cron_module, "date", None)  # no day can be looked at
+    with pytest.raises(CronError):
+        never.next_after(at("2026-03-01T00:00:00Z"))
+
+
+@pytest.mark.parametrize("pattern", ["0 0 0 29 2 *", "0 0 0 30 1,2 *", "0 0 0 31 2 mon", "0 0 0 */31 2 *"])
+def test_what_fires_some_time_is_no_pattern_that_never_does(pattern: str) -> None:
+    assert Cron(pattern).next_after(at("2026-03-01T00:00:00Z")) > at("2026-03-01T00:00:00Z")

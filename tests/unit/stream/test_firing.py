@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from jetcluster.protocol import headers
@@ -105,3 +108,45 @@ def test_the_newest_message_of_a_source_is_what_is_sent() -> None:
     batch = plan.fire(due=NEXT)
     assert batch is not None and batch.message(0)[2] == b"new"
     assert plan.makes()[b"Y"] == b"2"
+
+
+LONG = 16_000
+
+
+def test_a_long_block_is_not_read_line_by_line() -> None:
+    """Each repeating schedule is fired by every replica, for ever: of 64 KB the lines that mean something are found."""
+    plan = Plan("Nats-Expected-Stream: S", "Nats-Msg-Id: m", "a:", "Nats-Other:  kept ", *["a:"] * LONG)
+    schedule = plan.store.get(1)
+    assert schedule is not None
+    calls = called(lambda: produced(plan.store, plan.rules, schedule, b"later"))
+    assert calls < 200
+    made = produced(plan.store, plan.rules, schedule, b"later")
+    assert made is not None
+    lines = made[1].split(b"\r\n")
+    assert lines[:4] == [b"NATS/1.0", b"a:", b"Nats-Other:  kept ", b"a:"], "as they were"
+    assert lines[-4:] == [b"Nats-Scheduler: s.plan", b"Nats-Schedule-Next: later", b"", b""]
+    assert made[1].count(b"\r\na:") == LONG + 1
+
+
+def test_commands_of_versions_before_write_the_lines_anew() -> None:
+    """Bytes are compared between replicas, so a log means what it meant."""
+    plan = Plan("a:", "b:  c \t", "Nats-TTL: 1s")
+    batch = fire(plan.store, plan.rules, plan.due, [Firing(1, DUE, NEXT, False, b"later")], kept=False)
+    assert batch is not None
+    assert batch.message(0)[1] == block("a: ", "b: c", "Nats-Scheduler: s.plan", "Nats-Schedule-Next: later")
+
+
+def called(work: Callable[[], object]) -> int:
+    """Calls of Python's and C functions while `work` runs."""
+    count = 0
+
+    def note(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count

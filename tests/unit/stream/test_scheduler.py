@@ -164,7 +164,57 @@ def test_only_so_many_and_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     for n in range(5):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}")
     assert [tick(stream, 10 * (n == 0)) for n in range(3)] == [3, 2, 0]
-    monkeypatch.setattr(scheduler, "MOST_BYTES", 300)
+    monkeypatch.setattr(scheduler, "MOST_WORK", 5)
     for n in range(3):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}", payload=b"x" * 200)
     assert [tick(stream, 0) for _ in range(4)] == [1, 1, 1, 0]
+
+
+def _fired(stream: Stream, seconds: float) -> int:
+    """Schedules in the next command."""
+    command = stream.machine.fire_command(stream.now + int(seconds * SECOND))
+    assert command is not None
+    fire = commands.decode(command)
+    assert isinstance(fire, commands.Fire)
+    return len(fire.firings)
+
+
+def test_a_command_is_bounded_by_what_it_costs() -> None:
+    few = scheduling()
+    for number in range(1000):
+        few.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET)
+    assert _fired(few, 2) == scheduler.MOST
+    fields = scheduling()
+    for number in range(20):
+        fields.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET, *["Nats-X: y"] * 5000)
+    assert _fired(fields, 2) == 2, "some milliseconds each"
+    large = scheduling()
+    for number in range(20):
+        large.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET, payload=bytes(900_000))
+    assert 2 <= _fired(large, 2) <= 8
+
+
+def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
+    stream = scheduling()
+    for number in range(300):
+        pattern = f"Nats-Schedule: {number % 60} {number // 60} 2 14 3 *"
+        stream.one(f"s.x{number}", pattern, TARGET, "Nats-Schedule-Time-Zone: America/New_York")
+    assert _fired(stream, 1) < 60
+    same = scheduling()
+    for number in range(600):
+        same.one(f"s.x{number}", "Nats-Schedule: 0 30 2 14 3 *", TARGET, "Nats-Schedule-Time-Zone: America/New_York")
+    assert _fired(same, 1) == scheduler.MOST
+
+
+def test_a_remembered_answer_is_that_of_the_pattern() -> None:
+    """As `Pattern.next_after` has it, whatever was asked before."""
+    stream = scheduling()
+    stream.one("s.x", "Nats-Schedule: 0 */10 * * * *", TARGET)
+    stream.one("s.y", "Nats-Schedule: 0 */10 * * * *", TARGET)
+    texts = []
+    for seconds in (600, 1, 599, 3000):
+        tick(stream, seconds)
+        texts += [headers for _, headers, _ in stored(stream, "s.t")][-2:]
+    assert [text.count(b"Nats-Schedule-Next: 2023") for text in texts] == [1] * len(texts)
+    last = texts[-1].split(b"Nats-Schedule-Next: ")[1][:20]
+    assert last > texts[0].split(b"Nats-Schedule-Next: ")[1][:20]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.schedules import without_schedule
+from jetcluster.stream.schedule_pattern import parse
+from jetcluster.stream.schedules import shortened, without_schedule
 from tests.unit.stream.test_machine import Stream
 from tests.unit.stream.twins import block
 
@@ -124,3 +125,12 @@ def test_what_comes_from_another_account_schedules_nothing(fields: list[str]) ->
     assert stream.seqs() == [1]
     for kept in ([], ["A: 1", "Nats-Msg-Id: 7"], [TARGET]):
         assert without_schedule(block(*kept)) == block(*kept)
+
+
+def test_a_pattern_of_great_length_is_refused_without_being_read() -> None:
+    long = block("A: b", "Nats-Schedule: 0 " + "0," * 5000 + "1 2 * * *", "Nats-Schedule-Target: s.t")
+    short = shortened(long)
+    assert short == block("A: b", "Nats-Schedule: too long", "Nats-Schedule-Target: s.t")
+    assert parse(b"too long", None) is None
+    usual = block("Nats-Schedule: " + "0," * 100 + "0 1 2 * * *")
+    assert shortened(usual) == usual
