@@ -137,6 +137,7 @@ class StreamReplica(ReplicaState):
             attach=self._attach,
             members=self.members(),
             sole=not context.cluster_name and assignment.peers == (context.me,),
+            founder=context.me in assignment.founders,
         )
 
     def _attach(self, group: RaftGroup) -> None:
