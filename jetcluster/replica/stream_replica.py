@@ -143,6 +143,7 @@ class StreamReplica(ReplicaState):
             members=self.members(),
             sole=not context.cluster_name and assignment.peers == (context.me,),
             promotes=False,
+            founder=context.me in assignment.founders,
         )
 
     def _attach(self, group: RaftGroup) -> None:
