@@ -7,7 +7,7 @@ Each exception says whom to `blame` and whether the same thing may succeed a mom
 exceptions stand below one of these families, beside ValueError or OSError where callers know it as one of those:
 
     JetclusterError        blame       retriable
-    ├─ ApiError            caller for codes below 500, else jetcluster; retriable: 429 and 503
+    ├─ ApiError            caller for codes below 500, else jetcluster; retriable: those of `PASSING`
     ├─ CallerError         caller      no         what is asked for cannot be: malformed, forbidden or impossible
     │   AuthError, BadRequestError, CronError, FlagError, MalformedRequest, OptionError, QueryError,
     │   RescueRefusedError, SchemaError, ServerRefusedError, SignalError, StatusError, SystemRequestError,
@@ -21,12 +21,12 @@ exceptions stand below one of these families, beside ValueError or OSError where
     ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
     ├─ PassingError        nobody      yes        true of this moment: no leader, no link, no room, no answer yet
-    │   BusyError, LostViewError, MeshError, OutcomeUnknownError, UnderWayError,
-    │   RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
+    │   BusyError, ConnectionLostError, IncompleteError, LostViewError, MeshError, NoRespondersError,
+    │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError (but not a MeshError that is
+    │   the peer's no), RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
     └─ of tools and jobs   jetcluster  no         each ends a command, a job or a query with a text of its own
-        ClusterError, ConnectionLostError, CredentialsError, DataLossError, FenceError, IncompleteError, JobError,
-        LoadError, NoRespondersError, NotTheArchiveError, PublishError, ReplicaLagError, RequestTimeoutError,
-        ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
+        ClusterError, CredentialsError, DataLossError, FenceError, JobError, LoadError, NotTheArchiveError,
+        PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
 """
 
 from __future__ import annotations
@@ -270,6 +270,30 @@ TABLE: Final[dict[int, tuple[int, str]]] = {
 }
 """err_code -> (HTTP-like code, description template). A template `{err}` carries the text of the cause."""
 
+PASSING: Final = frozenset(
+    {
+        10004,  # not all servers have answered
+        10007,  # asked of a server that has not heard of its part yet
+        10008,  # no leader, or none that answers
+        10009,  # likewise
+        10023,  # too many restores under way
+        10076,  # a server that stops
+        10118,  # all replicas are away
+        10119,
+        10124,  # a change of members, or a move, is under way
+        10158,  # the same message is on its way into the log
+        10163,  # as is another one of that subject
+        10167,  # too many requests
+        10202,
+        10210,  # too many batches
+        10211,
+        10226,
+    }
+)
+"""The errors that go by themselves: the same request may succeed a moment later, and is no refusal of what it asks for.
+All others stay until somebody changes something, those with code 503 that are not here too: a store or an account that
+is full, an account without JetStream, a server without a cluster."""
+
 # The numbers that our code names; the others are reached through `by_code`.
 BAD_REQUEST: Final = 10003
 NO_SUITABLE_PEERS: Final = 10005
@@ -298,12 +322,14 @@ STREAM_NOT_FOUND: Final = 10059
 SEED_STREAM_NOT_FOUND: Final = 10039
 """With 404, as the specification numbers it (`compat { seed_error_codes }`)."""
 SUBJECT_OVERLAP: Final = 10065
+UPDATE_FAILED: Final = 10069
 WRONG_LAST_SEQUENCE: Final = 10071
 REPLICAS_NOT_SUPPORTED: Final = 10074
 PEER_REMAP: Final = 10075
 STORE_FAILED: Final = 10077
 STREAM_SEALED: Final = 10109
 PURGE_FAILED: Final = 10110
+STREAM_OFFLINE: Final = 10118
 MOVE_IN_PROGRESS: Final = 10124
 PATH_SEPARATORS: Final = 10128
 NO_RECONFIGURATION: Final = 10129
@@ -377,7 +403,7 @@ class ApiError(JetclusterError):
         self.err_code = err_code
         self.description = description
         self.blame = "caller" if code < 500 else "jetcluster"
-        self.retriable = code in (429, 503)
+        self.retriable = err_code in PASSING if err_code in TABLE else code in (429, 503)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON `error` object. Exactly these three keys: nats.py passes them as keyword arguments to its

@@ -27,7 +27,7 @@ from jetcluster.model.consumer import (
     ConsumerUnpinRequest,
 )
 from jetcluster.model.limits import AccountLimits
-from jetcluster.model.times import parse_rfc3339, rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from jetcluster.protocol import headers
 
 Fields = dict[str, Any]
@@ -107,9 +107,17 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
         "request": context.request_id(),
         "max_consumers": _max_consumers(stream, limits),
     }
+    if wanted.action == "create" and not context.cluster.clustered and consumer_rules.always_new(given, stream.config):
+        body["anew"] = True
     found, result = await on_leader(context, request, "consumer_create", body)
     if result["created"]:
         request.tell_consumer(found.name, name, "create")
+    if "cid" in result:
+        owner, cid = str(result["owner"]), int(result["cid"])
+        request.answered = lambda: context.cluster.consumers.answered(owner, found.gid, cid)
+        if result["info"].get("paused"):
+            until = rfc3339(result["info"]["config"]["pause_until_ns"])
+            request.tell_pause(found.name, name, {"paused": True, "pause_until": until})
     return _info(result["info"])
 
 
@@ -175,15 +183,18 @@ async def list_consumers(context: ApiContext, request: Request) -> Fields:
 
 
 async def pause(context: ApiContext, request: Request) -> Fields:
-    """`pause_until` is only there while the consumer is paused."""
+    """`pause_until` of the answer is the time that was given, also when it is past; the zero time without any."""
     wanted = ConsumerPauseRequest.from_fields(request.fields, strict=request.strict)
-    until = max(0, parse_rfc3339(wanted.pause_until)) if wanted.pause_until else 0
+    given = parse_rfc3339(wanted.pause_until) if wanted.pause_until else 0
+    until = max(0, given)
     name = request.args[1]
-    found, _ = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
+    found, answer = await on_leader(context, request, "consumer_pause", {"name": name, "pause_until": until})
     left = until - context.clock.time_ns()
-    paused = {"paused": left > 0, **({"pause_until": rfc3339(until)} if left > 0 else {})}
-    request.tell_pause(found.name, name, paused)
-    return {**paused, "pause_remaining": left} if left > 0 else paused
+    if answer.get("changed", True):
+        request.tell_pause(found.name, name, {"paused": left > 0, "pause_until": rfc3339(until)})
+    if left > 0:
+        return {"paused": True, "pause_until": rfc3339(until), "pause_remaining": left}
+    return {"paused": False, "pause_until": rfc3339_bytes(given).decode()}
 
 
 async def reset(context: ApiContext, request: Request) -> Fields:
@@ -207,8 +218,9 @@ async def leader_stepdown(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
-    preferred = wanted.placement.preferred if wanted.placement is not None else ""
-    await on_leader(context, request, "consumer_stepdown", {"name": request.args[1], "preferred": preferred})
+    placement = wanted.placement.model_dump() if wanted.placement is not None else {}
+    body = {"name": request.args[1], "placement": placement, "preferred": placement.get("preferred", "")}
+    await on_leader(context, request, "consumer_stepdown", body)
     return {"success": True}
 
 

@@ -19,6 +19,7 @@ from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
+from jetcluster.cluster.patience import wait_until
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps, encoding, is_long
@@ -216,6 +217,8 @@ class JetStreamApi:
         self.counters.total += 1  # not before: $JS.API.INFO does not count itself
         if request.reply:
             self._bus.publish(request.reply, response)
+        if request.answered is not None:
+            request.answered()
         self._tell(request, response, audit=not (ok and found is not None and found[0].name == "STREAM.MSG.GET"))
         if request.follow is not None:
             session = asyncio.get_running_loop().create_task(self._follow(request.follow))
@@ -238,7 +241,9 @@ class JetStreamApi:
             if endpoint.decodes:
                 request.fields  # noqa: B018 - also of endpoints that look at none of them
             self._check_sessions(endpoint)
-            async with asyncio.timeout(endpoint.seconds or api_request.REQUEST_SECONDS):
+            seconds = endpoint.seconds or api_request.REQUEST_SECONDS
+            wait_until(self._context.clock.monotonic() + seconds)
+            async with asyncio.timeout(seconds):
                 fields = await endpoint.handler(self._context, request, self.counters)
                 if isinstance(fields, dict) and is_long(fields):
                     reply = {"type": _type(endpoint), **fields}

@@ -12,6 +12,7 @@ from typing import Any, Final
 from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
 from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
+from jetcluster.model.times import ZERO_TIME
 
 RESCUE_SECONDS: Final = 14.0
 """All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
@@ -77,7 +78,7 @@ ALL: Final = (
     _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create_durable),
     replace(_endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info), decodes=False),
     replace(_endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete), decodes=False),
-    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False),
+    _endpoint("CONSUMER.PAUSE", 2, "consumer_pause_response", consumers.pause, paused=False, pause_until=ZERO_TIME),
     _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.reset, reset_seq=0),
     _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.unpin),
     _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),

@@ -59,7 +59,8 @@ class Request:
     """Events of streams and consumers, which become advisories once the reply is out."""
     follow: Callable[[], Awaitable[None]] | None = None
     """Work that goes on after the reply, for as long as it takes (snapshot, restore)."""
-
+    answered: Callable[[], None] | None = None
+    """Called right after the reply is out."""
     _fields: dict[str, Any] | None = None
 
     @property

@@ -62,6 +62,9 @@ request says that the stream has, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
 """Bytes of one consumer."""
+CONSUMER_SECONDS: Final = 20.0
+"""So long each consumer of an archive is tried again while the stream has no leader, and the like."""
+AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
@@ -104,7 +107,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     streams.check_republish(request, config)
     streams.check_known(context, config)
-    bounds = streams.meta_limits(limits, config)
+    bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
         raise by_code(_NAME_TAKEN)
@@ -382,24 +385,42 @@ class RestoreReceiver:
         assignment = self._assignment
         # Before the stream is an ordinary one: a message may be there for one of them only (interest retention).
         for name, content in self._consumers:
-            try:
-                await self._create_consumer(assignment, name, _object(content))
-            except (ApiError, ValueError) as error:
-                context.log.warning(
-                    "a consumer is not restored", stream=assignment.name, consumer=name, error=str(error)
-                )
+            await self._restore_consumer(assignment, name, content)
         result = await streams.meta(context, "stream_restored", request, name=assignment.name, gid=assignment.gid)
         assignment = Assignment.from_dict(result["assignment"])
         info = await streams.ready(context, assignment)
         tell_created(context, request, assignment.name)
         return dumps({"type": _CREATE_TYPE, **streams.stream_info(context, assignment, info)})
 
-    async def _create_consumer(self, assignment: Assignment, name: str, found: Fields) -> None:
+    async def _restore_consumer(self, assignment: Assignment, name: str, content: bytes) -> None:
+        """Raises ApiError: a stream without one of its consumers, and without what that had acknowledged, is not the
+        one of the archive. What passes is tried again."""
+        request_id = self._context.request_id()
+        end = self._context.clock.monotonic() + CONSUMER_SECONDS
+        while True:
+            try:
+                await self._create_consumer(assignment, name, _object(content), request_id)
+            except ApiError as error:
+                if not error.retriable:
+                    raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                if self._context.clock.monotonic() >= end:
+                    raise
+                await asyncio.sleep(AGAIN_SECONDS)
+            except ValueError as error:
+                raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+            else:
+                return
+
+    async def _create_consumer(self, assignment: Assignment, name: str, found: Fields, request_id: str) -> None:
         """Raises ApiError or ValueError: such a consumer cannot be here."""
         limits = self._context.limits(self._request.account).of(assignment.replicas)
         wish = {"stream_name": assignment.name, "config": found.get("config")}
         given = ConsumerCreateRequest.parse(dumps(wish), strict=False).config.to_wire()
         consumer_rules.check_name(name)
+        retention = assignment.config["retention"]
+        given["num_replicas"] = consumer_rules.replicas_within(
+            given.get("num_replicas", 0), assignment.replicas, retention
+        )
         check_target(self._request, given.get("deliver_subject") or "")
         config = consumer_rules.with_defaults({**given, "name": name}, assignment.config, limits, pedantic=False)
         consumer_rules.check_config(name, config, assignment.config, limits)
@@ -407,6 +428,7 @@ class RestoreReceiver:
             "name": name,
             "config": config,
             "action": "create",
+            "request": request_id,
             "restored": archived.decode(found.get("state") or {}),
         }
         await self._context.cluster.stream_request(assignment, "consumer_create", body)

@@ -4,12 +4,13 @@ system account alone.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
-from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, ApiError, by_code
+from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.model.api import RescueRequest, ServerRequest, StepdownRequest
 from jetcluster.model.codec import dumps
 
@@ -21,6 +22,9 @@ MAX_BY = 256
 """Characters of who asked for a rescue: kept in the meta log."""
 PURGE_AT_ONCE = 100
 """Streams of one look at what an account still has."""
+PURGE_SECONDS = 60.0
+"""Since the last one that was deleted: then the rest is left, as nobody leads the meta group."""
+AGAIN_SECONDS = 0.25
 
 
 async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
@@ -66,19 +70,32 @@ async def rescue(context: ApiContext, request: Request) -> bytes:
 
 async def purge_account(context: ApiContext, request: Request) -> Fields:
     """All streams of an account, and with them its consumers. The reply says that it has begun, as nats-server's does:
-    also for an account that has nothing, or is not known."""
+    also for an account that has nothing, or is not known; not while nobody leads the meta group."""
     (account,) = request.args
+    await context.cluster.meta_request("names", {"account": account, "offset": 0, "limit": 1, "subject": ""})
     request.follow = partial(_delete_streams, context, account)
     return {"initiated": True}
 
 
 async def _delete_streams(context: ApiContext, account: str) -> None:
-    """Until none is left; raises ApiError when the meta group refuses to delete one."""
+    """Until none is left; raises ApiError when the meta group refuses to delete one, or nobody leads it for long."""
     page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
-    while names := (await context.cluster.meta_request("names", page))["names"]:
-        for name in names:
-            body = {"request": context.request_id(), "account": account, "name": name}
-            await context.cluster.meta_request("stream_delete", body)
+    end = context.clock.monotonic() + PURGE_SECONDS
+    while True:
+        try:
+            names = (await context.cluster.meta_request("names", page))["names"]
+            for name in names:
+                body = {"request": context.request_id(), "account": account, "name": name}
+                await context.cluster.meta_request("stream_delete", body)
+        except ApiError as error:
+            gone = error.err_code == STREAM_NOT_FOUND  # by a request whose answer was lost, or by its owner
+            if not (gone or error.retriable) or context.clock.monotonic() >= end:
+                raise
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            if not names:
+                return
+            end = context.clock.monotonic() + PURGE_SECONDS
 
 
 def _server(context: ApiContext, request: Request) -> Fields:

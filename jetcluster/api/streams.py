@@ -28,6 +28,7 @@ from jetcluster.model.api import (
 from jetcluster.model.bounds import counts
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.pedantic import check_pedantic
+from jetcluster.model.stream_rules import same_config
 from jetcluster.model.times import rfc3339
 from jetcluster.stream.levels import COUNTED
 from jetcluster.stream.rules import RESTORING
@@ -39,6 +40,8 @@ LIST_LIMIT = 256
 LIST_SECONDS = 3.0
 """Time that a LIST waits for the streams' leaders; names of streams that did not answer go to `missing`."""
 LIST_AT_ONCE = 64
+STANDING_SECONDS = 2.0
+"""Time that a stream's leader has to say that it is there: what is asked of the meta group then takes its own."""
 
 
 async def create(context: ApiContext, request: Request) -> Fields:
@@ -48,10 +51,13 @@ async def create(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config)
     check_known(context, config)
-    result = await meta(context, "stream_create", request, config=config, **meta_limits(limits, config))
+    config = _as_it_was_made(context, request, config)
+    result = await meta(
+        context, "stream_create", request, config=config, **new_limits(context, request.account, config)
+    )
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
     created = bool(result["created"])
+    info = await (decided(context, assignment, _nothing(context, config)) if created else ready(context, assignment))
     if created:
         request.tell(assignment.name, "create")
     fields = stream_info(context, assignment, info)
@@ -59,6 +65,17 @@ async def create(context: ApiContext, request: Request) -> Fields:
         fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (seen on nats-server 2.15)
     # A repeated create is told apart only in a cluster, as upstream.
     return {**fields, "did_create": True} if created or not context.cluster.clustered else fields
+
+
+def _as_it_was_made(context: ApiContext, request: Request, config: Fields) -> Fields:
+    """The configuration that is asked for, without a mirror's `duplicate_window` where the stream that is there is
+    equal but for that: versions of before dropped it, and a repeated creation stays a success."""
+    known = context.cluster.assignment(request.account, config["name"])
+    if known is not None and config.get("mirror") and "duplicate_window" in config:
+        older = {key: value for key, value in config.items() if key != "duplicate_window"}
+        if same_config(known.config, older):
+            return older
+    return config
 
 
 async def update(context: ApiContext, request: Request) -> Fields:
@@ -71,17 +88,34 @@ async def update(context: ApiContext, request: Request) -> Fields:
     check_republish(request, config, known.config)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
     check_known(context, config)
+    await _check_consumers(context, known, config)
+    before = await _standing(context, request, known)
     moves = config.get("placement") != known.config.get("placement")
     if context.cluster.clustered and (moves or config["num_replicas"] != known.replicas):
         await _check_settled(context, request, moves=moves)
     result = await meta(context, "stream_update", request, config=config, **meta_limits(limits, config))
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
+    info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")
     fields = stream_info(context, assignment, info)
     if not context.cluster.clustered:
         fields.pop("cluster", None)
     return fields
+
+
+async def _check_consumers(context: ApiContext, known: Assignment, config: Fields) -> None:
+    """Limits for consumers that one of the stream's exceeds are refused: ApiError 10069."""
+    limits = config.get("consumer_limits") or {}
+    if not any(limit > 0 for limit in limits.values()):
+        return
+    try:
+        answer = await context.cluster.stream_request(known, "consumers_beyond", {"consumer_limits": limits})
+    except ApiError as error:
+        if error.err_code == errors.BAD_REQUEST:  # the leader is of an older version
+            return
+        raise
+    if answer["names"]:
+        raise by_code(errors.UPDATE_FAILED, err=f"change to limits violates consumers: {', '.join(answer['names'])}")
 
 
 async def _check_settled(context: ApiContext, request: Request, *, moves: bool) -> None:
@@ -94,7 +128,7 @@ async def _check_settled(context: ApiContext, request: Request, *, moves: bool) 
 async def _under_way(context: ApiContext, assignment: Assignment) -> bool:
     """True while the members of the stream's group are other ones than it is assigned to."""
     answer = await context.cluster.stream_request(assignment, "members", {"revision": assignment.revision})
-    return bool(answer["learners"]) or set(answer["voters"]) != set(assignment.peers)
+    return bool(answer["learners"] or answer["outgoing"]) or set(answer["voters"]) != set(assignment.peers)
 
 
 async def cancel_move(context: ApiContext, request: Request) -> Fields:
@@ -102,11 +136,14 @@ async def cancel_move(context: ApiContext, request: Request) -> Fields:
     if not context.cluster.clustered:
         raise by_code(errors.CLUSTER_REQUIRED)
     known = await _lookup(context, request)
-    if known.origin is None or not await _under_way(context, known):
+    if known.origin is None:
+        raise by_code(errors.NO_RECONFIGURATION)
+    before = await _standing(context, request, known)
+    if not await _under_way(context, known):
         raise by_code(errors.NO_RECONFIGURATION)
     result = await meta(context, "stream_move_cancel", request, name=known.name, revision=known.revision)
     assignment = Assignment.from_dict(result["assignment"])
-    info = await ready(context, assignment)
+    info = await decided(context, assignment, before)
     request.tell(assignment.name, "modify")
     return stream_info(context, assignment, info)
 
@@ -292,6 +329,13 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
     return find_config
 
 
+def new_limits(context: ApiContext, account: str, config: Fields) -> dict[str, dict[str, int]]:
+    """`meta_limits` of a stream that is to be made. In a cluster they are the account's own: what the servers have left
+    is looked at where the stream is placed (10005)."""
+    limits = context.own_limits(account) if context.cluster.clustered else context.limits(account)
+    return meta_limits(limits, config)
+
+
 def meta_limits(limits: AccountLimits, config: Fields) -> dict[str, dict[str, int]]:
     """Limits that the meta state machine decides by; they go into the command, since apply reads no configuration.
     Raises ApiError 10120."""
@@ -348,6 +392,37 @@ def _newest(known: Assignment, answer: Fields) -> Assignment:
     INFO must not show the old configuration."""
     newer = answer.get("assignment")
     return Assignment.from_dict(newer) if newer else known
+
+
+async def _standing(context: ApiContext, request: Request, known: Assignment) -> Fields:
+    """The stream's leader's word on it, with a majority behind it. Before the meta group decides about the stream:
+    what it decides is carried out, also by servers that come back later, and must not have been refused. Raises
+    ApiError 10118, 10008."""
+    if context.cluster.offline(known):
+        known = await _lookup(context, request)
+        if context.cluster.offline(known):
+            raise by_code(errors.STREAM_OFFLINE)
+    body = {"revision": known.revision}
+    return await context.cluster.stream_request(known, "standing", body, seconds=STANDING_SECONDS)
+
+
+async def decided(context: ApiContext, assignment: Assignment, known: Fields) -> Fields:
+    """The leader's answer once what the meta group has decided is in force. Where the leader is lost right then, what
+    is known of the stream: an error would not be true."""
+    try:
+        return await ready(context, assignment)
+    except ApiError as error:
+        if error.err_code != errors.NOT_AVAILABLE:
+            raise
+    return {**known, "cluster": {key: v for key, v in known["cluster"].items() if key in {"name", "raft_group"}}}
+
+
+def _nothing(context: ApiContext, config: Fields) -> Fields:
+    """A leader's word on a stream that was just created."""
+    first = max(int(config.get("first_seq") or 0), 0)
+    none = rfc3339(0)
+    state = {"messages": 0, "bytes": 0, "first_seq": first, "first_ts": none, "last_seq": max(first - 1, 0)}
+    return {"state": {**state, "last_ts": none, "consumer_count": 0}, "cluster": {}}
 
 
 async def ready(context: ApiContext, assignment: Assignment) -> Fields:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
+from jetcluster.clock import Rng
 from jetcluster.config.account_options import PermissionOptions, UserOptions
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import Options
@@ -60,11 +61,11 @@ class AuthResult:
 class Authenticator:
     """Decides with the users of one configuration. A reload makes a new one and re-checks the live connections."""
 
-    def __init__(self, options: Options, previous: Authenticator | None = None) -> None:
+    def __init__(self, options: Options, previous: Authenticator | None = None, rng: Rng | None = None) -> None:
         """`previous`: the one before a reload; what it knows of bcrypt passwords is kept, so that the re-check of a
-        thousand connections does not hold up the event loop for a minute."""
+        thousand connections does not hold up the event loop for a minute. `rng`: the operating system's by default."""
         auth = options.authorization
-        self._passwords: PasswordChecker = PasswordChecker() if previous is None else previous._passwords
+        self._passwords: PasswordChecker = PasswordChecker(rng) if previous is None else previous._passwords
         self._token = auth.token
         self._user = auth.user
         self._password = auth.password

@@ -6,11 +6,12 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from jetcluster.clock import Rng, SystemRng
 
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$")
 _BCRYPT_MAX_BYTES = 72
@@ -38,8 +39,9 @@ class PasswordChecker:
     `slow_part` in a thread first: what it finds is remembered until it is wanted.
     """
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = os.urandom(32) if key is None else key
+    def __init__(self, rng: Rng | None = None) -> None:
+        """`rng`: of the key, the operating system's by default."""
+        self._key = (rng or SystemRng()).token(32)
         self._right: dict[bytes, None] = {}
         self._wrong: dict[bytes, None] = {}
         self._lock = threading.Lock()

@@ -25,8 +25,6 @@ REMOVE = "$JS.API.SERVER.REMOVE"
 LOOK_AGAIN = 0.5
 ASK_SECONDS = 6.0
 """For one answer; the cluster itself waits up to 4 s for a leader."""
-TEMPORARY = {10008, 10202}
-"""No leader at the moment; another change of members is under way."""
 NOT_MEMBER = 10044
 Say = Callable[[str], None]
 
@@ -116,7 +114,7 @@ class Decommission:
             if "error" not in answer:
                 return answer
             error = ApiError.from_dict(answer["error"])
-            if error.err_code not in TEMPORARY:
+            if not error.retriable:
                 raise ServerRefusedError(error.description, error.err_code)
             self._wait()
 

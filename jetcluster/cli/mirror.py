@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
-from jetcluster.errors import ApiError
+from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, PassingError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
+from jetcluster.spark.reply import ServerError
 
 AGAIN = 0.5
 ASK_SECONDS = 5.0
-TEMPORARY = {10008, 10005}
-"""No leader yet; not enough servers yet."""
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class Mirror:
                 with Connection(urls, credentials=self.credentials, timeout=min(left, ASK_SECONDS)) as connection:
                     if self._done(connection):
                         return
-            except (ConnectionLostError, NoRespondersError, RequestTimeoutError):
+            except PassingError:
                 pass  # a link or a leader may come
             urls.rotate(-1)
             time.sleep(AGAIN)
@@ -67,9 +65,9 @@ class Mirror:
                 return True
             connection.api(f"STREAM.CREATE.{self.name}", self._config(), timeout=ASK_SECONDS)
         except ApiError as error:
-            if error.err_code not in TEMPORARY:
-                raise ServerRefusedError(error.description) from None
-            return False
+            if error.retriable or error.err_code == NO_SUITABLE_PEERS:  # no leader yet; not enough servers yet
+                return False
+            raise ServerRefusedError(error.description) from None
         self.say(f"{self.name} mirrors {self._upstream} now")
         return True
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, fail, urls_of
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, PassingError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
+from jetcluster.spark.reply import ServerError
 
 NAME_IN_USE = 10058
 
@@ -53,10 +53,11 @@ def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
             connection.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
     except ApiError as error:
         in_use = f"bucket {wish.bucket} is there, with another configuration"
-        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), REFUSED)
+        code = NOT_REACHED if error.retriable else REFUSED
+        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), code)
     except (ServerError, CredentialsError) as error:
         return fail("object add", str(error), REFUSED)
-    except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
+    except PassingError as error:
         return fail("object add", str(error), NOT_REACHED)
     print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
     return DONE

@@ -27,7 +27,15 @@ from jetcluster.node.rescue_store import (
     what_may_be_lost,
     whole_without,
 )
-from jetcluster.node.rescue_survey import RescueStoreError, StreamView, jetstream_folder, locked, opened, survey
+from jetcluster.node.rescue_survey import (
+    ReplicaView,
+    RescueStoreError,
+    StreamView,
+    jetstream_folder,
+    locked,
+    opened,
+    survey,
+)
 
 UNUSABLE = 2
 Say = Callable[[str], None]
@@ -104,17 +112,29 @@ def _advice(view: StreamView) -> list[str]:
             ]
     if len(view.voters) == 1 and all(replica.left_out for replica in view.replicas if replica.peer in view.voters):
         return ["its only replica is of a server that the cluster goes on without, so there is nothing to rescue"]
-    if view.majority or len(view.voters) == 1:
+    if view.majority or (len(view.voters) == 1 and view.best is not None and not view.best.lone):
         return ["it needs no rescue: start the servers"]
     if view.best is None:
         return ["no replica of it here can be used"]
     best = view.best
+    if best.lone:
+        return _advice_for_lone(view, best)
     state = (
         "missing, damaged or left out" if any(replica.left_out for replica in view.replicas) else "missing or damaged"
     )
     lines = [f"a majority is {state}. Keep {best.name}, the most advanced one: {best.store.path}"]
     lost = what_may_be_lost(view, best)
     return lines + ["may be lost then:"] + [f"- {text}" for text in lost]
+
+
+def _advice_for_lone(view: StreamView, best: ReplicaView) -> list[str]:
+    return [
+        f"{best.name} goes on with what it has once all other servers have said that they have nothing of the stream.",
+        "Start the servers, and take those that will not come back off the list (nats server cluster peer-remove).",
+        f"Where that cannot be, keep {best.name}: {best.store.path}",
+        "may be lost then:",
+        *(f"- {text}" for text in what_may_be_lost(view, best)),
+    ]
 
 
 def _keep(
@@ -145,10 +165,11 @@ def _keep(
 def _announce(choice: Choice) -> list[str]:
     others = [name for name in (choice.stream.names.get(p, p) for p in choice.before) if name != choice.kept.name]
     begun = "" if choice.from_start else ", which was begun"
+    given_up = ", ".join(others) or "any other server"
     lines = [
         "",
         f"{choice.stream.label} is to be what {choice.kept.name} has (rescue {choice.number}{begun}). The replicas of "
-        f"{', '.join(others)} are given up,",
+        f"{given_up} are given up,",
         "with what they hold, also if their servers come back. Will be lost, or may be:",
     ]
     lines += [f"- {text}" for text in choice.lost]

@@ -9,17 +9,27 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
+from jetcluster.cluster.patience import check_wanted, left_for
 from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.errors import CONSUMER_NAME_EXISTS, CONSUMER_NOT_FOUND, INVALID_RESET, ApiError, by_code
+from jetcluster.errors import (
+    CONSUMER_EXISTS,
+    CONSUMER_NAME_EXISTS,
+    CONSUMER_NOT_FOUND,
+    INVALID_RESET,
+    ApiError,
+    by_code,
+)
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
+from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.replica.advisories import tell
 from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
@@ -34,17 +44,33 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
-Live = dict[int, tuple[int, int]]
-"""Consumer id -> (pulls that wait, 1 when a push consumer is bound)."""
+
+
+class LiveConsumer(NamedTuple):
+    """Facts of a consumer that only its owner knows."""
+
+    waiting: int
+    """Pulls that wait."""
+    bound: bool
+    """Somebody takes what a push consumer delivers."""
+    since: int
+    """When the owner began, Unix nanoseconds; 0: an owner of an older version, which does not tell."""
+
+
+Live = dict[int, LiveConsumer]
+"""By consumer id."""
 
 PROPOSE_SECONDS = 4.0
 STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
 """Seconds that INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
 TOLD_AT_ONCE = 16
+LOOKED = 1000
+"""Consumers that are looked at before others have their turn."""
+NAMED = 100
+"""Consumers that an error names at most."""
 MOVE_TRIES = 4
 _COUNTS = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
-NO_PEER = 10005
 NO_GROUP = 10160
 
 
@@ -55,6 +81,7 @@ class ConsumerRequests:
         self._turns: WeakValueDictionary[tuple[int, str], asyncio.Lock] = WeakValueDictionary()
         self.handlers: dict[str, Callable[[StreamReplica, Body], Awaitable[Body]]] = {
             "consumer_create": self._create,
+            "consumers_beyond": self._beyond,
             "consumer_info": self._info,
             "consumer_list": self._list,
             "consumer_names": self._names,
@@ -87,8 +114,8 @@ class ConsumerRequests:
         if body.get("restored") is not None:
             fields["restored"] = body["restored"]
         with policy.promise(owner):
-            if target:
-                await self._create_push(replica, fields, target)
+            if target or body.get("anew"):
+                await self._create_in_turn(replica, fields, target, anew=bool(body.get("anew")))
             else:
                 await self._propose(replica, commands.CONSUMER_CREATE, fields)
         state = _state(replica, name)
@@ -99,26 +126,33 @@ class ConsumerRequests:
         info = self._info_of(replica, state, {} if restoring else await self._started(replica, state))
         info.update({key: before[key] for key in _COUNTS})
         again = bool(body.get(REPEATED)) and state.request == fields["request"] != ""
-        return {"info": info, "created": state.created == created or again}
+        made = {"info": info, "created": state.created == created or again}
+        return {**made, "owner": state.owner, "cid": state.cid} if target else made
 
-    async def _create_push(self, replica: StreamReplica, fields: Body, target: str) -> None:
+    async def _create_in_turn(self, replica: StreamReplica, fields: Body, target: str, *, anew: bool) -> None:
         """One at a time for each name: of clients that bind the same durable at once, the first one gets it, and the
-        others must find it there to be told that it is in use."""
+        others must find it there to be told that it is in use. `anew`: no consumer that is there is like it."""
         name = fields["name"]
         turn = self._turns.setdefault((replica.assignment.gid, name), asyncio.Lock())
         async with turn:
             known = replica.consumers.table.by_name.get(name)
-            if known is not None and fields["action"] != "create":
+            if known is not None and anew and known.request != fields["request"]:
+                raise by_code(CONSUMER_EXISTS)
+            if known is not None and target and fields["action"] != "create":
                 _refuse_new_target(replica, known, target)
             await self._propose(replica, commands.CONSUMER_CREATE, fields)
 
     async def _started(self, replica: StreamReplica, state: ConsumerState) -> Live:
-        """Waits until the owner serves the consumer. One that dies meanwhile has a successor soon."""
+        """Waits until the owner serves the consumer, as long as the asker waits: what is decided by now is not told as
+        a failure because the owner is silent. One that dies meanwhile has a successor soon."""
         gid, index = replica.assignment.gid, replica.machine.applied_index
         for _ in range(MOVE_TRIES):
             owner, body = state.owner, {"cid": state.cid, "index": index}
+            seconds = left_for(self._context.clock, STARTED_SECONDS)
+            if not seconds:
+                break
             try:
-                answer = await self._exchange.ask(owner, gid, "started", body, STARTED_SECONDS)
+                answer = await self._exchange.ask(owner, gid, "started", body, seconds)
             except MeshError as error:
                 self._context.log.debug("a consumer's owner does not answer", consumer=state.name, error=str(error))
                 await asyncio.sleep(0.1)
@@ -160,6 +194,18 @@ class ConsumerRequests:
             self._context.log.debug("a former owner does not answer", error=str(error))
 
     # -- what there is
+
+    async def _beyond(self, replica: StreamReplica, body: Body) -> Body:
+        """Names of the first consumers whose configuration `consumer_limits` would not permit, in order."""
+        found: list[str] = []
+        for looked, (name, state) in enumerate(sorted(replica.consumers.table.by_name.items()), 1):
+            if is_beyond(state.rules.config, body["consumer_limits"]):
+                found.append(name)
+                if len(found) == NAMED:
+                    break
+            if not looked % LOOKED:
+                await asyncio.sleep(0)
+        return {"names": found}
 
     async def _info(self, replica: StreamReplica, body: Body) -> Body:
         state = _state(replica, str(body["name"]))
@@ -222,24 +268,29 @@ class ConsumerRequests:
     ) -> Body:
         context = self._context
         # An owner that has not begun says nothing, and the next client must not take the consumer for free.
-        waiting, bound = live.get(state.cid) or (0, int(_is_bound(replica, state.rules)))
+        known = live.get(state.cid) or LiveConsumer(0, _is_bound(replica, state.rules), 0)
         return consumer_info(
             replica.assignment.name,
             state,
             replica.store,
             context.clock.time_ns(),
-            num_waiting=waiting,
-            push_bound=bool(bound),
-            cluster=consumer_cluster(replica, state, all_replicas(replica) if peers is None else peers),
+            replica.machine.rules,
+            num_waiting=known.waiting,
+            push_bound=known.bound,
+            cluster=consumer_cluster(
+                replica, state, all_replicas(replica) if peers is None else peers, leader_since_ns=known.since
+            ),
         )
 
     # -- changes
 
     async def _pause(self, replica: StreamReplica, body: Body) -> Body:
+        state = replica.consumers.table.by_name.get(str(body["name"]))
+        before = 0 if state is None else state.rules.pause_until
         fields = {"name": body["name"], "pause_until": int(body.get("pause_until") or 0)}
         await self._propose(replica, commands.CONSUMER_PAUSE, fields)
         await self._live(replica, [_state(replica, str(body["name"]))])  # its owner knows by then
-        return {}
+        return {"changed": before != fields["pause_until"]}
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:
         fields = {"name": body["name"], "seq": int(body.get("seq") or 0), "done": bool(body.get("done"))}
@@ -265,15 +316,14 @@ class ConsumerRequests:
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         """Another replica owns the consumer from now on; nothing happens when there is no other."""
         state = _state(replica, str(body["name"]))
-        able = [peer for peer in replica.consumers.moves.able_peers() if peer != state.owner]
-        if body.get("preferred"):
-            nodes = self._context.nodes()
-            peers = [peer for peer in replica.group.peers if peer in nodes and nodes[peer].name == body["preferred"]]
-            if peers == [state.owner]:
-                return {}
-            able = [peer for peer in able if peer in peers]
-            if not able:
-                raise by_code(NO_PEER, err="no replacement peer connected")
+        voters, context = replica.group.peers, self._context
+        placement = body.get("placement") or {"preferred": body.get("preferred")}
+        if voters == (state.owner,):
+            return {}  # as for streams: a success, whatever is wanted
+        wanted = successors(voters, state.owner, context.nodes(), placement, context.cluster_name)
+        able = [peer for peer in replica.consumers.moves.able_peers() if peer in wanted]
+        if not able and any(placement.values()):
+            raise nobody()
         if able:
             heir = replica.consumers.policy.choose(able)
             moves = [[state.cid, state.epoch, heir]]
@@ -283,6 +333,7 @@ class ConsumerRequests:
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
         """The command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
+        check_wanted(self._context.clock)
         result = await replica.propose(self._command(kind, fields), PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result
@@ -328,4 +379,8 @@ def _page(replica: StreamReplica, body: Body) -> tuple[list[str], int]:
 
 
 def _live(answer: Body) -> Live:
-    return {int(cid): (waiting, bound) for cid, (waiting, bound) in answer["live"].items()}
+    since = answer.get("since") or {}
+    return {
+        int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0))
+        for cid, (waiting, bound) in answer["live"].items()
+    }

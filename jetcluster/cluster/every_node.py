@@ -18,6 +18,7 @@ SETTLE_METHOD: Final = "meta.settle"
 SETTLE_SECONDS: Final = 2.0
 USED_METHOD: Final = "store.used"
 TIERS_METHOD: Final = "store.used_by_tier"
+ABSENT_METHOD: Final = "store.used_of_absent"
 _REVISION: Final = struct.Struct("<Q")
 _USED: Final = struct.Struct("<QQQ")
 
@@ -26,6 +27,8 @@ Used = tuple[int, int, int]
 
 
 class EveryNode:
+    """Asks all connected servers, and answers for this one."""
+
     def __init__(self, context: NodeContext, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
         self._context = context
         self._meta = meta
@@ -33,6 +36,7 @@ class EveryNode:
         context.mesh.serve(SETTLE_METHOD, self._serve_settle)
         context.mesh.serve(USED_METHOD, self._serve_used)
         context.mesh.serve(TIERS_METHOD, self._serve_tiers)
+        context.mesh.serve(ABSENT_METHOD, self._serve_absent)
 
     async def settle(self, revision: int) -> None:
         """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
@@ -44,26 +48,43 @@ class EveryNode:
     async def used(self, account: str) -> Used:
         """Usage of the account's streams on all reachable nodes."""
         found = [_USED.unpack(answer) for answer in await self._ask(USED_METHOD, account)]
+        found += (await self._of_absent(account)).values()
         memory, file, consumers = (sum(column) for column in zip((0, 0, 0), *found, strict=True))
         return memory, file, consumers
 
     async def used_by_tier(self, account: str) -> dict[int, Used]:
         """By the streams' number of replicas. Nodes of before tiers do not answer, and are left out."""
+        total = self._sum(await self._ask(TIERS_METHOD, account))
+        for replicas, more in (await self._of_absent(account)).items():
+            total[replicas] = _plus(total[replicas], more)
+        return dict(total)
+
+    async def _of_absent(self, account: str) -> dict[int, Used]:
+        """Usage of members that are not connected, by the streams' number of replicas: as much as the leaders of these
+        streams have. Of a stream that nobody leads it is not known."""
+        absent = [
+            peer for peer in self._meta.machine.nodes if peer not in (self._context.me, *self._context.mesh.peers)
+        ]
+        if not absent:
+            return {}
+        return self._sum(await self._ask(ABSENT_METHOD, json.dumps({"account": account, "absent": absent})))
+
+    def _sum(self, answers: list[bytes]) -> defaultdict[int, Used]:
         total: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
-        for answer in await self._ask(TIERS_METHOD, account):
+        for answer in answers:
             try:
                 rows = [tuple(map(int, row)) for row in json.loads(answer)]
                 for replicas, memory, file, consumers in rows:
-                    had = total[replicas]
-                    total[replicas] = had[0] + memory, had[1] + file, had[2] + consumers
+                    total[replicas] = _plus(total[replicas], (memory, file, consumers))
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
                 self._context.log.warning("malformed usage", error=repr(error))
-        return dict(total)
+        return total
 
-    async def _ask(self, method: str, account: str) -> list[bytes]:
-        """The answers that came."""
-        peers = (self._context.me, *self._context.mesh.peers)
-        calls = (self._context.mesh.call(peer, method, account.encode(), 2.0) for peer in peers)
+    async def _ask(self, method: str, question: str) -> list[bytes]:
+        """The answers that came. A server that was removed, and is there all the same, holds nothing that counts."""
+        removed = self._meta.machine.removed
+        peers = [peer for peer in (self._context.me, *self._context.mesh.peers) if peer not in removed]
+        calls = (self._context.mesh.call(peer, method, question.encode(), 2.0) for peer in peers)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         return [answer for answer in answers if isinstance(answer, bytes)]
 
@@ -83,6 +104,18 @@ class EveryNode:
     async def _serve_tiers(self, peer: str, payload: bytes) -> bytes:
         return json.dumps([[replicas, *used] for replicas, used in self._local(payload.decode()).items()]).encode()
 
+    async def _serve_absent(self, peer: str, payload: bytes) -> bytes:
+        question = json.loads(payload)
+        account, absent = str(question["account"]), {str(name) for name in question["absent"]}
+        found: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
+        for replica in self._replicas.values():
+            assignment = replica.assignment
+            if assignment.account == account and replica.leading:
+                size = replica.store.byte_count * len(absent.intersection(assignment.peers))
+                more = (size, 0, 0) if assignment.memory else (0, size, 0)
+                found[assignment.replicas] = _plus(found[assignment.replicas], more)
+        return json.dumps([[replicas, *used] for replicas, used in found.items()]).encode()
+
     def _local(self, account: str) -> dict[int, Used]:
         """On this node, by number of replicas; consumers of the streams that are led here."""
         found: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
@@ -95,3 +128,7 @@ class EveryNode:
                 consumers += replica.machine.consumer_count if replica.leading else 0
                 found[assignment.replicas] = memory, file, consumers
         return found
+
+
+def _plus(one: Used, other: Used) -> Used:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]

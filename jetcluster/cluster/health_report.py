@@ -27,6 +27,7 @@ class HealthReport:
         health = context.raft.health
         commits = context.turn_commit
         health.watch(Aspect.SPACE, lambda: commits.failing if commits.full else "")
+        health.watch(Aspect.SPACE, context.account_quota.trouble)
         health.watch(Aspect.STORE, lambda: "" if commits.full else commits.failing)
         health.watch(Aspect.STORE, context.kv.trouble)
         health.on_change(self._changed)

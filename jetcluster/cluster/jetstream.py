@@ -8,7 +8,6 @@ to be missing (docs/architecture.md).
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,14 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
+from jetcluster.cluster.durability import Durability
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import HealthReport
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.lone_replicas import LoneReplicas
+from jetcluster.cluster.meta_catchup import MetaCatchUp
 from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
@@ -28,8 +30,9 @@ from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import ONCE, Body, LeaderRequests
+from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
@@ -37,7 +40,7 @@ from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
 from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
-from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import (
     Assignment,
     ClusterNamed,
@@ -55,19 +58,12 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
-from jetcluster.replica.read_confirm import COMMIT_METHOD
+from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
 from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
-
-META_RETRY = 0.02
-META_AGAIN = 2.0
-"""Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
-
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
 
 
 class JetStream:
@@ -149,9 +145,11 @@ class JetStream:
         )
         self.meta_rescue = MetaRescue(context, self.meta, lambda: setattr(self.flusher, "soon", True))
         self.rescues = StreamRescues(context, self.meta, self.service, self.meta_request, self.background, self.broken)
+        self._lone = LoneReplicas(context, self.meta, self.replicas, self.background)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
         self.scrubber = Scrubber(context, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
+        self.durability = Durability(context.mesh, context.log)
         self._store_care = StoreCare(
             context, self.replicas, self.broken, self.restart_safety, self.background, renew_data, start_again
         )
@@ -190,7 +188,7 @@ class JetStream:
         self.meta_rescue.start()
         for assignment in self.meta.machine.all_assignments():
             self._assigned(assignment)
-        self.background.spawn(self._catch_up_with_meta())
+        self.background.spawn(MetaCatchUp(self.context, self.meta, self._meta_is_current).run())
         self.scrubber.start()
         self._tick()
 
@@ -266,17 +264,23 @@ class JetStream:
 
     async def meta_request(self, kind: str, body: Body) -> Body:
         """Runs `MetaService.handle` on the meta leader; a retry sends the same `body["request"]`. Raises ApiError."""
+        self.joining.check_member()
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
+    def offline(self, assignment: Assignment) -> bool:
+        """No server that is to have the stream is connected with this one."""
+        return {self.context.me, *self.context.mesh.peers}.isdisjoint(assignment.peers)
+
     async def stream_request(
-        self, assignment: Assignment, kind: str, body: Body, under_way: Callable[[], None] | None = None
+        self, assignment: Assignment, kind: str, body: Body, under_way: UnderWay = None, seconds: float = DEADLINE
     ) -> Body:
         """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
-        number in those that are carried out once. `under_way` as in `LeaderRequests.ask`. Raises ApiError."""
+        number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
+        self.joining.check_member()
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
             body[ONCE] = int.from_bytes(self.context.rng.token(8), "little") or 1
-        return await self._stream_requests.ask(assignment.gid, kind, body, under_way=under_way)
+        return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
         """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
@@ -307,7 +311,11 @@ class JetStream:
         if kind == "stream_create":
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
         administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
-        return await (administer(body) if administer is not None else self.service.handle(kind, body))
+        if administer is None:
+            return await self.service.handle(kind, body)
+        await self.meta.barrier()  # as the service's
+        check_wanted(self.context.clock)
+        return await administer(body)
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
         """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
@@ -360,20 +368,19 @@ class JetStream:
             return
         if self.rescues.holds(assignment) or gid in self.broken:
             return
-        if self.context.raft.in_doubt(gid) and not self.context.meta_current:
-            return  # until it is known who else is to have it by now
         try:
             replica = StreamReplica(self.context, assignment, self.consumers)
         except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
             self.broken[gid] = (assignment, str(error) or repr(error))
             self.context.raft.stop_group(gid)
-            self._store_care.note(error)
+            self._store_care.note(error, gid)
             text = "stream cannot be started"
             self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
             return
         self.replicas[gid] = replica
         self._owners[gid] = replica
         self.context.rounds.add(gid, replica.set_resting)
+        self._lone.watch(gid)
         self._expiry.watch(replica)
 
     def _consumer_host(self, gid: int) -> ConsumerHost | None:
@@ -429,8 +436,7 @@ class JetStream:
             self._retiring.discard(gid)
         # A node that was taken in again meanwhile has heard of it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
-        whole = set(replica.assignment.peers) <= set(answer["voters"])
-        if unchanged and whole and self.context.me not in (*answer["voters"], *answer["learners"]):
+        if unchanged and may_retire(self.context.me, answer, replica.assignment.peers, last):
             self.context.log.info("stream has moved away", stream=replica.assignment.name)
             hint = self.context.leaders.hint(gid)
             self._removed(replica.assignment, deleted=False)
@@ -465,7 +471,7 @@ class JetStream:
         self.context.timers.call_soon(self.joining.announce)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        self.context.raft.peer_up(info.peer_id)
+        self.context.raft.peer_up(info.peer_id, None if info.sync_interval is None else not info.sync_interval)
         self.joining.peer_up(info)
 
     def _peer_down(self, info: NodeInfo) -> None:
@@ -477,40 +483,9 @@ class JetStream:
     def _meta_is_current(self) -> None:
         if not self.context.meta_current:
             self.context.meta_current = True
+            self.context.raft.journal.learn_top(self.meta.machine.next_gid - 1)
             for replica in list(self.replicas.values()):
                 replica.open()
-            for gid in list(self.context.raft.orphans()):
-                if self.context.raft.in_doubt(gid) and (assignment := self.meta.machine.by_gid(gid)) is not None:
-                    self._assigned(assignment)
-
-    async def _catch_up_with_meta(self) -> None:
-        """Until this node has applied what the meta leader had committed when asked. Streams that were deleted while
-        this node's last meta state was not flushed yet would else take publishes once more, and lose them."""
-        commit: int | None = None
-        again = 0.0
-        while not self.context.meta_current:
-            if commit is not None and (group := self.meta.group) is not None and group.applied_index >= commit:
-                self._meta_is_current()
-            elif commit is None or self.context.clock.monotonic() >= again:
-                told = await self._commit_of_meta()
-                commit = commit if told is None else told
-                again = self.context.clock.monotonic() + META_AGAIN
-            else:
-                await asyncio.sleep(0.005)
-
-    async def _commit_of_meta(self) -> int | None:
-        """The meta group's commit index, from its leader; None, after a moment, when that cannot be had now."""
-        leader = self.context.leaders.get(META_GROUP)
-        if leader is None or leader == self.context.me:
-            await self.context.leaders.wait(META_GROUP, META_RETRY)
-            return None
-        try:
-            reply = await self.context.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), 2.0)
-            (commit,) = _U64.unpack(reply)
-        except (MeshError, struct.error):
-            await asyncio.sleep(META_RETRY)
-            return None
-        return int(commit)
 
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""
@@ -526,6 +501,7 @@ class JetStream:
         self.roster.look()
         self.meta_rescue.tick()
         self.rescues.tick()
+        self._lone.tick()
         if self._watch.changed():
             self.context.rounds.wake_all()
         stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]

@@ -4,15 +4,15 @@ was."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 from jetcluster.cluster.bootstrap import MAX_PEERS, Announcement, Bootstrap, Verdict
 from jetcluster.cluster.cluster_id import ClusterId, founded
-from jetcluster.cluster.meta_members import MetaMembers
+from jetcluster.cluster.meta_members import REMOVED, MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.roster import Roster
-from jetcluster.mesh.api import MeshError, NodeInfo
+from jetcluster.errors import SERVER_NOT_MEMBER, by_code
+from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.replica.background import Background
@@ -21,6 +21,11 @@ from jetcluster.replica.context import NodeContext
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
 JOIN_RETRY = 0.5
+ADVICE = (
+    "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
+    "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
+    "store has is still in it"
+)
 
 
 class Joining:
@@ -49,8 +54,15 @@ class Joining:
         self._expected_nodes = expected_nodes
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
+        self.removed = ""
+        """Why this server is no member any more, and what to do, as soon as the meta leader has said so; else ""."""
         context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
         context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
+
+    def check_member(self) -> None:
+        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
+        if self.removed:
+            raise by_code(SERVER_NOT_MEMBER)
 
     @property
     def looking(self) -> bool:
@@ -154,14 +166,21 @@ class Joining:
             group = self._meta.group
             assert group is not None
             if self._context.me in group.peers and group.leader is not None:
+                self.removed = ""
                 return
             # All at once: who is linked and does not answer must not keep this node from asking the leader.
             await asyncio.gather(*(self._ask(peer) for peer in self._context.mesh.peers))
             await asyncio.sleep(JOIN_RETRY)
 
     async def _ask(self, peer: str) -> None:
-        with contextlib.suppress(MeshError):
+        try:
             await self._context.mesh.call(peer, JOIN_METHOD, self._context.me.encode(), 2.0)
+        except MeshRefusedError as error:
+            if REMOVED in str(error) and not self.removed:
+                self.removed = REMOVED
+                self._context.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
+        except MeshError:
+            pass  # asked again
 
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
         """Only the meta leader acts; anybody else answers without doing anything."""

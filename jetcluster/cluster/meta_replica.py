@@ -4,10 +4,10 @@ Its state is small, so it is written whole, and only right before a flush: what 
 the journal. Stream data that is newer than the meta state on disk does no harm, because every group is consistent with
 its own applied index.
 
-A state on disk that cannot be read is given up, and the group goes on with what another node has. It is not made anew
-from the log, even where that reaches back: what the log says of streams that are gone from here would be carried out
-again, and a replica that had left its group would begin as one of its founders. Only where no other node has the group
-there is nobody who would be misled.
+A state on disk that cannot be read is given up, and the group goes on with what another node has. So it is with one
+that is not there: the journal knows whether there ever was one, and a store that was made anew says so. It is not made
+anew from the log, even where that reaches back: what the log says of streams that are gone from here would be carried
+out again. Only where no other node has the group there is nobody who would be misled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.proposals import OutcomeUnknownError, Proposals, resolver
+from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
@@ -35,6 +35,8 @@ from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 STATE_KEY, MEMBERS_KEY = b"\x00meta", b"\x00members"
 """Kind 0 of `store.keys`: records of the node, not of a stream. MEMBERS is the group's configuration in force at the
 applied index or at one above it."""
+LOST_KEY = b"\x00lost"
+"""Put into a store that was made anew without the meta group's state (`node.data_renewal`), until there is one."""
 _TERM = struct.Struct("<Q")
 
 PROPOSE_SECONDS = 4.0
@@ -77,27 +79,42 @@ class MetaReplica:
         self._proposals = Proposals()
         self._import = MemRecords()
         self._state_lost = False
+        """There was one when the process started, and it cannot be read."""
+        self._fetched = False
         """It is fetched before anything is applied."""
         self.applied_term = self._read_state()
         self._saved_index = self.machine.applied_index
 
     def _read_state(self) -> int:
         try:
-            return read_state(self.context.kv, self.machine)
+            return self._stored()
         except (ValueError, KvDamagedError) as error:
             log = self.context.log
             alone = self.context.raft.is_alone(META_GROUP, clustered=bool(self.context.cluster_name))
             if not alone:
-                text = "the state of the meta group is damaged; it is fetched from another server"
+                text = "the state of the meta group is damaged or lost; it is fetched from another server"
                 log.error(text, error=str(error))  # noqa: TRY400
             elif self.context.raft.holds_all(META_GROUP):
-                text = "the state of the meta group is damaged; it is made anew from the journal"
+                text = "the state of the meta group is damaged or lost; it is made anew from the journal"
                 log.error(text, error=str(error))  # noqa: TRY400
             else:
                 text = f"{error}; no other server has it, and the journal no longer holds all that led there"
                 raise ValueError(f"{text}: put the store back from a backup") from error
-            self._state_lost = not alone
+            self._state_lost = True
+            self._fetched = not alone
             return 0
+
+    def _stored(self) -> int:
+        """As `read_state`."""
+        term = read_state(self.context.kv, self.machine)
+        if not self.machine.applied_index and self.had_state():
+            raise ValueError("there is none, and there was one")
+        return term
+
+    def had_state(self) -> bool:
+        """Was there ever one? Before the first flush the log has all."""
+        raft = self.context.raft
+        return raft.was_kept(META_GROUP) or (raft.knows(META_GROUP) and self.context.kv.get(LOST_KEY) is not None)
 
     def start(self, peers: tuple[str, ...]) -> None:
         """Creates or continues the group. `peers` count only where the journal has no record of it."""
@@ -130,7 +147,7 @@ class MetaReplica:
 
     def _attach(self, group: RaftGroup) -> None:
         self.group = group
-        if self._state_lost:
+        if self._fetched:
             group.suspend()
 
     @property
@@ -145,7 +162,8 @@ class MetaReplica:
         return result
 
     async def barrier(self) -> None:
-        """Returns once this node is proven to lead the meta group and has applied all that was committed before."""
+        """Returns once this node is proven to lead the meta group and has applied all that was committed before. Raises
+        NotLeaderError."""
         if self.group is None:
             raise NotLeaderError(None)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -156,12 +174,14 @@ class MetaReplica:
         except TimeoutError:  # it still counts as the leader, and can prove or apply nothing
             confirmed = False
         if not confirmed:
-            raise OutcomeUnknownError("leadership of the meta group could not be confirmed")
+            raise NotLeaderError(None)
 
     def save(self) -> None:
         """Puts the state into the open write batch if it changed; called before every flush."""
         if self.machine.applied_index != self._saved_index:
             self.context.kv.put(STATE_KEY, _TERM.pack(self.applied_term) + self.machine.snapshot())
+            if self._state_lost:
+                self.context.kv.delete(LOST_KEY)
             self._saved_index = self.machine.applied_index
 
     # ---- raft.api.StateMachine

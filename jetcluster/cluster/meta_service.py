@@ -16,6 +16,7 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.clock import Clock
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
@@ -73,10 +74,14 @@ class MetaService:
         self._restores = RestoreWatch(clock)
         self._underway: Counter[str] = Counter()
         """Replicas placed but not applied yet: creates that come at once must not all pick the same nodes."""
+        self._reserving: Counter[tuple[str, str]] = Counter()
+        """Bytes that they lay claim to, by node and kind of storage."""
         self._leading: Counter[str] = Counter()
 
     async def handle(self, kind: str, body: Body) -> Body:
-        """Answers one request; all values JSON-ready. Raises ApiError for a refusal.
+        """Answers one request; all values JSON-ready. Raises ApiError for a refusal. Nothing is proposed, and nothing
+        told, by a leader that is not proven to lead: `barrier` comes first. So a majority that is gone does not leave
+        a command in the log which comes true, after its asker was refused, when it is back.
 
         | kind | body | result |
         |---|---|---|
@@ -101,10 +106,11 @@ class MetaService:
         handler = _HANDLERS.get(kind)
         if handler is None:
             raise by_code(errors.STREAM_GENERAL, err=f"unknown meta request {kind}")
+        if kind != "restore_alive":
+            await self._barrier()
         return await handler(self, body)
 
     async def _stream_create(self, body: Body) -> Body:
-        await self._barrier()
         account, config = body["account"], body["config"]
         self._check_clustered(config)
         self._check_effort(account, config)
@@ -112,7 +118,7 @@ class MetaService:
         existing = self._machine.check_create(account, config, limits)
         # An equal stream answers also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
-        with self._placing(placement):
+        with self._placing(placement, config):
             return await self._decide(
                 {
                     "kind": "stream_create",
@@ -132,14 +138,12 @@ class MetaService:
         keys = ("request", "account", "config")
         command = {"kind": "stream_update", **{key: body[key] for key in keys}, "limits": self._limits(body)}
         new = body["config"]
-        if self._goes_elsewhere(self._machine.assignment(body["account"], new["name"]), new):
-            await self._barrier()
-            old = self._machine.assignment(body["account"], new["name"])
-            if old is not None and self._goes_elsewhere(old, new):
-                # Both at once is refused in apply (10123).
-                scaled = new["num_replicas"] != old.replicas
-                command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
-                command |= {"from": list(old.peers), "at": self._clock.time_ns()}
+        old = self._machine.assignment(body["account"], new["name"])
+        if old is not None and self._goes_elsewhere(old, new):
+            # Both at once is refused in apply (10123).
+            scaled = new["num_replicas"] != old.replicas
+            command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
+            command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         return await self._decide(command)
 
     def _limits(self, body: Body) -> dict[str, int]:
@@ -148,9 +152,7 @@ class MetaService:
         return limits
 
     @staticmethod
-    def _goes_elsewhere(old: Assignment | None, new: Mapping[str, Any]) -> bool:
-        if old is None:
-            return False
+    def _goes_elsewhere(old: Assignment, new: Mapping[str, Any]) -> bool:
         return new["num_replicas"] != old.replicas or new.get("placement") != old.config.get("placement")
 
     def _moved(self, old: Assignment, config: Mapping[str, Any]) -> list[str]:
@@ -210,7 +212,6 @@ class MetaService:
 
     async def _stream_peer_remove(self, body: Body) -> Body:
         """Another node in the place of one that is to hold no replica any more, there or gone."""
-        await self._barrier()
         old = self._machine.assignment(body["account"], body["name"])
         if old is None:
             raise by_code(errors.STREAM_NOT_FOUND)
@@ -288,24 +289,20 @@ class MetaService:
         return await self._decide({"kind": "stream_rescue", **{key: body[key] for key in keys}})
 
     async def _lookup(self, body: Body) -> Body:
-        await self._barrier()
         found = self._machine.assignment(body["account"], body["name"])
         if found is None:
             raise by_code(errors.STREAM_NOT_FOUND)
         return {"assignment": found.to_dict()}
 
     async def _names(self, body: Body) -> Body:
-        await self._barrier()
         total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "names": [a.name for a in page]}
 
     async def _list(self, body: Body) -> Body:
-        await self._barrier()
         total, offset, page = await self._page(body)
         return {"total": total, "offset": offset, "assignments": [a.to_dict() for a in page]}
 
     async def _usage(self, body: Body) -> Body:
-        await self._barrier()
         streams = self._machine.assignments(body["account"])
         reserved = {True: 0, False: 0}
         for stream in streams:
@@ -345,12 +342,18 @@ class MetaService:
     def _place(self, config: Mapping[str, Any]) -> ChosenPeers:
         # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
         wish = config.get("placement") if self._clustered else None
-        rules, candidates = self._rules(), self._candidates()
-        return place(config["name"], config["num_replicas"], candidates, wish, self._cluster_name, rules=rules)
+        rules, claim, storage = self._rules(), 0, ""
+        if self._clustered:  # else the account's limits are those of the one server
+            claim, storage = max(int(config["max_bytes"]), 0), config["storage"]
+        candidates, cluster = self._candidates(storage), self._cluster_name
+        return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=rules, claim=claim)
 
-    def _candidates(self) -> list[Candidate]:
+    def _candidates(self, storage: str = "") -> list[Candidate]:
+        """`storage`: the kind whose room matters, "" for none."""
         online, machine = self._online(), self._machine
-        most = self._rules().max_ha_assets or sys.maxsize
+        rules = self._rules()
+        most = rules.max_ha_assets or sys.maxsize
+        room = rules.max_memory if storage == "memory" else rules.max_storage
         return [
             Candidate(
                 node.peer,
@@ -361,22 +364,27 @@ class MetaService:
                 machine.replicas_on(node.peer) + self._underway[node.peer],
                 machine.leaders_on(node.peer),
                 machine.replicated_on(node.peer) >= most > 0,
+                room - machine.reserved_on(node.peer, storage) - self._reserving[node.peer, storage],
             )
             for node in machine.nodes.values()
             if not node.draining
         ]
 
     @contextmanager
-    def _placing(self, placement: ChosenPeers) -> Iterator[None]:
+    def _placing(self, placement: ChosenPeers, config: Mapping[str, Any]) -> Iterator[None]:
+        claims = {(peer, config["storage"]): max(int(config["max_bytes"]), 0) for peer in placement.peers}
+        self._reserving.update(claims)
         self._underway.update(placement.peers)
         self._leading[placement.leader] += 1
         try:
             yield
         finally:
+            self._reserving.subtract(claims)
             self._underway.subtract(placement.peers)
             self._leading[placement.leader] -= 1
 
     async def _decide(self, command: Body) -> Body:
+        check_wanted(self._clock)
         result = await self._propose(json.dumps(command, separators=(",", ":")).encode())
         error = result.get("error")
         if error is not None:
@@ -389,7 +397,7 @@ async def _listening(streams: Iterable[Assignment], wanted: str) -> AsyncIterato
     overlap = Patterns([wanted]).overlap
     looked = 0
     for stream in streams:
-        own = stream.subjects or (stream.name,)
+        own = stream.subjects  # none: a mirror, or fed by sources alone
         for start in range(0, len(own), LOOKED):
             some = own[start : start + LOOKED]
             looked += len(some)

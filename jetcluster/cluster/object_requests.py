@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.once import number_of
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, by_code
 from jetcluster.objects.bucket import SUCCESS, Bucket
@@ -66,6 +67,7 @@ class ObjectRequests:
         request = number_of(replica, body, replica.context.clock.time_ns())
         if request and replica.machine.asked.get(request) is not None:
             return SUCCESS
+        check_wanted(replica.context.clock)
         future: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
         def respond(answer: bytes | None) -> None:

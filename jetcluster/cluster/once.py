@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.requests import ONCE, REPEATED, UnderWayError
 from jetcluster.errors import NOT_AVAILABLE, ApiError, by_code
 from jetcluster.replica.consumer_exchange import until
@@ -47,6 +48,7 @@ async def carry_out(replica: StreamReplica, command: bytes, body: Body, clock: C
     asked = replica.machine.asked
     known = asked.get(request) if request else None
     if known is None:
+        check_wanted(clock)
         try:
             named = commands.named(command, request) if request else command
             result = await replica.propose(named, WAIT_SECONDS if request else OLD_SECONDS)

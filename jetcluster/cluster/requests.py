@@ -3,23 +3,28 @@
 The node that a client is connected to sends a request to the group's leader; during an election it waits, and it
 asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
 have to retry.
+
+A question says how long its asker waits (`patience`). One that comes late, because a process stood still or a network
+did, is not answered: by the clocks of both sides if these agree about it, else the asker is asked back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import struct
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
+from jetcluster.cluster.patience import MARGIN, GivenUpError, asked_until, wait_until
 from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.codec import encoding, is_long
 from jetcluster.model.json_steps import WHOLE, decoding
-from jetcluster.raft.api import BackpressureError, RaftError, StorageFullError
+from jetcluster.raft.api import RaftError, StorageFullError
 from jetcluster.records import dataclass
 from jetcluster.replica.leaders import Hint, LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from jetcluster.logs import Log
 
 Body = dict[str, Any]
+UnderWay = Callable[[], None] | None
 Handler = Callable[[int, str, Body], Awaitable[Body]]
 """(gid, kind, body) -> result. Raises ApiError for a refusal; RaftError, OutcomeUnknownError or UnderWayError to be
 asked again."""
@@ -48,6 +54,14 @@ LAST_WORDS = 0.25
 """Time that the answer of a leader is waited for when another one leads already: it may be under way."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
+STILL = ".still"
+"""Behind the name of a method: does the asker of a question wait still?"""
+LATE = 1.0
+"""Seconds that a question may have been under way by the clocks of both sides, which differ by less where all is well.
+One that seems older, or of the future, has its asker asked back."""
+STILL_SECONDS = 1.0
+_NUMBER = struct.Struct("<Q")
+_LEFT = struct.Struct("<d")
 
 
 class UnderWayError(PassingError):
@@ -62,8 +76,10 @@ class UnderWayError(PassingError):
 class _Attempt:
     """A question until it is answered."""
 
-    payload: bytes
+    number: int
     end: float
+    repeated: bool = False
+    """An earlier try may have been carried out."""
     long: bool = False
     """It was under way once."""
     progress: int | None = None
@@ -91,7 +107,11 @@ class LeaderRequests:
         self._handler = handler
         self._log = log
         self._long = 0
+        self._next = clock.time_ns()
+        """Not the number of a question of an earlier life."""
+        self._open: dict[int, _Attempt] = {}
         mesh.serve(method, self._serve)
+        mesh.serve(method + STILL, self._serve_still)
 
     async def ask(
         self,
@@ -99,32 +119,33 @@ class LeaderRequests:
         kind: str,
         body: Body,
         seconds: float = DEADLINE,
-        under_way: Callable[[], None] | None = None,
+        under_way: UnderWay = None,
     ) -> Body:
         """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time. A request that is under
         way has more time as long as it gets on; `under_way` is called once then."""
-        attempt = _Attempt(_encode(gid, kind, body), self._clock.monotonic() + seconds)
+        end = min(self._clock.monotonic() + seconds, asked_until() - MARGIN / 2)
+        self._next += 1
+        attempt = self._open[self._next] = _Attempt(self._next, end)
         try:
             return await self._ask_on(attempt, gid, kind, body, under_way)
         finally:
+            del self._open[attempt.number]
             self._long -= attempt.long
 
-    async def _ask_on(
-        self, attempt: _Attempt, gid: int, kind: str, body: Body, under_way: Callable[[], None] | None
-    ) -> Body:
+    async def _ask_on(self, attempt: _Attempt, gid: int, kind: str, body: Body, under_way: UnderWay) -> Body:
         while (left := attempt.end - self._clock.monotonic()) > 0:
             hint = self._leaders.hint(gid)
             if hint is None:
                 await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
                 continue
-            reply = await self._ask(gid, hint, attempt.payload, min(left, DEADLINE))
+            payload = self._encode(attempt, gid, kind, body)
+            reply = await self._ask(gid, hint, payload, min(left, DEADLINE))
             if "error" in reply:
                 raise ApiError.from_dict(reply["error"])
             if "result" in reply:
                 result: Body = reply["result"]
                 return result
-            if reply.get("unknown"):
-                attempt.payload = _encode(gid, kind, {**body, REPEATED: True})
+            attempt.repeated |= bool(reply.get("unknown"))
             if "progress" in reply:
                 self._goes_on(attempt, int(reply["progress"]), under_way)
                 continue
@@ -132,7 +153,7 @@ class LeaderRequests:
             await asyncio.sleep(min(PAUSE, left))
         raise by_code(NO_LEADER)
 
-    def _goes_on(self, attempt: _Attempt, progress: int, under_way: Callable[[], None] | None) -> None:
+    def _goes_on(self, attempt: _Attempt, progress: int, under_way: UnderWay) -> None:
         """Raises ApiError 503/10008 when too many requests take long already."""
         if not attempt.long:
             if self._long >= MAX_LONG:
@@ -177,9 +198,48 @@ class LeaderRequests:
         while self._leaders.get(gid) in (None, hint.leader):
             await self._leaders.wait(gid, DEADLINE)
 
+    async def _wait(self, peer: str, request: Body) -> None:
+        """Takes over how long the asker waits. Raises GivenUpError."""
+        if "left" not in request:
+            return  # of a version of before, which does not say
+        under_way = (self._clock.time_ns() - int(request["sent"])) / 1e9
+        left = float(request["left"]) - max(under_way, 0.0)
+        if not -LATE < under_way < LATE:
+            left = await self._still(peer, int(request["number"]))
+        if left <= 0:
+            raise GivenUpError("its asker does not wait any more")
+        wait_until(self._clock.monotonic() + left)
+
+    async def _still(self, peer: str, number: int) -> float:
+        """Seconds that the asker waits still, by its own word."""
+        try:
+            answer = await self._mesh.call(peer, self._method + STILL, _NUMBER.pack(number), STILL_SECONDS)
+            (left,) = _LEFT.unpack(answer)
+        except (MeshError, struct.error):
+            return 0.0
+        return float(left)
+
+    async def _serve_still(self, peer: str, payload: bytes) -> bytes:
+        attempt = self._open.get(*_NUMBER.unpack(payload))
+        return _LEFT.pack(0.0 if attempt is None else attempt.end - self._clock.monotonic())
+
+    def _encode(self, attempt: _Attempt, gid: int, kind: str, body: Body) -> bytes:
+        if attempt.repeated:
+            body = {**body, REPEATED: True}
+        question = {
+            "gid": gid,
+            "kind": kind,
+            "number": attempt.number,
+            "sent": self._clock.time_ns(),
+            "left": round(attempt.end - self._clock.monotonic(), 3),
+            "body": body,
+        }
+        return json.dumps(question, separators=(",", ":")).encode()
+
     async def _serve(self, peer: str, payload: bytes) -> bytes:
         request = json.loads(payload)
         try:
+            await self._wait(peer, request)
             result = await self._handler(int(request["gid"]), str(request["kind"]), request["body"])
             if self._budget is not None and is_long(result):
                 return await self._budget.run(("answers", peer), encoding({"result": result}))
@@ -191,13 +251,11 @@ class LeaderRequests:
             return json.dumps({"retry": str(error), "unknown": True, "progress": error.progress}).encode()
         except OutcomeUnknownError as error:
             return json.dumps({"retry": str(error), "unknown": True}).encode()
-        except (BackpressureError, BusyError, RaftError) as error:
-            return json.dumps({"retry": str(error)}).encode()
+        except (BusyError, RaftError) as error:
+            if error.retriable:
+                return json.dumps({"retry": str(error)}).encode()
+            return json.dumps({"error": by_code(STREAM_GENERAL, err=str(error)).to_dict()}).encode()
         except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
             self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))
             return json.dumps({"error": by_code(STREAM_GENERAL, err="internal error").to_dict()}).encode()
         return json.dumps({"result": result}, separators=(",", ":")).encode()
-
-
-def _encode(gid: int, kind: str, body: Body) -> bytes:
-    return json.dumps({"gid": gid, "kind": kind, "body": body}, separators=(",", ":")).encode()

@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.cluster.restart_safety import RestartSafety
+from jetcluster.health.node_health import Aspect
 from jetcluster.meta.state import Assignment
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
 
 if TYPE_CHECKING:
@@ -67,10 +69,21 @@ class StoreCare:
         self._damaged_since: float | None = None
         self._asked = False
         self._fault = ""
+        self._unread: set[int] = set()
+        """Groups of `broken` whose records could not be read."""
         self._failing_since: float | None = None
+        context.raft.health.watch(Aspect.DATA, self.trouble)
 
-    def note(self, error: BaseException | None) -> None:
-        """Some part of this node has stopped because of `error`, and does not go on."""
+    def trouble(self) -> str:
+        """For the node's health: why replicas that come here may not start, "" when nothing is in their way. Nodes that
+        are well are chosen for them then."""
+        return self._context.kv.damage or self._unreadable()
+
+    def note(self, error: BaseException | None, gid: int = 0) -> None:
+        """Some part of this node has stopped because of `error`, and does not go on, or the replica of group `gid`
+        could not be started."""
+        if gid and isinstance(error, KvDamagedError | DamagedError):
+            self._unread = {found for found in self._unread if found in self._broken} | {gid}
         if isinstance(error, PASSING) and not isinstance(error, KvDamagedError) and not self._fault:
             self._fault = repr(error)
 
@@ -80,7 +93,7 @@ class StoreCare:
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             kv.check_files()
-        reason = kv.damage or self._unreadable()
+        reason = self.trouble()
         if now < self._try_at or self._asked:
             return
         if reason:
@@ -134,8 +147,14 @@ class StoreCare:
         return not risks
 
     def _unreadable(self) -> str:
-        """A stream that other nodes have and that could not be started here because of what its records are."""
-        return next((why for a, why in self._broken.values() if len(a.peers) > 1 and "damaged" in why.lower()), "")
+        """A stream that other nodes have, or that would have begun here, and that could not be started because of what
+        the store's records are."""
+        never_had = self._context.raft.journal.never_had
+        for gid, (assignment, why) in self._broken.items():
+            damaged = gid in self._unread or "damaged" in why.lower()
+            if damaged and (len(assignment.peers) > 1 or never_had(gid)):
+                return why
+        return ""
 
     def _hurt(self) -> list[Assignment]:
         found = [
@@ -146,11 +165,11 @@ class StoreCare:
         return found + [assignment for assignment, _ in self._broken.values()]
 
     def _is_only_here(self, assignment: Assignment) -> bool:
-        """No peer has the stream, and this node may have it. One that is to be here alone may still be with those it
-        moves away from: as long as they vote in its group, by a log of which nothing is missing, one of them has
-        all that was committed. Or it never began here."""
-        journal = self._context.raft.journal
-        if len(assignment.peers) > 1 or journal.never_had(assignment.gid):
+        """No peer has the stream, this node may have it, and no log from which it could be made again. One that is to
+        be here alone may still be with those it moves away from: as long as they vote in its group, by a log of
+        which nothing is missing, one of them has all that was committed. Or it never began here."""
+        raft, gid = self._context.raft, assignment.gid
+        if len(assignment.peers) > 1 or raft.journal.never_had(gid) or raft.holds_all(gid):
             return False
-        log = journal.groups.get(assignment.gid)
-        return log is None or log.damaged or set(log.config.voters) <= {self._context.me}
+        log = raft.journal.groups.get(gid)
+        return log is None or log.damaged or set(log.config.electorate) <= {self._context.me}

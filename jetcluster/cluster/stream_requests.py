@@ -14,6 +14,7 @@ from jetcluster.budget import BusyError, at_once
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.object_requests import ObjectRequests
 from jetcluster.cluster.once import carry_out
+from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import hand_over
 from jetcluster.errors import ApiError, by_code
@@ -38,6 +39,22 @@ CAUGHT_UP_SECONDS = 0.5
 TURNS = 3
 """Turns of the loop that an ack needs from the client to the log."""
 _LOOKS = frozenset(("info", "consumer_info", "consumer_list"))
+_CHANGES = frozenset(
+    (
+        "standing",
+        "purge",
+        "msg_delete",
+        "consumer_create",
+        "consumer_delete",
+        "consumer_expire",
+        "consumer_pause",
+        "consumer_reset",
+        "consumer_unpin",
+        "consumer_stepdown",
+    )
+)
+"""Requests that put something into the log, or precede it: only of a leader that is proven to lead. What one without a
+majority puts there may come true when the others are back, long after its asker was told that it failed."""
 
 
 class StreamRequests:
@@ -53,6 +70,7 @@ class StreamRequests:
     | purge | filter, seq, keep (0 or "": not given) | purged |
     | msg_get | payload, headers (bytes as latin-1) | response (the whole JSON reply); linearizable |
     | msg_delete | seq, no_erase | deleted |
+    | standing | | as `info`, by a leader that a majority follows: before the meta group decides something of the stream
     | members | | voters, learners: by the group's newest committed configuration |
     | stepdown | placement (cluster, tags, preferred; {}: any) | {} |
     | object | action, name, deliver, offset, limit, reply (`objects.request`) | answer (JSON text, "" when the
@@ -63,7 +81,7 @@ class StreamRequests:
     | consumer_list | offset, limit | total, consumers [info objects] |
     | consumer_names | offset, limit | total, names (sorted) |
     | consumer_delete | name | {} |
-    | consumer_pause | name, pause_until (Unix ns, 0: go on) | {} |
+    | consumer_pause | name, pause_until (Unix ns, 0: go on) | changed |
     | consumer_reset | name, seq (0: to the ack floor) | info, reset_seq |
     | consumer_unpin | name, group | {} |
     | consumer_stepdown | name, preferred (server name or "") | {} |
@@ -95,6 +113,8 @@ class StreamRequests:
         handler = _HANDLERS.get(kind)
         if kind in _LOOKS:
             await self._catch_up(replica)
+        elif kind in _CHANGES and not await replica.confirm_leadership():
+            raise NotLeaderError(replica.group.leader)
         try:
             if more is not None:
                 return await more(replica, body)
@@ -180,11 +200,19 @@ class StreamRequests:
         return answer
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
-        """Members of the group by its newest committed configuration."""
+        """Members of the group by its newest committed configuration; `members` are also those of the one in force,
+        which may not be committed yet, `commit` is up to where that is decided."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        config = replica.group.members_at(replica.group.commit_index)
-        return {"voters": config.voters, "learners": config.learners}
+        group = replica.group
+        config, newest = group.members_at(group.commit_index), group.members_at(group.last_index)
+        return {
+            "voters": config.electorate,
+            "outgoing": config.outgoing,
+            "learners": config.learners,
+            "members": sorted({*config.members, *newest.members}),
+            "commit": group.commit_index,
+        }
 
     async def _purge(self, replica: StreamReplica, body: Body) -> Body:
         now = self._context.clock.time_ns()
@@ -217,10 +245,12 @@ class StreamRequests:
         return {"response": (await self._context.budget.run(replica.assignment.account, rendering)).decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
+        check_wanted(self._context.clock)
         await hand_over(self._context, replica.group, replica.assignment.gid, body.get("placement") or {})
         return {}
 
     async def _outcome(self, replica: StreamReplica, command: bytes) -> int:
+        check_wanted(self._context.clock)
         result = await replica.propose(command, PROPOSE_SECONDS)
         if isinstance(result, ApiError):
             raise result
@@ -231,6 +261,7 @@ class StreamRequests:
 _HANDLERS: dict[str, Callable[[StreamRequests, StreamReplica, Body], Awaitable[Body]]] = {
     "ready": StreamRequests._ready,
     "info": StreamRequests._info,
+    "standing": StreamRequests._info,
     "members": StreamRequests._members,
     "purge": StreamRequests._purge,
     "msg_delete": StreamRequests._msg_delete,

@@ -15,7 +15,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.errors import MEMBER_CHANGE_REFUSED, NOT_AVAILABLE, STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.errors import MEMBER_CHANGE_REFUSED, STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
@@ -109,7 +109,7 @@ class StreamRescues:
                 "the rescued replica of a stream is in use", stream=f"{assignment.account}/{assignment.name}"
             )
         except ApiError as error:
-            if error.err_code == NOT_AVAILABLE:
+            if error.retriable:
                 return
             self._try_at[gid] = self._context.clock.monotonic() + RETRY
             why = assignment, error.description
@@ -166,10 +166,10 @@ class StreamRescues:
                 break
             await asyncio.sleep(0.2)
         # One that has nothing yet, in the place of a lost one, is no voter by what it knows itself.
-        voting = [said for said in known if said.sound and said.peer in said.voters]
+        voting = [said for said in known if said.sound and said.votes]
         for said in voting:
-            sound = [other.peer for other in voting if other.peer in said.voters]
-            if 2 * len(sound) > len(said.voters):
+            sound = [other.peer for other in voting if said.config.has_vote(other.peer)]
+            if said.config.is_quorum(sound):
                 names = ", ".join(map(self._name, sound))
                 raise _refused(f"a majority of its replicas is whole and connected ({names})")
 

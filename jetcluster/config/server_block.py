@@ -171,6 +171,8 @@ FIELDS: Fields = {
     **dict.fromkeys(("logfile_max_num", "log_max_num"), ("log_max_num", as_int)),
     "syslog": ("syslog", as_bool),
     "remote_syslog": ("remote_syslog", as_string),
+    # There is a system account all the same: nobody is its user unless the configuration says so.
+    **dict.fromkeys(("no_system_account", "no_system", "no_sys_acc"), ("", as_bool)),
     "connect_error_reports": (INERT, as_int),
     "reconnect_error_reports": (INERT, as_int),
     "log_format": ("log_format", _log_format),
@@ -221,10 +223,6 @@ BLOCKS: Blocks = {
     "proxy_protocol": refuse_when_true("proxy_protocol is not supported: connections begin with NATS or TLS"),
     "proxies": read_proxies,
     "ocsp": read_ocsp,
-    **dict.fromkeys(
-        ("no_system_account", "no_system", "no_sys_acc"),
-        refuse_when_true("no_system_account is not supported: there is always a system account"),
-    ),
     **dict.fromkeys(("mappings", "maps"), read_mappings),
     **OPERATOR_BLOCKS,
 }

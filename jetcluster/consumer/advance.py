@@ -62,9 +62,10 @@ class Advance:
 
     def reset(self) -> None:
         """Told when what was in flight is lost. Messages once sent stay sent: they are put into the log again, unless
-        the consumer begins anew or the log knows of more."""
+        the consumer begins anew, or the log knows of more or could not take so many."""
         state = self._state
-        if state.epoch != self._epoch or state.delivered_sseq >= self.sseq or state.delivered_cseq > self.cseq:
+        known, more = state.delivered_sseq, self.cseq - state.delivered_cseq
+        if state.epoch != self._epoch or not 0 <= more <= self.sseq - known or known == self.sseq:
             self.restart()
         else:
             self._in_flight.clear()

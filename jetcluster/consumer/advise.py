@@ -46,5 +46,9 @@ class Advise:
         if self.wanted(events.UNPINNED):
             self._tell(events.unpinned(*self._names, group.decode(), reason))
 
+    def pause_ended(self, until: int) -> None:
+        if self.wanted(events.PAUSE):
+            self._tell(events.pause_ended(*self._names, until))
+
     def _tell(self, event: Event) -> None:
         self._bus.publish(event.subject, self._render(event))

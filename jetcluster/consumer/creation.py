@@ -11,6 +11,7 @@ from jetcluster import errors
 from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.errors import ApiError
+from jetcluster.model import consumer_rules
 from jetcluster.model.patterns import Patterns
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import CommandError, UnknownCommandError
@@ -87,6 +88,13 @@ def check_replicas(config: Config, stream: StreamRules) -> ApiError | None:
     if stream.retention != LIMITS and replicas not in (0, stream.num_replicas):
         return errors.by_code(10134)
     return None
+
+
+def following(config: Config, stream: StreamRules) -> Config:
+    """`config` as it is shown and archived, with no other `num_replicas` than the stream permits now."""
+    asked = int(config.get("num_replicas") or 0)
+    permitted = consumer_rules.replicas_within(asked, stream.num_replicas, stream.retention)
+    return config if permitted == asked else {**config, "num_replicas": permitted}
 
 
 def check_new(

@@ -6,9 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
+from jetcluster.consumer.creation import following
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.rules import StreamRules
 
 
 def num_pending(state: ConsumerState, store: BlockStore) -> int:
@@ -43,21 +45,22 @@ def consumer_info(
     state: ConsumerState,
     store: BlockStore,
     now: int,
+    of_stream: StreamRules,
     *,
     num_waiting: int = 0,
     push_bound: bool = False,
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting` and `push_bound` are what the owner
-    knows; `cluster` is the finished object, None when the server stands alone. `config` is the replicated one as it is:
-    the edge makes of it what clients see. Raises DamagedError."""
+    knows; `cluster` is the finished object, None when the server stands alone. `config` is the replicated one as it is,
+    but for `num_replicas`: the edge makes of it what clients see. Raises DamagedError."""
     rules = state.rules
     view = state.view()
     found: dict[str, Any] = {
         "stream_name": stream,
         "name": state.name,
         "created": _time(state.created),
-        "config": rules.config,
+        "config": following(rules.config, of_stream),
         "delivered": _position(view.delivered_cseq, view.delivered_sseq, state.delivered_at),
         "ack_floor": _position(view.floor_cseq, view.floor_sseq, state.acked_at),
         "num_ack_pending": view.ack_pending,

@@ -3,7 +3,8 @@
 What the owners submit during a turn of the loop becomes one CONSUMER_TURN. Turns are numbered within a session and are
 applied in order and without a gap, or not at all. As soon as one may be lost the session is over: nothing is submitted
 any more, and a new session begins with an empty turn. When that one is applied here, everything of the old session has
-been applied too or never will be; only then do the owners throw their views away (`reset`) and go on.
+been applied too or never will be; only then do the owners throw their views away (`reset`) and go on. An op that came
+out void ends its session as well: its owner decided it by a view that is not the state, and would pass over messages.
 
 Sans I/O: the log, time and timers are parameters.
 """
@@ -18,7 +19,7 @@ from jetcluster.clock import Clock, Timers
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.results import Outcome, TurnResult
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Op, Turn, Value
+from jetcluster.consumer.turn import ADVANCE, SKIP, Op, Turn, Value
 
 MAX_TURNS = 64
 """In flight; with more the owners are not run."""
@@ -283,6 +284,9 @@ class ConsumerOperationLog:
             self._held.append((head.entries, result.outcomes))
             return
         self._tell(head.entries, result.outcomes)
+        if any(map(_is_void, head.entries, result.outcomes)):
+            self.lose()
+            return
         if self._collected:
             self._schedule()
         if was_full and self.may_run:
@@ -314,6 +318,14 @@ class ConsumerOperationLog:
                     entry.owner.applied(entry.kind, entry.value, outcome, entry.token)
                 except Exception as error:  # noqa: BLE001
                     self._on_error(error)
+
+
+def _is_void(entry: _Entry | None, outcome: Outcome) -> bool:
+    """It changed nothing where its owner goes on from what it was to change: what is delivered. A pull that is known to
+    wait, and a pin that is there already, change nothing and are no less true."""
+    if entry is None:  # its owner is gone, or began anew
+        return False
+    return outcome is None or (outcome == 0 and entry.kind in (SKIP, ADVANCE))
 
 
 def _size(value: Value) -> int:

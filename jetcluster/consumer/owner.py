@@ -31,7 +31,7 @@ EXHAUSTED_AT_ONCE: Final = 4096
 
 
 class ConsumerOwner(DeliveryContext):
-    __slots__ = ("_ahead", "_epoch", "_skip_at", "_subscriptions", "acks", "delivery")
+    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "acks", "delivery")
 
     def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
         """Raises DamagedError."""
@@ -41,6 +41,8 @@ class ConsumerOwner(DeliveryContext):
         self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
         self._subscriptions: list[Subscription] = []
         self._skip_at = 0
+        self._paused_until = 0
+        """End of the pause that this owner has seen, Unix nanoseconds; 0 while there is none."""
         self._epoch = state.epoch
         self._ahead = 0
         """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
@@ -67,6 +69,16 @@ class ConsumerOwner(DeliveryContext):
 
     def _subscribe(self, subject: bytes, callback: Callable[[bytes, bytes, bytes, bytes, Origin], None]) -> None:
         self._subscriptions.append(self.bus.subscribe(subject, callback))
+
+    def hold(self, until: int) -> None:
+        """A push consumer delivers nothing before `until` (Unix nanoseconds) or `release`, whichever comes first: who
+        asked for it is answered first."""
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.hold(until)
+
+    def release(self) -> None:
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.release()
 
     def stop(self, reason: str) -> None:
         """`reason`: see `delivery`."""
@@ -159,6 +171,9 @@ class ConsumerOwner(DeliveryContext):
     def _rearm(self, now: int) -> None:
         """Asks for the next tick, for what is the owner's own."""
         rules = self.state.rules
+        if 0 < self._paused_until == rules.pause_until <= now:
+            self.advise.pause_ended(self._paused_until)
+        self._paused_until = rules.pause_until if rules.pause_until > now else 0
         for at in (self._skip_at, rules.pause_until):
             if at > now:
                 self.wake_at(at)

@@ -274,6 +274,9 @@ class PullDelivery:
                 owner.used_at = now  # its client comes back now, or has the whole inactive_threshold to do so
                 continue
             if request.heartbeat and now >= request.beat_at:
+                if request.no_wait and request.delivered and not request.held:
+                    self._dispatch.end(request, statuses.NO_MESSAGES)  # max_ack_pending keeps the rest from it
+                    continue
                 request.beat_at = self.queue.next_beat(request, now)
                 owner.bus.publish(request.reply, headers=statuses.heartbeat(*self._last()))
             self.queue.remind(request)

@@ -114,6 +114,16 @@ class PushDelivery:
         if self._flow_subscription is not None:
             self._owner.bus.unsubscribe(self._flow_subscription)
 
+    def hold(self, until: int) -> None:
+        """Nothing is sent before `until` or `release` (`owner.ConsumerOwner.hold`)."""
+        self._hold_until(until)
+
+    def release(self) -> None:
+        """Ends `hold`; what else may hold deliveries is looked at anew."""
+        if self._held_until:
+            self._held_until = 0
+            self._owner.run_soon()
+
     def configured(self) -> None:
         rules, old = self._owner.state.rules, self._rules
         if (rules.deliver_subject, rules.deliver_group, rules.rate_limit) != (

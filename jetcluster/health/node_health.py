@@ -5,6 +5,7 @@
 | JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
 | SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
 | STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
+| DATA | `cluster.store_care`: files of the data store are damaged, what comes new may not begin | no | yes | yes |
 | DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
 | CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
 | LOOP | `raft.node`: the event loop stands still for most of the time | no | yes | yes |
@@ -36,6 +37,7 @@ class Aspect(enum.Enum):
     JOURNAL = "journal"
     SPACE = "space"
     STORE = "store"
+    DATA = "data"
     DESCRIPTORS = "descriptors"
     CLOCK = "clock"
     LOOP = "loop"

@@ -36,6 +36,9 @@ class NodeInfo:
     without a store."""
     frames: int = 0
     """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 from a version before."""
+    sync_interval: float | None = None
+    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a version
+    before, and from a node without JetStream."""
 
 
 class MeshError(PassingError):
@@ -45,3 +48,6 @@ class MeshError(PassingError):
 class MeshRefusedError(MeshError):
     """The peer answered, and the answer is no: asking the same again is of no use. Any other MeshError says that the
     answer, if there is one, did not come."""
+
+    blame = "peer"
+    retriable = False

@@ -18,6 +18,7 @@ from jetcluster.records import dataclass
 MAX_TAGS = 64
 MAX_TEXT = 512
 MAX_KIND = 255
+MAX_SECONDS = 1e9
 MAX_GOSSIP = 256
 """Addresses per frame; a cluster is far smaller."""
 MAX_GOSSIP_BYTES = 256 * 1024
@@ -93,6 +94,7 @@ def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, objec
                 "ws_url": info.ws_url,
                 **({"frames": info.frames} if info.frames else {}),
                 **({"key": info.key} if info.key else {}),
+                **({"sync_interval": info.sync_interval} if info.sync_interval is not None else {}),
                 **({"signature": signature.hex()} if signature else {}),
                 **(more or {}),
             },
@@ -143,6 +145,9 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     frames = data.get("frames", 0)
     if type(frames) is not int or not 0 <= frames <= MAX_KIND:
         raise FrameError("INFO holds a bad kind of frame")
+    sync_interval = data.get("sync_interval")
+    if sync_interval is not None and (type(sync_interval) not in (int, float) or not 0 <= sync_interval < MAX_SECONDS):
+        raise FrameError("INFO holds a bad sync interval")
     try:
         cluster_url = reachable_url(texts["cluster_url"], remote_ip)
         client_url = reachable_url(texts["client_url"], remote_ip)
@@ -164,6 +169,7 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
         ws_url=ws_url,
         key=key,
         frames=frames,
+        sync_interval=sync_interval,
     )
 
 

@@ -87,6 +87,7 @@ class MetaMachine:
         self._replicas: Counter[str] = Counter()
         self._leaders: Counter[str] = Counter()
         self._replicated: Counter[str] = Counter()
+        self._reserved: Counter[tuple[str, str]] = Counter()
         self._claimed: Counter[tuple[str, str]] = Counter()
         """Bytes that the streams of an account lay claim to, by account and storage."""
         self._tiers: Counter[tuple[str, int, str]] = Counter()
@@ -127,6 +128,10 @@ class MetaMachine:
     def leaders_on(self, peer: str) -> int:
         """Streams whose leader hint is the node."""
         return self._leaders[peer]
+
+    def reserved_on(self, peer: str, storage: str) -> int:
+        """Bytes of that kind of storage that streams lay claim to there: `max_bytes` of all accounts' streams."""
+        return self._reserved[peer, storage]
 
     def replicated_on(self, peer: str) -> int:
         """Replicas assigned to the node, of streams with more than one."""
@@ -230,7 +235,7 @@ class MetaMachine:
         wanted = list(assignments)
         self._accounts, self._by_gid, self._subjects = {}, {}, {}
         self._replicas, self._leaders, self._replicated = Counter(), Counter(), Counter()
-        self._claimed, self._tiers = Counter(), Counter()
+        self._claimed, self._tiers, self._reserved = Counter(), Counter(), Counter()
         for assignment in wanted:
             self._put(assignment)
 
@@ -489,15 +494,15 @@ class MetaMachine:
             del self._accounts[account], self._subjects[account]
 
     def _count(self, assignment: Assignment, by: int) -> None:
+        account, storage, claim = assignment.account, assignment.config["storage"], _claim(assignment.config)
         for peer in assignment.peers:
             self._replicas[peer] += by
-            if assignment.replicas > 1:
-                self._replicated[peer] += by
+            self._replicated[peer] += by * (assignment.replicas > 1)
+            self._reserved[peer, storage] += by * claim
         self._leaders[assignment.leader_hint] += by
-        account, storage = assignment.account, assignment.config["storage"]
         self._claimed[account, storage] += by * _reserved(assignment.config)
         self._tiers[account, assignment.replicas, ""] += by
-        self._tiers[account, assignment.replicas, storage] += by * _claim(assignment.config)
+        self._tiers[account, assignment.replicas, storage] += by * claim
 
     def _replace(self, old: Assignment, new: Assignment, effects: list[Effect]) -> None:
         new.check()

@@ -7,6 +7,7 @@ nodes, only explainable. Error texts are nats-server's.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +35,8 @@ class Candidate:
     """Streams it is meant to lead."""
     full: bool = False
     """Holds as many replicated streams as `max_ha_assets` allows."""
+    room: int = sys.maxsize
+    """Bytes, of the stream's kind of storage, that no stream's `max_bytes` lays claim to."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,6 +48,9 @@ class PlacementRules:
     tag gets none. Placements that name such a tag themselves are free of it."""
     max_ha_assets: int = 0
     """Streams with more than one replica per node; 0: any number. Consumers are part of their stream here."""
+    max_memory: int = sys.maxsize
+    max_storage: int = sys.maxsize
+    """Bytes that the streams' `max_bytes` may lay claim to on each node, which are taken to be like this one."""
 
 
 NO_RULES = PlacementRules()
@@ -68,8 +74,10 @@ def place(
     *,
     rules: PlacementRules = NO_RULES,
     beside: Sequence[Candidate] = (),
+    claim: int = 0,
 ) -> ChosenPeers:
-    """Chooses `replicas` distinct peers for stream `name`; `beside` hold replicas of it already, and keep them.
+    """Chooses `replicas` distinct peers for stream `name`; `beside` hold replicas of it already, and keep them. Each
+    must have room for `claim` bytes.
 
     `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Offline
     nodes are taken only to fill up, and only if a majority of the group is online: it could not elect a leader
@@ -84,6 +92,9 @@ def place(
     if replicas + len(beside) > 1 and any(c.full for c in fitting):
         fitting = [c for c in fitting if not c.full]
         reasons.append("maximum number of HA assets reached")
+    if any(c.room < claim for c in fitting):
+        fitting = [c for c in fitting if c.room >= claim]
+        reasons.append("insufficient storage")
     online = sum(c.online for c in fitting)
     if len(fitting) < replicas or online < replicas // 2 + 1:
         if len(fitting) >= replicas:

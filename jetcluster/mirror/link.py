@@ -28,7 +28,7 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.rules import LIMITS, short_hash
+from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
 from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
@@ -41,6 +41,10 @@ FIRST_RETRY: Final = 0.25
 LONGEST_RETRY: Final = 10.0
 NOBODY_RETRY: Final = 1.0
 """Where nobody listens to the upstream's name - a leaf link is down - asking again costs no more than a look."""
+FULL_RETRY: Final = 1.0
+"""Where the own stream has no room. What goes from it makes some, and is seen at once;"""
+ROOM_SECONDS: Final = 0.1
+"""but attempts are so far apart: messages may go one by one."""
 SETTLED_SECONDS: Final = 5.0
 """A link that lived so long begins anew without a pause."""
 CURRENT: Final = 10
@@ -95,6 +99,8 @@ class UpstreamLink:
         """Nobody listened to the last request."""
         self._refused = False
         """`error` says what did not fit into the own stream: that a consumer can be had does not change it."""
+        self._full: tuple[int, StreamRules] | None = None
+        """It did not fit for want of room: removals and rules of the own stream then."""
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -132,7 +138,7 @@ class UpstreamLink:
         now = self._around.clock.monotonic()
         if self._inflow is not None and now - max(self._heard, self._began) > SILENCE_SECONDS:
             self._again("nothing heard of the upstream")
-        elif self._waiting and self._missing and self._around.target.knows(self.upstream.name):
+        elif self._waiting and (self._has_room or self._has_come):
             self._queue(self._around.paces.retries)
 
     def applied(self, index: int, result: object) -> None:
@@ -142,12 +148,21 @@ class UpstreamLink:
             inflow.applied(index, result)
             if self._refused and inflow.done and self._inflow is inflow:
                 self._refused, self.error = False, None
+        elif self._full is not None and self._waiting and not self._queued and self._has_room:
+            self._queue(self._around.paces.retries)
 
     def newest(self) -> int:
         """Log index of what came last and is not applied; 0: there is none, or the upstream has a lot more, so that
         nobody can expect to read here what it was told is stored there."""
         inflow = self._inflow
         return inflow.newest() if inflow is not None and self.lag < CURRENT else 0
+
+    def behind(self, stored: Callable[[str], int]) -> bool:
+        """See `Links.behind`. A link that leaves something out cannot tell."""
+        upstream, config = self.upstream, self.upstream.config
+        if self._inflow is None or upstream.external or config.get("filter_subject") or upstream.transforms:
+            return False
+        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT
 
     def info(self) -> dict[str, Any]:
         """As in STREAM.INFO."""
@@ -175,8 +190,19 @@ class UpstreamLink:
         return max(0.0, (self._around.clock.time_ns() - self.last_ts) / 1e9)
 
     @property
-    def _missing(self) -> bool:
-        return self.error is not None and self.error.is_stream_not_found and not self.upstream.external
+    def _has_room(self) -> bool:
+        """Something has gone from the own stream since it was full, or it may hold more, and the last attempt is over
+        for a moment."""
+        if self._full is None or self._around.clock.monotonic() - self._began < ROOM_SECONDS:
+            return False
+        removals, rules = self._full
+        return self._around.target.store.removals != removals or self._around.target.rules is not rules
+
+    @property
+    def _has_come(self) -> bool:
+        """The upstream was not there when it was asked for, and is now."""
+        missing = self.error is not None and self.error.is_stream_not_found and not self.upstream.external
+        return missing and self._around.target.knows(self.upstream.name)
 
     def _close(self) -> None:
         around = self._around
@@ -213,6 +239,9 @@ class UpstreamLink:
             self._again("the log lost what came before")
             return
         self._refused = True
+        if error.err_code == errors.STORE_FAILED:
+            target = self._around.target
+            self._full = target.store.removals, target.rules
         self._fail(error)
 
     def _retry(self) -> None:
@@ -222,7 +251,7 @@ class UpstreamLink:
         self._close()
         self._life += 1
         self._fails = 0 if lived else self._fails + 1
-        longest = NOBODY_RETRY if self._nobody else LONGEST_RETRY
+        longest = NOBODY_RETRY if self._nobody else FULL_RETRY if self._full is not None else LONGEST_RETRY
         delay = min(FIRST_RETRY * 2 ** min(self._fails, 10), longest) * around.rng.uniform(0.8, 1.2)
         self._waiting = True
         pace = around.paces.returns if lived else around.paces.retries
@@ -246,6 +275,7 @@ class UpstreamLink:
             return
         self._close()
         self._life += 1
+        self._full = None
         self._began = self._around.clock.monotonic()
         self._ask(self.upstream.info_subject(), b"", self._informed, self._uninformed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.mirror.link import UpstreamLink
@@ -82,6 +83,12 @@ class Links:
     def newest(self) -> int:
         """Log index from which on all that came is stored; 0: it is now."""
         return max((link.newest() for link in self.by_key.values()), default=0)
+
+    def behind(self, stored: Callable[[str], int]) -> bool:
+        """A mirror's upstream on this node has something that has not come, and is about to. `stored` gives the last
+        sequence of a stream as this node has it."""
+        link = self.by_key.get(b"")
+        return link is not None and link.behind(stored)
 
     def info(self, *, seconds: bool = False) -> dict[str, Any]:
         """`mirror` or `sources` of STREAM.INFO, in the order of the configuration; {} when there are none, or when this

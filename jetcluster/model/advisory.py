@@ -75,6 +75,15 @@ def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str
     return Event(f"{PREFIX}STREAM.REPLICA_DAMAGED.{stream}".encode(), "stream_replica_damaged", fields)
 
 
+def leader_refused(
+    stream: str, server: str, peer: str, reason: str, replicas: Sequence[Mapping[str, Any]], account: str = ""
+) -> Event:
+    """Ours: a replica does not follow a leader that contradicts what is committed there. Else as `leader_elected`."""
+    fields: dict[str, Any] = {"account": account} if account else {}
+    fields |= {"stream": stream, "server": server, "peer": peer, "reason": reason, "replicas": replicas}
+    return Event(f"{PREFIX}STREAM.LEADER_REFUSED.{stream}".encode(), "stream_leader_refused", fields)
+
+
 def replicas_differ(
     stream: str, server: str, index: int, replicas: Sequence[tuple[str, str, str]], account: str = ""
 ) -> Event:

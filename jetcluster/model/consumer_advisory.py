@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jetcluster.model.advisory import PREFIX, Event
+from jetcluster.model.advisory import PREFIX, Event, consumer_pause
+from jetcluster.model.times import rfc3339
 
 MAX_DELIVERIES = "MAX_DELIVERIES"
 MSG_NAKED = "MSG_NAKED"
 MSG_TERMINATED = "MSG_TERMINATED"
 PINNED = "PINNED"
 UNPINNED = "UNPINNED"
+PAUSE = "PAUSE"
 LEADER_ELECTED = "LEADER_ELECTED"
 ACK_METRIC = "ACK"
 
@@ -57,6 +59,11 @@ def pinned(stream: str, consumer: str, group: str, pin: str) -> Event:
 def unpinned(stream: str, consumer: str, group: str, reason: str) -> Event:
     """`reason`: admin or timeout."""
     return _event(UNPINNED, "consumer_group_unpinned", stream, consumer, group=group, reason=reason)
+
+
+def pause_ended(stream: str, consumer: str, until: int) -> Event:
+    """By itself, at `until` (Unix nanoseconds)."""
+    return consumer_pause(stream, consumer, {"paused": False, "pause_until": rfc3339(until)})
 
 
 def ack_metric(stream: str, consumer: str, cseq: int, seq: int, deliveries: int, ack_time: int) -> Event:

@@ -114,6 +114,18 @@ def _stream_limit(stream: Config, key: str) -> int:
     return max(0, limit)
 
 
+def is_beyond(config: Config, limits: Mapping[str, int]) -> bool:
+    """The consumer has more than a stream's `consumer_limits` permit: a limit that is not set permits all."""
+    return any(0 < limits.get(key, 0) < config.get(key, 0) for key in ("max_ack_pending", "inactive_threshold"))
+
+
+def always_new(given: Config, stream: Config) -> bool:
+    """Nothing that exists is equal to it: nobody said how long the ephemeral consumer may be unused, and the time that
+    the server gives counts as a difference. As nats-server without a cluster."""
+    durable = given.get("durable_name") or given.get("inactive_threshold")
+    return not durable and not _stream_limit(stream, "inactive_threshold")
+
+
 def _ordered(config: Config) -> dict[str, Any]:
     """Zero values go, but for those that nats-server shows; a client's own zero is no different from an absent key."""
     return {key: config.get(key, 0) for key in _ORDER if config.get(key) or key in _ALWAYS}
@@ -140,6 +152,14 @@ def shown(config: Config, *, versions: bool = True) -> dict[str, Any]:
         added |= {"_nats.level": str(API_LEVEL), "_nats.ver": REPORTED_VERSION}
     visible["metadata"] = dict(sorted({**visible.get("metadata", {}), **added}.items()))
     return _ordered(visible)
+
+
+def replicas_within(asked: int, of_stream: int, retention: str) -> int:
+    """`num_replicas` of a consumer as its stream permits it now: an update of the stream, or a restore with fewer
+    replicas, leaves the consumer with what it was created with."""
+    if not asked or (retention == "limits" and asked <= of_stream):
+        return asked
+    return of_stream
 
 
 def check_pedantic(given: Config, stream: Config) -> None:

@@ -122,8 +122,6 @@ class StreamConfig(WireModel):
             filled["subjects"] = [self.name]
         if self.num_replicas == 0:
             filled["num_replicas"] = 1
-        if self.mirror is not None:
-            filled["duplicate_window"] = 0
         if plain and self.duplicate_window == 0:
             filled["duplicate_window"] = self._default_window(limits)
         # The specification's rule (ADR-31). Clients' object stores set it without a limit per subject, so the

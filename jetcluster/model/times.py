@@ -40,7 +40,8 @@ def rfc3339_bytes(ns: int) -> bytes:
     if text is None:
         if len(_seconds) >= _SECONDS_KEPT:
             _seconds.clear()
-        text = _seconds[second] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
+        at = time.gmtime(second)  # strftime writes years before 1000 with fewer digits
+        text = _seconds[second] = b"%04d%b" % (at.tm_year, time.strftime("-%m-%dT%H:%M:%S", at).encode())
     if fraction % 10:
         return b"%b.%09dZ" % (text, fraction)
     if not fraction:

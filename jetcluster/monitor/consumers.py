@@ -36,6 +36,7 @@ def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, di
             state,
             replica.store,
             context.clock.time_ns(),
+            replica.machine.rules,
             num_waiting=owner.num_waiting if owner is not None else 0,
             push_bound=owner is not None and owner.push_bound,
             cluster=consumer_cluster(replica, state, peers),

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import gc
-
+from jetcluster.health.usage import Usage
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.varz import memory_bytes
 
 
-def expvarz() -> Json:
+def expvarz(usage: Usage) -> Json:
     """Bytes and counts. The command line is left out: it may hold a password."""
-    generations = gc.get_stats()
-    return {
-        "memstats": {
-            "Sys": memory_bytes(),
-            "NumGC": sum(generation["collections"] for generation in generations),
-            "Frees": sum(generation["collected"] for generation in generations),
-        }
-    }
+    collections, freed = usage.collections()
+    return {"memstats": {"Sys": usage.memory_bytes(), "NumGC": collections, "Frees": freed}}

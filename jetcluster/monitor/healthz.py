@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from jetcluster.monitor.source import Health, Json, Query, flag
 from jetcluster.monitor.view import NodeView, apis_of, engine_of
-from jetcluster.raft.membership import is_quorum
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
@@ -109,11 +108,16 @@ def _problems(
     if not health.well and not ((server_only or meta_only) and _answers(engine)):
         # To a probe that asks whether clients may come, a node that leads nothing but answers is ready.
         yield Problem(UNWELL, "this server is not well: " + "; ".join(health.reasons))
-    waiting = _meta_problem(engine, serves_reads=server_only and _reads_are_all(engine))
+    waiting = _own_problem(engine)
+    if server_only:
+        if waiting is not None:
+            yield waiting
+        return  # it runs here: who leads the meta group is no matter of this server
+    waiting = waiting or _meta_problem(engine)
     if waiting is not None:
         yield waiting
         return
-    if server_only or meta_only:
+    if meta_only:
         return
     if account and account not in apis_of(node):
         yield Problem("ACCOUNT", f'JetStream account "{account}" not found', account, status=404)
@@ -142,20 +146,6 @@ def _answers(engine: JetStream) -> bool:
     return raft.health.vouches or (group is not None and raft.peers.may_lead(group.peers))
 
 
-def _reads_are_all(engine: JetStream) -> bool:
-    """Most voters of the meta group are heard, and too few of them are well to elect a leader. What strikes all while
-    the leadership moves ends it (a candidate's new term waits for a disk that hangs), and nobody else is better off
-    than this node: it answers reads, from what it knew under the last leader. A node that is cut off does not know how
-    the others are, and one that is new has nothing to answer with."""
-    raft, group = engine.context.raft, engine.meta.group
-    if group is None or not engine.context.meta_current:
-        return False
-    me, voters = engine.context.me, group.peers
-    heard = {peer for peer in voters if peer == me or raft.peers.is_alive(peer)}
-    well = {peer for peer in heard if (raft.health.well if peer == me else raft.peers.is_well(peer))}
-    return is_quorum(voters, heard) and not is_quorum(voters, well)
-
-
 def _lacks_consumer(engine: JetStream, account: str, stream: str, consumer: str) -> bool:
     """Consumers are known where the stream has a replica."""
     assignment = engine.assignment(account, stream)
@@ -171,10 +161,19 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
             yield Problem("STREAM", text, assignment.account, assignment.name)
 
 
-def _meta_problem(engine: JetStream, serves_reads: bool) -> Problem | None:
-    """`serves_reads`: it will do without a leader."""
+def _own_problem(engine: JetStream) -> Problem | None:
+    """The reason that keeps this server out of the meta group, whoever leads that."""
+    if engine.joining.removed:
+        return Problem("JETSTREAM", engine.joining.removed)
     group = engine.meta.group
-    if group is None or (group.leader is None and not serves_reads):
+    if group is not None and group.refused:
+        return Problem("JETSTREAM", f"JetStream does not follow the meta leader: {group.refused}")
+    return None
+
+
+def _meta_problem(engine: JetStream) -> Problem | None:
+    group = engine.meta.group
+    if group is None or group.leader is None:
         return Problem("JETSTREAM", "JetStream has not established contact with a meta leader")
     if group.commit_index - group.applied_index > MAX_LAG:
         return Problem("JETSTREAM", "JetStream is not current with the meta leader")
@@ -193,6 +192,8 @@ def _replica_error(replica: StreamReplica) -> str:
     if replica.installing:
         return "is not current"
     group = replica.group
+    if group.refused:
+        return f"is not the one that others have: {group.refused}"
     if group.leader is None:
         return "has no leader"
     return "is not current" if group.commit_index - group.applied_index > MAX_LAG else ""

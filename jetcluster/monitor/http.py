@@ -51,7 +51,7 @@ def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> we
     endpoints |= {
         "subscriptionsz": endpoints["subsz"],
         "ipqueuesz": _ipqueuesz,
-        "debug/vars": _expvarz,
+        "debug/vars": _expvarz(source),
     }
     app = web.Application()
 
@@ -104,9 +104,12 @@ def _ipqueuesz(query: Query) -> Steps[Json]:
     return {}
 
 
-def _expvarz(query: Query) -> Steps[Json]:
-    yield
-    return expvarz()
+def _expvarz(source: NodeSource) -> Callable[[Query], Steps[Json]]:
+    def steps(query: Query) -> Steps[Json]:
+        yield
+        return expvarz(source.usage)
+
+    return steps
 
 
 def _rendered(page: Steps[Json]) -> Steps[bytes]:

@@ -96,13 +96,13 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
         # Ours: what damage of the journal has taken from groups without another replica, found at this start.
         found["journal_losses"] = list(losses)
     by_account = _by_account(engine)
-    accounts = sorted(by_account)
+    accounts = sorted({*by_account, *apis_of(node)})
     if details:
         # One account is shown wherever it stands: pages are of all of them.
         chosen = [name for name in accounts if name == account] if account else accounts[offset : offset + limit]
         wanted, shown = _Wanted(streams, consumers, direct, config, raft, stream_leader_only), []
         for name in chosen:
-            shown.append((yield from _account(node, engine, name, by_account[name], wanted)))
+            shown.append((yield from _account(node, engine, name, by_account.get(name, []), wanted)))
             yield
         if shown:
             found["account_details"] = shown
@@ -276,11 +276,12 @@ def _totals(engine: JetStream) -> Json:
 
 
 def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | None]:
-    """One account as in `account_details`; None when nothing of it is here. Raises QueryError."""
+    """One account as in `account_details`, zeros when nothing of it is here; None where JetStream does not run yet.
+    Raises QueryError."""
     engine = engine_of(node)
-    replicas = None if engine is None else _by_account(engine).get(account)
-    if engine is None or replicas is None:
+    if engine is None:
         return None
+    replicas = _by_account(engine).get(account, [])
     config, consumers = flag(query, "config"), flag(query, "consumers")
     streams = flag(query, "streams") or consumers
     wanted = _Wanted(

@@ -99,6 +99,8 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
         ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
         ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),
         ("replicas_quarantined", "Replicas out of service, being rebuilt", sum(bool(r.suspect) for r in replicas)),
+        ("replicas_refusing", "Replicas that cannot follow their leader", sum(bool(r.group.refused) for r in replicas)),
+        ("sync_intervals_differing", "Linked servers with another sync_interval", len(engine.durability.differing)),
         ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),
         ("replicas_broken", "Streams whose replica could not be started here", len(engine.broken)),
         ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.context.catchup.progress())),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from jetcluster.budget import Steps, at_once
+from jetcluster.health.usage import Usage
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
@@ -61,6 +62,10 @@ class NodeSource:
     async def run(self, asker: str, steps: Steps[T]) -> T:
         """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
+
+    @property
+    def usage(self) -> Usage:
+        return self._node.page_counters.usage
 
     def count_request(self, path: str) -> None:
         """Counts a request over HTTP, for `http_req_stats` of /varz."""

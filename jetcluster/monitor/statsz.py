@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.varz import by_kind, memory_bytes, traffic
+from jetcluster.monitor.varz import by_kind, traffic
 from jetcluster.monitor.view import NodeView, engine_of, links_of, mesh_of
 
 
 def statsz(node: NodeView) -> Json:
     server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
-    totals = traffic(node)
+    totals, usage = traffic(node), node.page_counters.usage
     mesh = mesh_of(node)
     routes = mesh.counters if mesh is not None else None
     found: Json = {
         "start": rfc3339(server.start_ns),
-        "mem": memory_bytes(),
-        "cores": os.cpu_count() or 1,
+        "mem": usage.memory_bytes(),
+        "cores": usage.cores(),
         "cpu": node.page_counters.cpu.percent(),
         "connections": totals["connections"],
         "total_connections": totals["total_connections"],
@@ -56,5 +54,5 @@ def statsz(node: NodeView) -> Json:
         if meta:
             found["jetstream"]["meta"] = meta
         found["jetstream"]["limits"] = jetstream_limits(node)
-    found["gomaxprocs"] = os.cpu_count() or 1
+    found["gomaxprocs"] = usage.cores()
     return found

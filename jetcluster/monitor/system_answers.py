@@ -60,7 +60,7 @@ class SystemAnswers:
         self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
             **{kind: partial(self._source.page, kind.lower()) for kind in _PAGES},
-            "EXPVARZ": lambda _: expvarz(),
+            "EXPVARZ": lambda _: expvarz(node.page_counters.usage),
             "IPQUEUESZ": lambda _: {},
             "PROFILEZ": _no_profile,
         }
@@ -154,7 +154,7 @@ class SystemAnswers:
         return await self._view(request, parameters)
 
     async def _jetstream_of(self, request: SystemRequest, parameters: Query) -> Json | None:
-        """Silent where nothing of the account is stored."""
+        """Silent where JetStream does not run yet."""
         account = request.account
         if account not in account_names(self._node):
             raise SystemRequestError(500, f'account "{account}" not found')

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import resource
 from collections import Counter
-from pathlib import Path
 
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
@@ -17,21 +14,11 @@ from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView, engine_of, figures, links_of, mesh_of, uptime
 
-_PAGE = resource.getpagesize()
-
-
-def memory_bytes() -> int:
-    """Resident set size."""
-    try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * _PAGE
-    except (OSError, ValueError, IndexError):
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
 
 def varz(node: NodeView) -> Json:
     server, options = node.server, node.options
     info = server.info
-    now = node.clock.time_ns()
+    now, usage = node.clock.time_ns(), node.page_counters.usage
     found: Json = {
         "server_id": server.server_id,
         "server_name": server.name,
@@ -67,9 +54,9 @@ def varz(node: NodeView) -> Json:
         "start": rfc3339(server.start_ns),
         "now": rfc3339(now),
         "uptime": uptime((now - server.start_ns) / 1e9),
-        "mem": memory_bytes(),
-        "cores": os.cpu_count() or 1,
-        "gomaxprocs": os.cpu_count() or 1,
+        "mem": usage.memory_bytes(),
+        "cores": usage.cores(),
+        "gomaxprocs": usage.cores(),
         "cpu": node.page_counters.cpu.percent(),
     }
     found |= tls.not_after(options.tls, node.config_load_ns) | traffic(node)

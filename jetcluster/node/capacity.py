@@ -14,16 +14,34 @@ from jetcluster.model.limits import AccountLimits, tier_replicas
 UNKNOWN_DISK = 1 << 40
 """Assumed where the system does not tell the free space."""
 UNKNOWN_MEMORY = 1 << 30
+NOTICEABLE = 16
+"""A disk has room again when that is one part in so many more than before."""
 
 
 class Capacity:
-    """Looks at memory and disk once, at the start. `options` may change by a reload and is read at every question."""
+    """Looks at memory once, at the start, and at the disk whenever it is told how much is free (`look`). `options` may
+    change by a reload and is read at every question."""
 
     def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
         """`memory`: bytes of the machine, which is asked by default."""
         self._options = options
         self._memory = (physical_memory() if memory is None else memory) // 4 * 3
         self._disk = free_disk(directory, files) // 4 * 3
+
+    def look(self, free: int, stored: int) -> bool:
+        """So many bytes are free on the disk, and so many stored in streams here: True when `max_storage` is another
+        one now. It never falls: what others write is what `raft.journal` keeps a reserve for. Small differences count
+        for nothing, so that clients see the same number for long."""
+        found = (free + stored) // 4 * 3
+        if found - self._disk <= self._disk // NOTICEABLE:
+            return False
+        self._disk = found
+        return self.by_disk
+
+    @property
+    def by_disk(self) -> bool:
+        """`max_storage` is what there is, not what the configuration says."""
+        return self._options.jetstream.max_file_store < 0
 
     @property
     def max_memory(self) -> int:
@@ -45,7 +63,7 @@ class Capacity:
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
         """The limits in force: the account's, and no more than `nodes` servers like this one hold together.
 
-        How full each single node is plays no part yet (meta's reservations are per account, not per node).
+        How much of each single node is taken, the choice of a new stream's nodes looks at (`meta.placement`).
         """
         own = self._configured(account)
         count = max(nodes(), 1)

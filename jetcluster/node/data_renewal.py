@@ -4,6 +4,8 @@ RocksDB keeps many streams in one file and goes on reading damaged files when it
 more; so a replica that is rebuilt beside a damaged file would not last. The old files are moved to `quarantine/` and
 never deleted: they may hold the only copy of something.
 
+A renewed store that lacks the state of the meta group says so with a record, `LOST_KEY`.
+
 Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`mesh.identity`) last; then
 `data` goes to `quarantine/`, then `data.next` becomes `data`. `settle` finishes what a crash cuts off between the two.
 """
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from jetcluster.cluster.meta_replica import LOST_KEY, STATE_KEY
 from jetcluster.files import (
     Files,
     exists,
@@ -129,9 +132,10 @@ def _fill(new: RocksKv, data: Path, open_store: OpenStore) -> tuple[list[int], l
     try:
         old = open_store(data, salvage=True)
     except KvDamagedError:
+        _copy_node(new, [])
         return [], []
     try:
-        _attempt(lambda: _copy_all(new, old.scan(b"\x00", b"\x01")))  # of the node itself; the meta group has it too
+        _copy_node(new, old.scan(b"\x00", b"\x01"))
         found: list[int] = []
         start, end = bytes([keys.STATE]), bytes([keys.STATE + 1])
         _attempt(lambda: found.extend(int.from_bytes(key[1 : keys.STREAM_PREFIX]) for key, _ in old.scan(start, end)))
@@ -141,10 +145,19 @@ def _fill(new: RocksKv, data: Path, open_store: OpenStore) -> tuple[list[int], l
         _attempt(old.close)
 
 
+def _copy_node(new: RocksKv, pairs: Iterable[tuple[bytes, bytes]]) -> None:
+    """Copies the records of the node itself, in the order of their keys. What is missing at their end is fetched from
+    the meta group, and the store says so: one without them would look like that of a new node."""
+    _attempt(lambda: _copy_all(new, pairs))
+    new.commit()
+    if new.get(STATE_KEY) is None:
+        new.put(LOST_KEY, b"")
+        new.commit()
+
+
 def _copy_all(new: RocksKv, pairs: Iterable[tuple[bytes, bytes]]) -> None:
     for key, value in pairs:
         new.put(key, value)
-    new.commit()
 
 
 def _copy_stream(old: RocksKv, new: RocksKv, stream: int) -> bool:

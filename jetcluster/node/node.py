@@ -1,6 +1,7 @@
 """One node: puts the rooms together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served. The port
+may be open before (`net.early_port`): who connects then waits for INFO.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 
@@ -69,7 +70,7 @@ class Node:
         """None when none are configured."""
         self.monitor: Monitor | None = None
         self.monitor_port = 0
-        self.page_counters = PageCounters()
+        self.page_counters = PageCounters(self.clock, self.platform.usage)
         self.config_load_ns = 0
         self.system: SystemAccount | None = None
         self.exit_code = 0
@@ -95,7 +96,7 @@ class Node:
             self.operator = NodeOperator(options, self.clock, self.log, self._account_changed, self._ask_others)
             self.operator.start()
             authenticator = self.operator.authenticator(options)
-        authenticator = authenticator or Authenticator(options)
+        authenticator = authenticator or Authenticator(options, rng=self.rng)
         self.server = Server(
             replace(options), authenticator, self.clock, self.rng, loop, tls_context(options.tls)
         )  # a copy: a reload changes this object in place, and the server compares

@@ -163,6 +163,7 @@ class NodeJetStream:
             cluster_id=identity.cluster if options.is_clustered else "",
             server_id=server.server_id,
             key=key.public if key is not None else "",
+            sync_interval=(options.jetstream.sync_interval or 0.0) if options.jetstream.enabled else None,
         )
         try:
             encode_info(me)
@@ -343,6 +344,7 @@ class NodeJetStream:
         from jetcluster.replica.context import NodeContext
         from jetcluster.replica.leaders import LeaderTable
         from jetcluster.replica.snapshot_owner import SnapshotOwner
+        from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota
@@ -373,6 +375,9 @@ class NodeJetStream:
             bus=server.account,
             find_stream=self._find,
             answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
+            stored_here=lambda gid: last_stored(
+                self.jetstream.replicas.get(gid) if self.jetstream is not None else None
+            ),
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),
@@ -384,7 +389,10 @@ class NodeJetStream:
             system_account=self._options.system_account_name,
             compat=self._options.compat,
             account_quota=AccountQuota(
-                capacity.own_limits, lambda memory: capacity.max_memory if memory else capacity.max_storage
+                capacity.own_limits,
+                lambda memory: capacity.max_memory if memory else capacity.max_storage,
+                lambda stored: self._look_at_disk(capacity, raft.journal.free, stored),
+                lambda: capacity.by_disk,
             ),
             batch_quota=BatchQuota(batch_limits(self._options.jetstream, self._options.compat)),
             object_limits=object_limits(self._options.jetstream),
@@ -410,14 +418,24 @@ class NodeJetStream:
             raise StorageError(f"Can't start JetStream: the state of the meta group: {error}") from error
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
+    def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
+        """True when this node may store more than before."""
+        if not capacity.look(free, stored):
+            return False
+        self._log.info(f"Max Storage is {_size(capacity.max_storage)} now: there is more room on the disk")
+        return True
+
     def _placement_rules(self) -> PlacementRules:
         from jetcluster.meta.placement import PlacementRules
 
-        return PlacementRules(self._options.jetstream.unique_tag, self._options.jetstream.max_ha_assets)
+        assert self.capacity is not None
+        options, capacity = self._options.jetstream, self.capacity
+        return PlacementRules(options.unique_tag, options.max_ha_assets, capacity.max_memory, capacity.max_storage)
 
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
+        from jetcluster.store.block_cache import cache_of
         from jetcluster.store.kv import KvError
 
         platform = self._platform
@@ -426,6 +444,7 @@ class NodeJetStream:
             kv, renewal = open_data(directory, self._options.is_clustered, now, platform.files, platform.open_store)
         except (KvError, OSError) as error:
             raise StorageError(f"Can't start JetStream: {error}") from error
+        cache_of(kv, platform.physical_memory())
         if renewal is not None:
             text = "the data store was damaged and is renewed: streams that were whole are kept, the others are fetched"
             old = str(renewal.quarantine)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.files import Files
 from jetcluster.health.descriptors import DescriptorWatch, raise_limit
+from jetcluster.health.usage import ProcessUsage, Usage
 
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
@@ -33,6 +34,8 @@ class Platform(Protocol):
     def files(self) -> Files: ...
     @property
     def open_store(self) -> OpenStore: ...
+    @property
+    def usage(self) -> Usage: ...
     @property
     def stopwatch(self) -> Callable[[], float]:
         """Seconds of the finest clock there is, for what is only measured."""
@@ -71,6 +74,7 @@ class SystemPlatform:
         self.clock: Clock = SystemClock()
         self.rng: Rng = SystemRng()
         self.files: Files = os
+        self.usage: Usage = ProcessUsage()
         self.stopwatch = time.perf_counter
 
     def raise_limit(self) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
+from jetcluster.raft.alone import is_lone
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.inspection import JournalView, LogView, read_journal
@@ -78,6 +79,14 @@ class ReplicaView:
         return self.usable and not self.problems and not self.left_out
 
     @property
+    def lone(self) -> bool:
+        """Its server waits for the word of all others before it goes on with it (`RaftNode.in_doubt`)."""
+        if self.log is None:
+            return False
+        found = self.log.found
+        return is_lone(self.peer, self.log.config, damaged=found.damaged, joining=found.joining)
+
+    @property
     def place(self) -> tuple[int, int]:
         """(term, index) of the newest entry or state: of two replicas the greater one is more advanced."""
         end = (self.log.last_term, self.log.found.last_index) if self.log is not None else (0, 0)
@@ -90,7 +99,7 @@ class ReplicaView:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        return self.log.config.voters if self.log is not None else ()
+        return self.log.config.electorate if self.log is not None else ()
 
     @property
     def rescues(self) -> int:
@@ -109,7 +118,7 @@ class ReplicaView:
         if self.log is None or at is None:
             return self.place, self.voters
         index, config = at
-        earlier = [old.voters for where, old in self.log.configs if where < index]
+        earlier = [old.electorate for where, old in self.log.configs if where < index]
         voters = earlier[-1] if earlier else (*config.voters, *config.fenced)
         return (self.log.term_at(index - 1) or 0, index - 1), voters
 
@@ -159,9 +168,13 @@ class StreamView:
     @property
     def voters(self) -> tuple[str, ...]:
         """By the most advanced log that is here."""
+        return self._config.electorate
+
+    @property
+    def _config(self) -> Config:
         known = [replica for replica in self.replicas if replica.voters]
         newest = max(known, key=lambda replica: (replica.rescues, replica.place), default=None)
-        return newest.voters if newest is not None else self.assignment.peers
+        return newest.log.config if newest is not None and newest.log is not None else Config(self.assignment.peers)
 
     @property
     def missing(self) -> list[str]:
@@ -176,8 +189,7 @@ class StreamView:
     @property
     def majority(self) -> bool:
         """Enough of the replicas are here and whole to elect a leader."""
-        sound = [replica for replica in self.replicas if replica.sound and replica.peer in self.voters]
-        return 2 * len(sound) > len(self.voters)
+        return self._config.is_quorum([replica.peer for replica in self.replicas if replica.sound])
 
 
 def jetstream_folder(path: Path) -> Path:

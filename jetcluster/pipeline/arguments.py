@@ -99,4 +99,6 @@ def stream_state_of(args: argparse.Namespace, stream: str) -> StreamState:
     try:
         return ask(server_options_of(args), lambda connection: stream_state(connection, stream))
     except (StreamError, ApiError) as error:
+        if error.retriable:
+            raise
         raise UsageError(str(error)) from None

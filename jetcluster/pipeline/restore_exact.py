@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.arguments import server_options_of, source_options
 from jetcluster.pipeline.console import progress
@@ -15,7 +15,6 @@ from jetcluster.pipeline.restore_plan import RestorePlan
 from jetcluster.pipeline.restore_rows import RowTotals
 from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer
 from jetcluster.pipeline.result import DataLoss, UsageError
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 from jetcluster.spark.stream_state import StreamError, StreamState, ask, stream_state
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ ATTEMPTS: Final = 5
 NAME_TAKEN: Final = 10130
 GONE_SECONDS: Final = 25.0
 """After an interrupted restore the server needs a while until its half made stream is gone."""
-_PASSES = (ConnectionLostError, RequestTimeoutError, NoRespondersError)
 
 
 def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
@@ -39,7 +37,7 @@ def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Names
             _transfer(plan, args, attempts)
         except NotTheArchiveError as error:
             raise DataLoss(str(error)) from None
-        except (*_PASSES, ApiError) as error:
+        except (PassingError, ApiError) as error:
             if attempts >= ATTEMPTS or not _may_pass(error):
                 raise
             progress(f"the restore was interrupted ({error}); trying again")
@@ -54,9 +52,10 @@ def restore_exact(session: SparkSession, plan: RestorePlan, args: argparse.Names
     return fields
 
 
-def _may_pass(error: Exception) -> bool:
-    """A server that went away, a leader that changed; not what is wrong with the request."""
-    return isinstance(error, _PASSES) or (isinstance(error, ApiError) and (error.code == 503 or error.err_code == 0))
+def _may_pass(error: JetclusterError) -> bool:
+    """A server that went away, a leader that changed; not what is wrong with the request. A status in place of an
+    answer: the server that took the restore is not there any more."""
+    return error.retriable or (isinstance(error, ApiError) and error.err_code == 0)
 
 
 def _transfer(plan: RestorePlan, args: argparse.Namespace, attempt: int) -> None:

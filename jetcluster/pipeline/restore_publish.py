@@ -64,6 +64,8 @@ def ensure_stream(plan: RestorePlan, args: argparse.Namespace) -> None:
         try:
             ask(options, lambda connection: connection.api(f"STREAM.CREATE.{plan.target}", plan.config))
         except ApiError as refused:
+            if refused.retriable:
+                raise
             raise UsageError(f"{plan.target} cannot be created: {refused}") from None
 
 

@@ -69,6 +69,8 @@ class Ack(NamedTuple):
     context: int
     recovering: bool
     """The sender's journal was damaged: it may not count for anything yet (see `rejoin.py`)."""
+    life: int = 0
+    """Which of the logs that the sender's process has had of this group (`GroupLog.life`)."""
 
 
 class Reject(NamedTuple):
@@ -81,6 +83,7 @@ class Reject(NamedTuple):
     """Where to go on: the first index of the conflicting term, or the end of the log + 1."""
     context: int
     recovering: bool
+    life: int = 0
 
 
 class PreVote(NamedTuple):
@@ -90,6 +93,14 @@ class PreVote(NamedTuple):
     term: int
     last_index: int
     last_term: int
+    decisive: bool = False
+    """The sender was part of every decision that there can have been (`membership.decisive`): also a damaged replica
+    may vote for it (see `rejoin.py`)."""
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The place of the log's end: the greater one is the more advanced."""
+        return self.last_term, self.last_index
 
 
 class PreVoteReply(NamedTuple):
@@ -107,6 +118,8 @@ class Vote(NamedTuple):
     term: int
     last_index: int
     last_term: int
+    decisive: bool = False
+    """As in PreVote."""
 
 
 class VoteReply(NamedTuple):
@@ -182,14 +195,14 @@ class Digest(NamedTuple):
 
 
 Numbers = Reject | PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow | SnapRequest | Resign | Rejoin | RejoinReply
-"""Messages that are numbers alone, of which the last may be a flag."""
+"""Messages that are numbers alone, of which one may be a flag."""
 Message = Append | Ack | SnapOffer | Numbers
 Control = Heartbeat | Digest
 
 _APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
 _ENTRY = struct.Struct("<QBI")  # term, type, length
-_ACK = struct.Struct("<BBQQIB")
-_VOTE = struct.Struct("<BBQQQ")
+_ACK = struct.Struct("<BBQQIBI")
+_VOTE = struct.Struct("<BBQQQB")
 _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
 _OLD_HEARTBEAT = struct.Struct("<BBQ")
@@ -212,12 +225,12 @@ def encode_append(
     return b"".join(parts)
 
 
-def encode_ack(term: int, index: int, context: int, recovering: bool) -> bytes:
-    return _ACK.pack(VERSION, ACK, term, index, context, recovering)
+def encode_ack(term: int, index: int, context: int, recovering: bool, life: int = 0) -> bytes:
+    return _ACK.pack(VERSION, ACK, term, index, context, recovering, life)
 
 
 _NUMBERS: dict[type[Numbers], tuple[int, struct.Struct]] = {
-    Reject: (REJECT, struct.Struct("<BBQQQIB")),
+    Reject: (REJECT, struct.Struct("<BBQQQIBI")),
     PreVote: (PRE_VOTE, _VOTE),
     PreVoteReply: (PRE_VOTE_REPLY, struct.Struct("<BBQQB")),
     Vote: (VOTE, _VOTE),
@@ -277,12 +290,12 @@ def _bounded_group(group: tuple[int, int, int]) -> tuple[int, int, int]:
     return group
 
 
-def _log_end(frame: bytes) -> tuple[int, int, int]:
-    """(term, last index, last term) of a candidate."""
-    _, _, term, last_index, last_term = _exactly(_VOTE, frame)
+def _candidate(frame: bytes) -> tuple[int, int, int, bool]:
+    """(term, last index, last term, decisive)."""
+    _, _, term, last_index, last_term, decisive = _exactly(_VOTE, frame)
     if last_term > term:
         raise CodecError("vote: an entry from the future")
-    return term, last_index, last_term
+    return term, last_index, last_term, _flag(decisive)
 
 
 def _flag(value: int) -> bool:
@@ -350,18 +363,20 @@ def decode(frame: bytes) -> Message:
 def _decode_ack(frame: bytes) -> Ack:
     if len(frame) != _ACK.size:
         raise CodecError(f"ack: {len(frame)} bytes, expected {_ACK.size}")
-    _, _, term, index, context, recovering = _ACK.unpack(frame)
+    _, _, term, index, context, recovering, life = _ACK.unpack(frame)
     if term > MAX_TERM or index > MAX_NUMBER or recovering > 1:
         raise CodecError(f"ack: {term} is no term, {index} no index, or {recovering} no flag")
-    return Ack(term, index, context, recovering == 1)
+    return Ack(term, index, context, recovering == 1, life)
 
 
 def _decoder(message: type[Numbers], layout: struct.Struct) -> Callable[[bytes], Numbers]:
-    flagged = layout.format.endswith("B")
+    flags = [at for at, name in enumerate(message._fields) if message.__annotations__[name] == "bool"]
 
     def decode_numbers(frame: bytes) -> Numbers:
         _, _, *numbers = _exactly(layout, frame)
-        return message._make([*numbers[:-1], _flag(numbers[-1])] if flagged else numbers)
+        for at in flags:
+            numbers[at] = _flag(numbers[at])
+        return message._make(numbers)
 
     return decode_numbers
 
@@ -377,8 +392,8 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
     **{kind: _decoder(message, layout) for message, (kind, layout) in _NUMBERS.items()},
     APPEND: _decode_append,
     ACK: _decode_ack,
-    PRE_VOTE: lambda frame: PreVote(*_log_end(frame)),
-    VOTE: lambda frame: Vote(*_log_end(frame)),
+    PRE_VOTE: lambda frame: PreVote(*_candidate(frame)),
+    VOTE: lambda frame: Vote(*_candidate(frame)),
     SNAP_OFFER: _decode_snap_offer,
 }
 

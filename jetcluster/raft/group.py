@@ -27,13 +27,14 @@ from jetcluster.raft.api import (
 )
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
+from jetcluster.raft.credit import Credit
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Outbox
 from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.led import LedGroups
-from jetcluster.raft.membership import Config, is_quorum, quorum_index
+from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
 from jetcluster.raft.owner import Owner
 from jetcluster.raft.persist_before_send import PersistBeforeSend
@@ -48,7 +49,13 @@ class Group(GroupState, Outbox):
     """Implements `api.RaftGroup`; made by `RaftNode.create_group`."""
 
     def __init__(
-        self, node: NodeState, led: LedGroups, log: GroupLog, machine: StateMachine, applied_index: int
+        self,
+        node: NodeState,
+        led: LedGroups,
+        log: GroupLog,
+        machine: StateMachine,
+        applied_index: int,
+        promotes: bool = True,
     ) -> None:
         super().__init__(node, log, self, applied_index)
         self.machine = machine
@@ -66,8 +73,8 @@ class Group(GroupState, Outbox):
         self.owner = Owner(self, machine, self.fail)
         self.election = Election(self, self.sync)
         self.reads = ReadRounds(self, self.owner, self.resign)
-        self.changes = Changes(self, self.follow_config)
         self.hand_over = HandOver(self, self.resign)
+        self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes)
         self.replicator = Replicator(self, led, self.reads, self.changes)
         self.snapshots = Snapshots(self, self.owner, self.hand_over, self.follow_config)
         self.rejoin = Rejoin(self, self.snapshots, self.reads, self.send_ack)
@@ -83,6 +90,8 @@ class Group(GroupState, Outbox):
             lost_leader=self.lost_leader,
             send_ack=self.send_ack,
         )
+        self.credit = Credit(self)
+        self.look_at_credit()
         self._note_leader()
 
     # -- api.RaftGroup
@@ -137,16 +146,22 @@ class Group(GroupState, Outbox):
             self.sync()
 
     def add_peer(self, peer: str) -> int:
-        """Adds `peer` as a learner; it becomes a voter by itself once it has caught up. Returns the log index of the
-        change. Raises NotLeaderError, MembershipError."""
+        """Adds `peer` as a learner; where the group promotes learners it becomes a voter by itself once it has caught
+        up. Returns the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.add(peer)
 
     def remove_peer(self, peer: str) -> int:
         """Returns the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.remove(peer)
 
+    def change_voters(self, voters: tuple[str, ...]) -> int:
+        """See `api.RaftGroup`."""
+        return self.changes.change(voters)
+
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
+        if index and self.gid == META_GROUP:
+            self.log.mark_kept()
         self.replicator.pin()
         self.node.journal.retention.trim(self.log)
 
@@ -188,8 +203,9 @@ class Group(GroupState, Outbox):
                 match_index=flows[p].match if p in flows else 0,
                 last_seen=self.node.peers.last_seen(p),
                 connected=self.node.peers.is_up(p),
-                voter=p in log.config.voters,
+                voter=log.config.has_vote(p),
                 recovering=p in flows and flows[p].recovering,
+                caught_up=self.changes.has_caught_up(p),
                 silent=not self.node.peers.is_alive(p),
             )
             for p in log.config.others(self.me)
@@ -222,7 +238,7 @@ class Group(GroupState, Outbox):
         first = campaign and not self.log.last_index and not self.term and self.may_campaign()
         if first and self.node.health.may_vote and self.election.may_stamp():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
-        elif self.log.config.voters == (self.me,):
+        elif self.log.config.is_only(self.me):
             self.election.schedule((0.0, 0.0))
         else:
             self.election.schedule(self.config.start_delay)
@@ -261,9 +277,10 @@ class Group(GroupState, Outbox):
         if config is self.followed:
             return
         self.followed = config
-        self.members = frozenset(config.voters + config.learners)
+        self.members = frozenset(config.members)
         self.fence(self._shut_out)
-        self.engine.set_voters(p for p in config.voters if p != self.me)
+        self.engine.follow(config)
+        self.look_at_credit()
         self._note_leader()
         if self.engine.leading:
             self.replicator.follow_config()
@@ -272,10 +289,19 @@ class Group(GroupState, Outbox):
         elif self.election.at is None and not self.has_live_leader():
             self.election.schedule(self.config.start_delay)
 
+    def goes_on_alone(self) -> None:
+        """Its log is healed, and may be another one than it was (`raft.alone`)."""
+        self.snapshots.settle()
+        self.engine.restore(self.applied_index, self.engine.commit)
+        self.sync()
+        self.follow_config()
+        self.election.schedule((0.0, 0.0))
+        self.mark()
+
     def fence(self, peers: tuple[str, ...]) -> None:
         config = self.log.config
         self._shut_out = peers
-        self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
+        self.fenced = frozenset((*peers, *config.fenced)).difference(config.members)
 
     # -- roles
 
@@ -312,6 +338,7 @@ class Group(GroupState, Outbox):
         self.election.stop()
         self.reads.begin()
         self._first_own = self.log.last_index
+        self.refused = ""
         self.uncommitted = self.log.bytes_after(self.applied_index)
         self.replicator.start()
         self.mark()
@@ -341,13 +368,17 @@ class Group(GroupState, Outbox):
             return
         if self.leaderless_since is None:
             self.leaderless_since = self.now()
-        up = {p for p in self.log.config.voters if p == self.me or self.node.peers.is_up(p)}
-        if not is_quorum(self.log.config.voters, up):
+        config = self.log.config
+        if not config.is_quorum([p for p in config.electorate if p == self.me or self.node.peers.is_up(p)]):
             self.passed_over_since = None
         elif self.passed_over_since is None:
             self.passed_over_since = self.now()
 
+    def look_at_credit(self) -> None:
+        self.credit.look(self.receiver.committed)
+
     def peer_up(self, peer: str) -> None:
+        self.look_at_credit()
         self._note_leader()
         self.replicator.peer_changed(peer, up=True)
         if self.engine.leading:
@@ -361,10 +392,12 @@ class Group(GroupState, Outbox):
         self.held.drop_peer(peer)
         self.lost_leader(peer)
 
-    def led_by(self, peer: str, term: int) -> None:
-        """A digest: `peer` leads `term`."""
-        idle = self.engine.leader is None and not self.engine.leading and not self.stopped
-        if term == self.term and idle and peer not in self.fenced:
+    def led_by(self, peer: str, term: int, commit: int) -> None:
+        """A digest: `peer` leads `term`, and has committed so much."""
+        if self.stopped or peer in self.fenced:
+            return
+        self.receiver.hear(term, commit)
+        if term == self.term and self.engine.leader is None and not self.engine.leading:
             self.engine.receive_leader(peer, term, self.engine.commit)
             self.sync()
 
@@ -373,7 +406,7 @@ class Group(GroupState, Outbox):
     def send_ack(self, peer: str, index: int) -> None:
         log, receiver = self.log, self.receiver
         term = self.engine.term
-        frame = codec.encode_ack(term, index, receiver.context, log.damaged)
+        frame = codec.encode_ack(term, index, receiver.context, log.damaged, log.life)
         receiver.context = 0
         if index <= log.written_index and log.term_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)
@@ -387,7 +420,7 @@ class Group(GroupState, Outbox):
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
-        frame = codec.encode(codec.Vote(term, last_index, last_term))
+        frame = codec.encode(codec.Vote(term, last_index, last_term, self.decisive))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
@@ -418,11 +451,11 @@ class Group(GroupState, Outbox):
     def _commit(self) -> None:
         """Commits what a majority has stored, this node's own disk counted like any other."""
         log, engine = self.log, self.engine
-        voters = log.configs[-1][1].voters
-        if voters == (self.me,):
+        config = log.configs[-1][1]
+        if not config.outgoing and config.voters == (self.me,):
             stored = log.written_index
         else:
-            stored = quorum_index(voters, {**engine.matches, self.me: log.written_index})
+            stored = config.quorum_index({**engine.matches, self.me: log.written_index})
         if stored > engine.commit and engine.commit_to(stored):
             index, since = self._timed
             if index and stored >= index:
@@ -431,10 +464,11 @@ class Group(GroupState, Outbox):
 
     def tick_engine(self) -> None:
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
-        for peer in self.log.config.voters:
+        for peer in self.log.config.electorate:
             if peer != self.me:
                 flow = self.replicator.flows.get(peer)
-                if flow is None or not flow.recovering:
+                # Of a decisive leader nobody has to witness that there is no newer one.
+                if flow is None or not flow.recovering or self.decisive:
                     self.engine.heard(peer, self.node.peers.last_seen(peer))
         self.engine.tick()
         self.sync()
@@ -497,16 +531,13 @@ class Group(GroupState, Outbox):
             if self.log.fetching:
                 self.snapshots.settle()
             self.owner.tell_role(Role.LEADER, self.me)
-            if self.log.config.learners:
-                for flow in list(self.replicator.flows.values()):
-                    self.changes.on_progress(flow)
+            self.changes.proceed()
             self.mark()
 
     def _config_applied(self) -> None:
         self.owner.tell_members()
         if self.engine.leading:
-            for flow in list(self.replicator.flows.values()):
-                self.changes.on_progress(flow)
+            self.changes.proceed()
 
     def on_time(self, now: float) -> None:
         """A moment that was asked for with `wake_at` has come."""
@@ -516,11 +547,13 @@ class Group(GroupState, Outbox):
         self.snapshots.on_time(now)
         self.replicator.on_time(now)
         self.rejoin.on_time(now)
+        self.changes.on_time(now)
         self.hand_over.proceed()
         self.sync()
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
         handing_over = self.hand_over.next_time()
-        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, handing_over)
+        at = self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.changes.at
+        parts = (*at, handing_over)
         return min((t for t in parts if t is not None), default=None)

@@ -20,6 +20,8 @@ from jetcluster.raft.runs import SegmentRuns
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
+ALL = _INFINITE
+"""The `GroupLog.credit` of a log with all that it has, and will have."""
 
 
 Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
@@ -54,13 +56,13 @@ class GroupLog:
         "_runs",
         "_seen_gseq",
         "_terms",
-        "alone",
         "base_index",
         "base_term",
         "bytes",
         "commit_hint",
         "compactable",
         "configs",
+        "credit",
         "damaged",
         "durable",
         "durable_gseq",
@@ -69,14 +71,17 @@ class GroupLog:
         "gid",
         "gseq",
         "joining",
+        "kept",
         "last_index",
         "last_term",
+        "life",
         "pin",
         "relaxed",
         "stated",
         "tail",
         "term",
         "term_gseq",
+        "unreadable",
         "voted_for",
         "written_index",
     )
@@ -88,6 +93,9 @@ class GroupLog:
         self._append = append
         self._read_record = read
         self.gid = gid
+        self.life = 0
+        """Serial number of this log among those that the process has begun; 0 of one that it found. A peer that hears
+        another one over the same link knows that what it was told before is deleted."""
         self.durable = durable
         """False: entries count once they are written, before the disk has them (memory streams): they outlive the
         process, not the power."""
@@ -106,15 +114,22 @@ class GroupLog:
         """Records of this group were lost after they had been durable: see `rejoin.py`."""
         self.joining = False
         """It counts as damaged for no other reason than that this replica is being added."""
+        self.kept = False
+        """The state machine's state has been durable outside of the journal: if it is not there, it was lost."""
         self.fetching = False
         """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
         self.relaxed = False
         """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
         some that the state, which is flushed now and then, has."""
-        self.alone = False
-        """Damaged, but nobody else ever belonged to this group (`RaftNode.create_group` goes on with what there is)."""
+        self.credit = 0
+        """As far as entries go that may have been committed before the disks of a majority had them (`raft.credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
-        """Then: (index, term, type, command) of what is intact behind the hole."""
+        """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
+        to the group (`raft.alone`)."""
+        self.unreadable = 0
+        """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
+        and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
+        the state has it durably, and comes from a peer where it is not applied yet."""
         self.compactable = 0
         """The state machine holds everything up to here durably."""
         self.pin = NO_PIN
@@ -151,6 +166,7 @@ class GroupLog:
         assert 0 <= self.base_term <= self.last_term, (self.gid, self.base_term, self.last_term)
         assert count or self.base_term == self.last_term, (self.gid, self.base_term, self.last_term)
         assert base <= self.compactable, (self.gid, base, self.compactable)
+        assert not self.unreadable or base < self.unreadable <= last, (self.gid, base, self.unreadable, last)
         assert 0 <= self.written_index <= last, (self.gid, self.written_index, last)
         assert 1 <= self._cache_first <= last + 1, (self.gid, self._cache_first, last)
         assert self.bytes >= 0 and (count or not self.bytes), (self.gid, self.bytes, count)
@@ -192,6 +208,12 @@ class GroupLog:
             if at <= index:
                 return config
         return self.configs[0][1]
+
+    def configs_from(self, index: int) -> list[Config]:
+        """The configurations that may be in force when everything up to `index` is committed: the one there, and all
+        behind it."""
+        behind = [config for at, config in self.configs if at > index]
+        return [self.config_at(index), *behind]
 
     def term_at(self, index: int) -> int | None:
         """None when the log does not hold `index`."""
@@ -270,6 +292,7 @@ class GroupLog:
         segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
         record = self._read_record(segment, offset, length)
         if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
+            self.unreadable = max(self.unreadable, index)
             raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
         return record.body
 
@@ -324,6 +347,8 @@ class GroupLog:
         for column in (self._terms, self._kinds, self._offsets, self._lengths):
             del column[keep:]
         self._runs.drop_from(first)
+        if self.unreadable >= first:
+            self.unreadable = 0  # if there is one before it, that is found again
         if keep < self._crc_count:
             self._crc = self._crc_count = 0
         self.last_index = first - 1
@@ -368,6 +393,8 @@ class GroupLog:
             if gone is not None:
                 self._cache_bytes -= len(gone)
         self._cache_first = max(self._cache_first, index + 1)
+        if self.unreadable <= index:
+            self.unreadable = 0
         self.base_index, self.base_term = index, term
         self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
         self._append(self, records.COMPACT, 0, index, term, encode_config(config))
@@ -380,7 +407,7 @@ class GroupLog:
         self._runs.clear()
         self._crc = self._crc_count = 0
         self._cache.clear()
-        self._cache_bytes = self.bytes = 0
+        self._cache_bytes = self.bytes = self.unreadable = 0
         self._cache_first = index + 1
         self._low = min(self._low, 0)
         self.base_index = self.last_index = index
@@ -401,16 +428,10 @@ class GroupLog:
 
     def heal(self) -> None:
         """The damage is repaired: from now on this replica counts again."""
-        self.damaged = self.joining = self.alone = False
+        self.damaged = self.joining = False
         self.tail = []
         self.restate()
         self.entry_gseq = self.term_gseq = self.gseq
-
-    def adopt(self, config: Config) -> None:
-        """The group's beginning is lost, and its members are known from elsewhere."""
-        self.configs[0] = (self.base_index, config)
-        self.heal()
-        self.alone = True
 
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
@@ -423,6 +444,11 @@ class GroupLog:
         self.joining = True
         self.mark_damaged()
 
+    def mark_kept(self) -> None:
+        if not self.kept:
+            self.kept = True
+            self.restate()
+
     def set_fetching(self, fetching: bool) -> None:
         if fetching != self.fetching:
             self.fetching = fetching
@@ -434,6 +460,16 @@ class GroupLog:
         if relaxed != self.relaxed:
             self.relaxed = relaxed
             self.restate()
+
+    def set_credit(self, index: int) -> None:
+        """Which index it is does not outlive a restart: all is on credit then, until more is known."""
+        told, self.credit = bool(self.credit), index
+        if bool(index) != told:
+            self.restate()
+
+    def may_lose(self, commit: int) -> bool:
+        """A loss of power may have taken some of what is committed up to `commit` from a majority that goes on."""
+        return self.relaxed or 0 < commit <= self.credit
 
     def restate(self, flags: int = 0) -> None:
         """Records anew all that is known of the group but its entries: see `Restatement`."""
@@ -451,6 +487,10 @@ class GroupLog:
             flags |= records.FETCHING_FLAG
         if self.relaxed:
             flags |= records.RELAXED_FLAG
+        if self.kept:
+            flags |= records.KEPT_FLAG
+        if self.credit:
+            flags |= records.CREDIT_FLAG
         return records.State(
             self.last_index,
             self.last_term,

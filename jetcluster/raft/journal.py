@@ -27,11 +27,12 @@ from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import Disk
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.grouplog import ALL, GroupLog
 from jetcluster.raft.journal_state import JournalState, OpenBatch, SealedBatch
 from jetcluster.raft.mark import Mark, NoMark
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
+from jetcluster.raft.removed import RemovedGroups
 from jetcluster.raft.restatement import Restatement
 from jetcluster.raft.retention import Retention
 from jetcluster.raft.syncs import RETRY, Syncs
@@ -93,9 +94,12 @@ class Journal(JournalState):
         self._unchecked = 0
         self._low = (False, False)
         """`full` and `scarce` as `_check_space` found them last."""
-        self._top_gid = 0
+        self._top_gid = self._lives = 0
         self._old_top: int | None = 0
-        """Up to there groups may have had an earlier life; None: any may."""
+        """Up to there groups may have had an earlier life; None: any may, until `learn_top`."""
+        self._removed = RemovedGroups()
+        self._told_removed = 0
+        """Records about them so far."""
         self._cut_later: tuple[int, int] | None = None
         self._closed = False
 
@@ -126,7 +130,10 @@ class Journal(JournalState):
         self.seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
         self._old_top = found.top_gid
-        self._top_gid = max(found.top_gid or 0, *found.groups, 0)
+        self._top_gid = records.UNKNOWN if found.top_gid is None else max(found.top_gid, *found.groups, 0)
+        self._removed, self._told_removed = found.removed, found.told_removed
+        if found.damage and found.top_gid is not None:
+            self._removed.raise_floor(found.top_gid)  # the next start may find nothing of the damage any more
         for group in found.groups.values():
             self.groups[group.gid] = self._restore(group)
         self._begin_segment(found.last_segment + 1)
@@ -158,9 +165,9 @@ class Journal(JournalState):
         log.written_index = log.last_index
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
-        log.joining, log.relaxed = found.joining, found.relaxed
+        log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
+        log.credit = ALL if found.credit or (found.relaxed and found.durable) else 0
         log.gseq = log.durable_gseq = found.gseq
-        log.alone = log.damaged and found.alone
         for index, place in sorted(found.tail.items()):
             record = self.read_record(place.segment, place.offset, place.length)
             if record is not None:
@@ -178,22 +185,40 @@ class Journal(JournalState):
         self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
         self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
         self.restatement.begin(anew=anew)
+        if self._removed:
+            self._tell_removed()
 
     # -- groups
 
     def never_had(self, gid: int) -> bool:
-        """There is no record of the group, and there was none: damage may have taken all that an old one had."""
-        old = self._old_top is None or gid <= self._old_top
-        return gid not in self.groups and not (self.damage and old)
+        """There is no record of the group, and there was none: nothing was ever promised in it here. It may have left,
+        or damage have taken all that an old one had."""
+        if gid in self.groups or self._removed.may_have_been(gid) or self._old_top is None:
+            return False
+        return not (self.damage and gid <= self._old_top)
+
+    def learn_top(self, gid: int) -> None:
+        """The cluster has made groups up to `gid` so far, and numbers them upwards: those that it makes from now on
+        never were here. For a journal that does not know how far it had got, as damage has taken the end of it."""
+        if self._old_top is None:
+            self._old_top = self._top_gid = max(gid, *self.groups, 0)
+            self._removed.raise_floor(gid)
+            self._tell_removed()
+
+    def has_left(self, gid: int) -> bool:
+        """The group was here, and was removed."""
+        return gid in self._removed
 
     def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py); a group of one has
-        # nobody to ask.
-        log.damaged = not self.never_had(gid) and len(config.voters) > 1
+        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py), or say that there
+        # are none (alone.py).
+        log.damaged = not self.never_had(gid)
         self._top_gid = max(self._top_gid, gid)
+        self._removed.discard(gid)
+        self._lives = log.life = self._lives + 1
         self.groups[gid] = log
         log.restate(records.RESET_FLAG)
         log.settle_relaxed()
@@ -206,6 +231,7 @@ class Journal(JournalState):
             self.append(log, records.REMOVE, 0, 0, 0, b"")
             self.batch.logs.pop(log, None)
             self._active.pop(log, None)
+            self._removed.add(gid)
 
     # -- appending (called by GroupLog)
 
@@ -233,6 +259,20 @@ class Journal(JournalState):
             self._kick_scheduled = True
             self._timers.call_soon(self._kick)
         return self.segment, offset
+
+    def _tell_removed(self) -> None:
+        """At the beginning of a segment: those before it may go."""
+        opened, body = self.batch, self._removed.encode()
+        self._told_removed += 1
+        gid, number = records.NODE_GID, self._told_removed
+        opened.chunks += [records.record_head(records.REMOVE, 0, gid, number, 0, 0, body, self._seed), body]
+        self._end += records.RECORD_HEAD + len(body)
+        self.queued_bytes = self._end - self._start
+        opened.count += 1
+        opened.sync = True
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._timers.call_soon(self._kick)
 
     def _say_space(self, *, stuck: bool) -> None:
         self.stuck = stuck

@@ -4,11 +4,17 @@ pysyncobj logs a change as a difference ("add X") and replays or reverses it; it
 constructor's list, and nothing stops several changes at once (docs/reference/pysyncobj.md: D5, D13). Here every
 configuration entry carries the complete new configuration, so the configuration of a log is simply that of its newest
 such entry, and a truncation falls back to the one before.
+
+Voters change through a *joint* configuration (Raft paper, section 6; etcd-io/raft's `JointConfig`): the old voters and
+the new ones, and whatever is decided needs a majority of each. So no step on the way needs more servers than its
+beginning and its end do, and no configuration can be left without a majority of its voters, which `decisive` and
+`Config.vouches` rest on. Every count of a majority is one of this file's.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,8 +24,9 @@ from jetcluster.records import dataclass
 _INDEX = struct.Struct("<Q")
 _COUNTS = struct.Struct("<BBB")
 _RESCUE = struct.Struct("<IB")
-_VERSION, _RESCUED = 1, 2
-"""A configuration that no rescue came before is written as in the first version."""
+_OUTGOING = struct.Struct("<B")
+_VERSION, _RESCUED, _JOINT = 1, 2, 3
+"""A configuration that no rescue came before, and that is not joint, is written as in the first version."""
 MAX_MEMBERS = 255
 MAX_PEER_BYTES = 255
 
@@ -30,7 +37,9 @@ class MembersError(PeerError, ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Config:
-    """Voters decide and count; learners only receive. Ids are unique over both."""
+    """Voters decide and count; learners only receive. Ids are unique over both.
+
+    With `outgoing` it is a joint one: on the way from those voters to `voters`, and decided by a majority of each."""
 
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
@@ -39,34 +48,74 @@ class Config:
     fenced: tuple[str, ...] = ()
     """The voters that the last rescue left out. They may come back as voters of the configuration of before: nothing of
     them counts, until they are members again."""
+    outgoing: tuple[str, ...] = ()
+    """The voters of before, while the configuration is joint."""
 
     def __post_init__(self) -> None:
-        members = self.voters + self.learners
-        if len(set(members)) != len(members):
-            raise MembersError(f"a peer is named twice: {members}")
-        if max(len(members), len(self.fenced)) > MAX_MEMBERS:
+        for members in (self.voters + self.learners, self.outgoing + self.learners):
+            if len(set(members)) != len(members):
+                raise MembersError(f"a peer is named twice: {members}")
+        if max(len(self.electorate) + len(self.learners), len(self.fenced)) > MAX_MEMBERS:
             raise MembersError(f"more than {MAX_MEMBERS} members")
 
+    @property
+    def electorate(self) -> tuple[str, ...]:
+        """All who vote."""
+        if not self.outgoing:
+            return self.voters
+        return self.voters + tuple(p for p in self.outgoing if p not in self.voters)
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        return self.electorate + self.learners
+
+    def has_vote(self, peer: str) -> bool:
+        return peer in self.voters or peer in self.outgoing
+
+    def is_only(self, peer: str) -> bool:
+        """True when `peer` decides alone."""
+        return self.voters == (peer,) and self.outgoing in ((), self.voters)
+
+    def is_quorum(self, agreeing: Collection[str]) -> bool:
+        return is_quorum(self.voters, agreeing) and (not self.outgoing or is_quorum(self.outgoing, agreeing))
+
+    def quorum_index(self, reached: Mapping[str, int]) -> int:
+        """The highest index that a quorum has reached; a voter missing in `reached` has reached 0."""
+        index = quorum_index(self.voters, reached)
+        return min(index, quorum_index(self.outgoing, reached)) if self.outgoing else index
+
+    def vouches(self, agreeing: Collection[str], peer: str) -> bool:
+        """True when those who agree, without `peer`, meet every quorum that it can have been part of: the others and
+        `peer` are no quorum. Of an odd number of voters that is a majority without it, of an even number one less."""
+        if not self.has_vote(peer):
+            return self.is_quorum(agreeing)
+        return not self.is_quorum([p for p in self.electorate if p == peer or p not in agreeing])
+
     def others(self, me: str) -> tuple[str, ...]:
-        return tuple(p for p in self.voters + self.learners if p != me)
+        return tuple(p for p in self.members if p != me)
 
     def with_learner(self, peer: str) -> Config:
         fenced = tuple(p for p in self.fenced if p != peer)
         return replace(self, learners=(*self.learners, peer), fenced=fenced)
 
-    def promoted(self, peer: str) -> Config:
-        learners = tuple(p for p in self.learners if p != peer)
-        return replace(self, voters=(*self.voters, peer), learners=learners)
-
     def without(self, peer: str) -> Config:
         voters, learners = (tuple(p for p in peers if p != peer) for peers in (self.voters, self.learners))
         return replace(self, voters=voters, learners=learners)
+
+    def joint(self, voters: tuple[str, ...]) -> Config:
+        """Between this configuration and the one of `voters`; learners among them learn no more."""
+        learners = tuple(p for p in self.learners if p not in voters)
+        return replace(self, voters=voters, learners=learners, outgoing=self.voters)
+
+    def left(self) -> Config:
+        """The configuration that a joint one leads to."""
+        return replace(self, outgoing=())
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
         """The configuration that is left of this one: all other members are fenced off. `number`: that of the rescue,
         where more of them are known than this configuration tells of."""
         left = {*voters, *learners}
-        lost = [p for p in (*self.fenced, *self.voters, *self.learners) if p not in left]
+        lost = [p for p in (*self.fenced, *self.members) if p not in left]
         fenced = tuple(dict.fromkeys(lost))[-MAX_MEMBERS:]
         return Config(voters, learners, max(self.rescue + 1, number), fenced)
 
@@ -92,13 +141,13 @@ def decode_members(data: bytes) -> Members:
 
 
 def encode_config(config: Config) -> bytes:
-    if not config.rescue and not config.fenced:
-        return _COUNTS.pack(_VERSION, len(config.voters), len(config.learners)) + _encode(
-            config.voters + config.learners
-        )
-    head = _COUNTS.pack(_RESCUED, len(config.voters), len(config.learners))
-    rescue = _RESCUE.pack(config.rescue, len(config.fenced))
-    return head + rescue + _encode(config.voters + config.learners + config.fenced)
+    version = _JOINT if config.outgoing else _RESCUED if config.rescue or config.fenced else _VERSION
+    head = _COUNTS.pack(version, len(config.voters), len(config.learners))
+    if version != _VERSION:
+        head += _RESCUE.pack(config.rescue, len(config.fenced))
+    if version == _JOINT:
+        head += _OUTGOING.pack(len(config.outgoing))
+    return head + _encode(config.voters + config.learners + config.fenced + config.outgoing)
 
 
 def _encode(peers: tuple[str, ...]) -> bytes:
@@ -115,15 +164,24 @@ def decode_config(data: bytes) -> Config:
     if len(data) < _COUNTS.size:
         raise MembersError("truncated")
     version, voters, learners = _COUNTS.unpack_from(data)
-    at, rescue, fenced = _COUNTS.size, 0, 0
-    if version == _RESCUED and len(data) >= at + _RESCUE.size:
-        rescue, fenced = _RESCUE.unpack_from(data, at)
-        at += _RESCUE.size
-    elif version != _VERSION:
+    at, rescue, fenced, outgoing = _COUNTS.size, 0, 0, 0
+    if version not in (_VERSION, _RESCUED, _JOINT):
         raise MembersError(f"version {version}")
+    try:
+        if version != _VERSION:
+            rescue, fenced = _RESCUE.unpack_from(data, at)
+            at += _RESCUE.size
+        if version == _JOINT:
+            (outgoing,) = _OUTGOING.unpack_from(data, at)
+            at += _OUTGOING.size
+    except struct.error as e:
+        raise MembersError("truncated") from e
+    if (version == _JOINT) != bool(outgoing):
+        raise MembersError("joint with nobody")
     names: list[str] = []
     members = voters + learners
-    for _ in range(members + fenced):
+    known = members + fenced
+    for _ in range(known + outgoing):
         if at >= len(data):
             raise MembersError("truncated")
         length = data[at]
@@ -137,10 +195,23 @@ def decode_config(data: bytes) -> Config:
         at += 1 + length
     if at != len(data):
         raise MembersError("bytes follow the configuration")
-    return Config(tuple(names[:voters]), tuple(names[voters:members]), rescue, tuple(names[members:]))
+    parts = names[:voters], names[voters:members], names[members:known], names[known:]
+    first, learning, left_out, before = map(tuple, parts)
+    return Config(first, learning, rescue, left_out, before)
 
 
-def quorum_index(voters: tuple[str, ...], reached: dict[str, int]) -> int:
+def decisive(configs: Iterable[Config], peer: str) -> bool:
+    """True when `peer` is part of every quorum of these configurations, and of those that may have followed them.
+    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one
+    follows by a quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have
+    been left by its new voters alone, of whom `peer` needs to be one."""
+    return all(
+        peer in config.voters and not is_quorum(config.voters, [p for p in config.voters if p != peer])
+        for config in configs
+    )
+
+
+def quorum_index(voters: tuple[str, ...], reached: Mapping[str, int]) -> int:
     """The highest index that a majority of `voters` has reached; a voter missing in `reached` has reached 0."""
     if not voters:
         return 0
@@ -148,5 +219,5 @@ def quorum_index(voters: tuple[str, ...], reached: dict[str, int]) -> int:
     return ascending[(len(voters) - 1) // 2]
 
 
-def is_quorum(voters: tuple[str, ...], agreeing: set[str]) -> bool:
+def is_quorum(voters: tuple[str, ...], agreeing: Collection[str]) -> bool:
     return 2 * sum(1 for p in voters if p in agreeing) > len(voters)

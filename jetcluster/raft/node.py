@@ -15,6 +15,7 @@ from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, FrameDelivery, Standing
+from jetcluster.raft.alone import go_on, is_lone
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.early import EarlyFrames
@@ -97,6 +98,7 @@ class RaftNode:
         journal.retention.pins = PinLimits(
             self.config.pin_bytes, self.config.pin_share, self.config.pin_most, self.config.pin_entries
         )
+        journal.retention.report = report
         self._beat_handle = timers.call_later(self.config.heartbeat, self._beat)
 
     # -- groups
@@ -108,19 +110,22 @@ class RaftNode:
     def is_alone(self, gid: int, *, clustered: bool) -> bool:
         """No other node votes in the group, as far as the journal knows; `clustered` decides where it does not."""
         log = self.journal.groups.get(gid)
-        voters = () if log is None else log.config.voters
-        return voters == (self.me,) if voters else not clustered
+        return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """The journal has lost something of a group in which, by what is left, nobody else ever voted. The entries by
-        which others became voters may be what is lost, and those may have gone on without this replica."""
+        """The journal has lost something of a group in which, by what is left, nobody else ever voted: `raft.alone`."""
         log = self.journal.groups.get(gid)
-        return log is not None and (log.alone or (log.damaged and not log.config.voters))
+        return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 
     def holds_all(self, gid: int) -> bool:
         """The journal has the group's log from its beginning, and nothing of it is missing."""
         log = self.journal.groups.get(gid)
         return log is not None and not log.base_index and not log.damaged
+
+    def was_kept(self, gid: int) -> bool:
+        """The state machine's state has been durable outside of the journal, as far as the journal knows."""
+        log = self.journal.groups.get(gid)
+        return log is not None and (log.kept or log.base_index > 0)
 
     def rescues(self, gid: int) -> int:
         """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
@@ -151,32 +156,36 @@ class RaftNode:
         attach: Callable[[Group], None] | None = None,
         members: Members | None = None,
         sole: bool = False,
+        promotes: bool = True,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
-        group; a node that is to join passes the present ones without itself and is added by the leader.
+        group; a node that is to join passes the present ones without itself and is added by the leader. So does one
+        that had the group before: a replica that has left never begins anew with a vote.
 
         `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
         new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
-        replica, by what the creator knows for sure; only then may a group of one go on after damage (`in_doubt`).
+        replica, by what the creator knows for sure: a group of one goes on after damage. Else it waits for
+        `go_on_alone`, or for those who have it.
+        `promotes`: learners become voters by themselves; else by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
         credited = log is not None and log.relaxed
         if log is None:
+            if self.journal.has_left(gid):
+                peers = tuple(peer for peer in peers if peer != self.me)
             log = self.journal.create(gid, Config(tuple(peers)), durable)
             if self.me not in peers:
                 log.mark_joining()
         log.durable = durable
-        if sole and log.damaged and not log.config.voters and tuple(peers) == (self.me,):
-            log.adopt(Config((self.me,)))
-        if sole and log.alone and log.config.voters == (self.me,):
-            self._go_on_alone(log, applied_index, applied_term)
+        if sole and self.in_doubt(gid):
+            self._told_lost(gid, go_on(log, self.me, applied_index, applied_term))
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes)
         if attach is not None:
             attach(group)
         group.start(campaign)
@@ -185,30 +194,24 @@ class RaftNode:
         self.turns.schedule()
         return group
 
-    def _go_on_alone(self, log: GroupLog, applied_index: int, applied_term: int) -> None:
-        """Damage in a group of one, and no other replica exists. There is nobody who could restore what is lost, and
-        nobody to whom this replica could break a promise: it goes on with the state and the log that it has, and says
-        what it had to give up."""
-        end = log.last_index
-        tail, log.tail, log.alone = log.tail, [], False
-        if applied_term > log.term:
-            log.set_term(applied_term, None)
-        if applied_index > end or log.term_at(applied_index) not in (None, applied_term):
-            log.install(applied_index, applied_term, log.config)
-        resumed = bool(tail) and tail[0][0] <= log.last_index + 1
-        if resumed:
-            for index, term, kind, command in tail:
-                if index > log.last_index:
-                    log.append(kind, term, command)
-        log.heal()
-        if tail and not resumed:
-            lost = f"entries {log.last_index + 1}..{tail[-1][0]} are lost"
-        elif tail:
-            lost = f"nothing is lost: the state had applied what is missing of the log ({end + 1}..{tail[0][0] - 1})"
-        else:
-            lost = f"entries after {log.last_index}, if there were any, are lost"
-        self.losses.append(f"group {log.gid}: {lost}")
-        self._on_report(log.gid, f"the journal is damaged; {lost}. No other replica has this group")
+    def go_on_alone(self, gid: int) -> None:
+        """Has a replica that is `in_doubt` go on with what it has: all others have said that they have nothing of the
+        group."""
+        group = self.groups.get(gid)
+        if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid):
+            return
+        log = group.log
+        term = log.term_at(group.applied_index) or 0
+        if term > group.term:
+            group.engine.step_down(term)
+        lost = go_on(log, self.me, group.applied_index, term)
+        group.goes_on_alone()
+        self._told_lost(gid, lost)
+        self.turns.schedule()
+
+    def _told_lost(self, gid: int, lost: str) -> None:
+        self.losses.append(f"group {gid}: {lost}")
+        self._on_report(gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
         """The log does not hold what the state machine does. Entries are applied only once they count as stored here,
@@ -223,7 +226,7 @@ class RaftNode:
         foreign = fetched and (members is None or members.state_index != index)
         config = members.config if members is not None else log.config
         log.install(index, term, config)
-        if len(config.voters) < 2:
+        if len(config.electorate) < 2:
             return
         if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
             log.set_fetching(True)
@@ -244,12 +247,13 @@ class RaftNode:
 
     # -- the mesh
 
-    def peer_up(self, peer: str) -> None:
-        """A link to `peer` is there; frames of an earlier one will not come any more."""
+    def peer_up(self, peer: str, waits: bool | None = None) -> None:
+        """A link to `peer` is there; frames of an earlier one will not come any more. `waits`: `PeerState.waits`."""
         if self.peers.is_up(peer):
             self.peer_down(peer)
         state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
+        state.waits = waits
         self.heard(peer)
         self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
         for group in list(self.groups.values()):
@@ -314,11 +318,11 @@ class RaftNode:
 
     def _on_digest(self, peer: str, message: codec.Digest) -> None:
         led: set[int] = set()
-        for gid, term, _ in message.groups:
+        for gid, term, commit in message.groups:
             led.add(gid)
             group = self.groups.get(gid)
             if group is not None and self.admission.standing(group, peer) is Standing.VOTER:
-                group.led_by(peer, term)
+                group.led_by(peer, term, commit)
         for group in self.groups.values():
             if group.leader == peer and group.gid not in led:
                 group.left_out = True
@@ -329,7 +333,7 @@ class RaftNode:
         groups = self.journal.groups
         meta = groups.get(META_GROUP)
         logs = [meta] if meta is not None and meta.config.voters else groups.values()
-        voters = {peer for log in logs for peer in log.config.voters}
+        voters = {peer for log in logs for peer in log.config.electorate}
         return voters - {self.me} if voters else None
 
     # -- turns
@@ -471,6 +475,8 @@ class RaftNode:
                 group.log.set_commit_hint(commit)
             if group.replicator.pinning:
                 group.replicator.pin()
+            if group.log.credit:
+                group.look_at_credit()
         self.commit_latency.sort()
         self.apply_latency.sort()
         self.journal.housekeep()

@@ -39,6 +39,8 @@ class PeerProgress:
     """It said that its journal is damaged; also while its link is down."""
     whole: bool = False
     """It said over this connection that it is not."""
+    life: int | None = None
+    """The log that it speaks of (`GroupLog.life`); None until it has spoken over this connection."""
     probe_prev: int | None = None
     """`prev_index` of the probe under way."""
     out: deque[tuple[int, int]] = field(default_factory=deque)
@@ -58,6 +60,8 @@ class PeerProgress:
     goal: int = 0
     """Where the leader was at `goal_at`, for a peer that catches up."""
     goal_at: float = 0.0
+    near_at: float = float("-inf")
+    """When `caught_up` said last that it is."""
 
     def reset(self, next_index: int, connected: bool) -> None:
         """The connection is new or gone: nothing is under way any more."""
@@ -73,7 +77,17 @@ class PeerProgress:
         self.context_sent = 0
         if not connected:
             self.whole = False
+            self.life = None
         self.check()
+
+    def begin_anew(self, next_index: int) -> None:
+        """The peer has another log than the one that all this was about."""
+        self.reset(next_index, self.connected)
+        self.whole = False
+        self.offered = self.goal = 0
+        self.goal_at = 0.0
+        self.near_at = float("-inf")
+        self.pinned = None
 
     def check(self) -> None:
         """Asserts what holds whenever nobody is in the middle of a change."""
@@ -194,6 +208,10 @@ class PeerProgress:
         quick = bool(self.goal) and now - self.goal_at <= seconds
         self.goal, self.goal_at = last_index, now
         return quick
+
+    def is_near(self, last_index: int, now: float, lag: int, seconds: float) -> bool:
+        """As `caught_up`, between two acks."""
+        return last_index - self.match <= lag or now - self.near_at <= 2 * seconds
 
     def stalled(self, now: float, timeout: float) -> bool:
         """Something under way has not been answered for `timeout`."""

@@ -18,6 +18,8 @@ class PeerState:
     suspected: bool = False
     well: bool = True
     """By its own account."""
+    waits: bool | None = None
+    """It waits for its disk before it acknowledges, as it said last in this life; None: it did not say."""
 
 
 class Peers:
@@ -44,6 +46,11 @@ class Peers:
         if peer == self._me:
             return self._health.well
         return self.is_alive(peer) and self.states[peer].well
+
+    def waits_for_disk(self, peer: str) -> bool | None:
+        """It waits for its disk before it acknowledges; None while it did not say so, or otherwise, in this life."""
+        state = self.states.get(peer)
+        return None if state is None else state.waits
 
     def last_seen(self, peer: str) -> float:
         """Monotonic seconds of its last frame; 0.0 when there was none."""

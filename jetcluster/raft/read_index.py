@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 from jetcluster.raft import codec
 from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.membership import is_quorum
 from jetcluster.raft.owner import Owner
 
 Callback = Callable[[bool], None]
@@ -54,14 +53,16 @@ class ReadRounds:
         state = self._state
         if self._context + len(self._collecting) >= codec.NO_REPLY:
             self._resign()  # contexts are compared, so they begin anew in another term only
-        elif self._collecting and state.ready:
-            for exclude, callbacks in self._collecting.items():
+        elif self._collecting and (state.ready or self._collecting.keys() != {None}):
+            for exclude, callbacks in list(self._collecting.items()):
+                if exclude is None and not state.ready:
+                    continue  # what is committed is not known yet; that this node leads, is
+                del self._collecting[exclude]
                 self._context += 1
-                opened = _Round(self._context, exclude, callbacks, index=state.engine.commit)
+                opened = _Round(self._context, exclude, callbacks, index=state.engine.commit if exclude is None else 0)
                 if exclude != state.me:
                     opened.answered.add(state.me)
                 self._rounds.append(opened)
-            self._collecting = {}
             self._settle()
         return self._rounds[-1].context if self._rounds else 0
 
@@ -78,18 +79,27 @@ class ReadRounds:
         self._settle()
 
     def _settle(self) -> None:
-        voters = self._state.log.config.voters
         for opened in self._rounds:
-            if not opened.confirmed and is_quorum(voters, opened.answered):
+            if not opened.confirmed and self._agree(opened):
                 opened.confirmed = True
         self.serve()
 
+    def _agree(self, opened: _Round) -> bool:
+        log = self._state.log
+        if opened.exclude is None:
+            return log.config.is_quorum(opened.answered)
+        in_force = log.configs_from(self._state.engine.commit)
+        return all(config.vouches(opened.answered, opened.exclude) for config in in_force)
+
     def serve(self) -> None:
-        """Answers the confirmed rounds whose index is applied."""
+        """Answers the confirmed rounds whose index is applied. One without a peer may be before those that wait for
+        that very peer."""
         applied = self._state.applied_index
-        rounds = self._rounds
-        while rounds and rounds[0].confirmed and rounds[0].index <= applied:
-            for callback in rounds.popleft().callbacks:
+        done = [opened for opened in self._rounds if opened.confirmed and opened.index <= applied]
+        if done:
+            self._rounds = deque(opened for opened in self._rounds if opened not in done)
+        for opened in done:
+            for callback in opened.callbacks:
                 self._owner.call(callback, True)
         self.waiting = bool(self._rounds or self._collecting)
 

@@ -15,7 +15,7 @@ from jetcluster.raft.replicator import Replicator
 from jetcluster.raft.snapshots import Snapshots
 
 REFUSE_EVERY = 60.0
-"""Seconds between two links that are closed, and two reports, of leaders that contradict what is committed."""
+"""Seconds between two reports of leaders that contradict what is committed."""
 
 
 class Receiver:
@@ -53,9 +53,26 @@ class Receiver:
         self._refused_at = float("-inf")
         self.committed = 0
         """The most that any leader said is committed."""
+        self._said_in = 0
+        """The term of who said so, as far as this replica knows of it."""
         self.told = 0
         """The index that a leader said is committed, or the last one of the last message if this replica could not even
         take its entries: the leader may have acked them by now."""
+
+    def hear(self, term: int, commit: int) -> None:
+        """Somebody who leads `term`, or did, says that `commit` is committed: that stays so, whatever else of the
+        message counts here. A client may have been told of it on this very link, and ask here next."""
+        if commit > self.committed:
+            self.committed, self._said_in = commit, min(term, self._state.term)
+        if self.committed > self.told:
+            self.told = self.committed
+
+    def _takes_back(self, message: codec.Append) -> None:
+        """A leader says less than another one did. It may not know yet; but once it has committed an entry of its own
+        term it has all that was ever committed before. What it lacks then was lost by a majority that had not waited
+        for its disks, and nobody is to wait for it here."""
+        if message.term > self._said_in and self._state.log.term_at(message.commit) == message.term:
+            self.committed, self._said_in = message.commit, message.term
 
     def _matches(self, term: int, index: int) -> None:
         """The log equals that of the leader of `term` up to `index`, which is not below its base."""
@@ -65,14 +82,16 @@ class Receiver:
         snapshots = self._snapshots
         if snapshots.contradicted <= index:
             snapshots.contradicted = 0
+        if state.refused:
+            state.refused = ""
 
-    def on_message(self, peer: str, message: codec.Message) -> str:
-        """Handles a message. Returns what is wrong with it, if no member would send it; else ""."""
-        wrong, state = "", self._state
+    def on_message(self, peer: str, message: codec.Message) -> None:
+        """Handles a message of a member."""
+        state = self._state
         if state.stopped or peer in state.fenced:
-            return wrong
+            return
         if isinstance(message, codec.Append):
-            wrong = self._on_append(peer, message)
+            self._on_append(peer, message)
         elif isinstance(message, codec.Ack) and message.term == state.term and state.engine.leading:
             self._replicator.on_ack(peer, message)
         elif isinstance(message, codec.PreVote):
@@ -94,7 +113,6 @@ class Receiver:
         engine = state.engine
         if engine.role is not state.role or engine.term != state.term or engine.leader != state.leader:
             self._sync()
-        return wrong
 
     def _on_answer(self, peer: str, message: codec.Message) -> None:
         """A message of this very term, to its leader."""
@@ -138,7 +156,10 @@ class Receiver:
     def _on_vote(self, peer: str, message: codec.Vote) -> None:
         if self._state.log.damaged:
             if message.term > self._state.term:
-                self._state.engine.step_down(message.term)
+                if message.decisive and self._state.node.health.may_vote:
+                    self._state.engine.grant(message.term, peer)
+                else:
+                    self._state.engine.step_down(message.term)
             return
         if message.term < self._state.term:
             self._state.send(peer, codec.encode(codec.VoteReply(self._state.term, False)))
@@ -147,24 +168,30 @@ class Receiver:
             return  # a vote is a promise that the journal keeps; this one does not return from its last write
         self._state.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
-    def _on_append(self, peer: str, message: codec.Append) -> str:
+    def _on_append(self, peer: str, message: codec.Append) -> None:
         state = self._state
         if message.term < state.term:
-            # What it has committed stays so, and a client that it told so on this very link may ask here next.
-            self.committed = max(self.committed, message.commit)
-            self.told = max(self.told, self.committed)
+            self.hear(message.term, message.commit)
+            self.told = max(self.told, message.prev_index + len(message.entries))  # they are not taken
             # pysyncobj keeps silent, and the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
-            state.send(peer, codec.encode(codec.Reject(state.term, message.prev_index, hint, 0, state.log.damaged)))
-            return ""
+            self._reject(peer, state.term, message.prev_index, hint, 0)
+            return
         if message.term == state.term and state.engine.leading:
             self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
-            return ""
+            return
         matched = self._state.matched_term == message.term
         planned = append.plan(self._state.log, self._state.engine.commit, message, matched)
         if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
-            return self._refuse(peer, message.term, planned.at)
-        self.committed = max(self.committed, message.commit)  # a new leader may know of less at first
+            if state.engine.leader is None:  # it may be right, and have acked; while another one leads it counts less
+                self.told = max(self.told, message.commit)
+            self._refuse(peer, message.term, planned.at)
+            return
+        commit = message.commit
+        if commit > self.committed:
+            self.committed, self._said_in = commit, message.term
+        elif commit < self.committed:
+            self._takes_back(message)
         self.told = self.committed
         if isinstance(planned, append.New):
             self._on_new(peer, message, planned)
@@ -174,18 +201,20 @@ class Receiver:
             self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
             self._sync()
             if isinstance(planned, append.Rejected):
-                if self._state.log.relaxed and message.prev_index + len(message.entries) < self._state.log.base_index:
+                if message.prev_index + len(message.entries) < self._state.log.base_index:
                     self._rejoin.on_ahead(peer)
                 self.told = max(self.told, message.prev_index)
                 # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
-                reject = codec.Reject(message.term, message.prev_index, planned.hint, context, self._state.log.damaged)
-                self._state.send(peer, codec.encode(reject))
+                self._reject(peer, message.term, message.prev_index, planned.hint, context)
             else:
                 if planned.at > message.prev_index >= self._state.log.base_index:
                     self._matches(message.term, message.prev_index)
                 self._on_diverged(peer, planned.at)
-        return ""
+
+    def _reject(self, peer: str, term: int, prev_index: int, hint: int, context: int) -> None:
+        log = self._state.log
+        self._state.send(peer, codec.encode(codec.Reject(term, prev_index, hint, context, log.damaged, log.life)))
 
     def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
         state, entries = self._state, planned.entries
@@ -225,21 +254,21 @@ class Receiver:
 
     def _contradicted(self, index: int) -> bool:
         """Is entry `index` committed for certain, so that no leader can have another one?"""
-        return index > self._snapshots.installed and not self._state.log.relaxed
+        return index > self._snapshots.installed and not self._state.log.may_lose(self._state.engine.commit)
 
-    def _refuse(self, peer: str, term: int, index: int) -> str:
+    def _refuse(self, peer: str, term: int, index: int) -> None:
         """One of the two logs is wrong, and nothing here says which: `peer` may be forging, or its disk, or this one's,
         has lost what was acknowledged. What is committed here stays, this message does not count for anything, its term
-        included, and the replica goes on: with the next leader, or with nobody. A link carries all groups, so it is
-        closed for it once in a while only."""
+        included, and the replica goes on: with the next leader, or with nobody. The link stays, as it carries all
+        groups, and the others are not to pay for this one."""
         state, now = self._state, self._state.now()
         state.node.counters.refused_frames += 1
-        if now - self._refused_at < REFUSE_EVERY:
-            return ""
-        self._refused_at = now
         text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"
-        state.report(text)
-        return f"Raft frame of group {state.gid}: {text}"
+        if state.engine.leader is None:
+            state.refused = text
+        if now - self._refused_at >= REFUSE_EVERY:
+            self._refused_at = now
+            state.report(text)
 
     def _on_diverged(self, peer: str, index: int) -> None:
         if index <= self._snapshots.installed:
@@ -250,6 +279,7 @@ class Receiver:
             self._snapshots.contradict(index)
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        self.hear(message.term, message.snap_index)
         if message.term < self._state.term or self._state.engine.leading:
             return
         self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)

@@ -26,8 +26,11 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
+NODE_GID = 0
+"""No group: a REMOVE of it tells of all groups that have left (`raft.removed`). Versions before remove nothing then."""
 DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
-"""Versions before know no JOINING_FLAG, and pass over it: who joins is damaged for them."""
+KEPT_FLAG, CREDIT_FLAG = 64, 128
+"""Versions before know neither JOINING_FLAG nor those behind it, and pass over them: who joins is damaged for them."""
 
 RECORD_MAGIC = 0x4AC7
 _RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)
@@ -51,6 +54,9 @@ _SEGMENT_COPY = 64
 SEGMENT_HEAD = 2 * _SEGMENT_COPY
 """The header twice: without its nonce nothing in the segment could be believed."""
 GSEQ_MASK = 0xFFFF_FFFF
+UNKNOWN = 0xFFFF_FFFF
+"""The highest group id in a batch's header while damage has taken that knowledge. To versions before it is a number:
+any group may have been here then, as is so."""
 MAX_BODY = 96 << 20
 """Above `codec.MAX_ENTRY_BYTES`."""
 

@@ -19,6 +19,7 @@ from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.disk import ReadableDisk
 from jetcluster.raft.membership import Config, MembersError, decode_config
 from jetcluster.raft.records import Record
+from jetcluster.raft.removed import RemovedGroups, decode_removed
 
 
 @dataclass(slots=True)
@@ -49,6 +50,8 @@ class RecoveredGroup:
     durable: bool = True
     fetching: bool = False
     relaxed: bool = False
+    kept: bool = False
+    credit: bool = False
     gseq: int = 0
     damaged: bool = False
     joining: bool = False
@@ -77,7 +80,7 @@ class RecoveredGroup:
         """Nobody but one voter ever belonged to it, as far as its log says: nobody relies on what it forgot."""
         configs = [p.config for p in self.entries.values() if p.config is not None]
         known = [self.base_config, *configs] if self.base_config is not None else []
-        return bool(known) and all(len(c.voters) == 1 and not c.learners and c == known[0] for c in known)
+        return bool(known) and all(len(c.members) == 1 and c.voters and c == known[0] for c in known)
 
 
 @dataclass(slots=True)
@@ -107,6 +110,10 @@ class Recovered:
     next_seq: int = 1
     top_gid: int | None = 0
     """The highest group id that was ever created here; None when damage has taken that knowledge."""
+    removed: RemovedGroups = field(default_factory=RemovedGroups)
+    """Groups that were here and left."""
+    told_removed: int = 0
+    """The number of the newest record about them."""
     last_segment: int = 0
     torn: tuple[int, int] | None = None
     """(segment, offset) of a torn tail that is to be cut off."""
@@ -184,7 +191,8 @@ class _Scan:
             self._acquit()
         for group in self.result.groups.values():
             _finish(group)
-        self.result.top_gid = max(self.top, *self.result.groups, 0) if self.top_known else None
+        known = self.top_known and self.top != records.UNKNOWN
+        self.result.top_gid = max(self.top, *self.result.groups, 0) if known else None
         return self.result
 
     def _segment(self, number: int, newest: bool) -> None:
@@ -276,8 +284,9 @@ class _Scan:
     def _see_top(self, batch: records.JournalBatch | None) -> None:
         """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
         if batch is not None:
-            self.top = max(self.top, batch.top)
-            self.top_known = True
+            # A journal that does not know says so, until it has learnt it from the cluster (`Journal.learn_top`).
+            self.top = batch.top if self.top == records.UNKNOWN else max(self.top, batch.top)
+            self.top_known = self.top != records.UNKNOWN
 
     def _acquit(self) -> None:
         """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""
@@ -300,9 +309,10 @@ class _Scan:
         groups = self.result.groups
         group = groups.get(record.gid)
         if record.kind == records.REMOVE:
-            groups.pop(record.gid, None)
+            self._remove(record, segment)
             return
         if group is None:
+            self.result.removed.discard(record.gid)
             group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
             if record.kind != records.STATE:
                 _harm(group)  # its beginning is lost
@@ -321,6 +331,22 @@ class _Scan:
         except (MembersError, ValueError, IndexError) as e:
             _harm(group)
             self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+    def _remove(self, record: Record, segment: int) -> None:
+        groups, result = self.result.groups, self.result
+        if record.gid != records.NODE_GID:
+            groups.pop(record.gid, None)
+            result.removed.add(record.gid)
+            return
+        if result.told_removed:
+            self.gaps += (record.gseq - result.told_removed - 1) & records.GSEQ_MASK
+        result.told_removed = record.gseq
+        try:
+            result.removed = decode_removed(record.body)
+        except ValueError as e:
+            result.damage.append(Damage(segment, record.offset, record.offset, str(e)))
+        for gid in [gid for gid in groups if gid in result.removed]:
+            del groups[gid]  # the record that said so is lost
 
 
 def _harm(group: RecoveredGroup) -> None:
@@ -396,6 +422,8 @@ def _replay_state(group: RecoveredGroup, record: Record) -> None:
     group.durable = bool(state.flags & records.DURABLE_FLAG)
     group.fetching = bool(state.flags & records.FETCHING_FLAG)
     group.relaxed = bool(state.flags & records.RELAXED_FLAG)
+    group.kept = bool(state.flags & records.KEPT_FLAG)
+    group.credit = bool(state.flags & records.CREDIT_FLAG)
     crc = _terms_crc(group)
     if crc == state.log_crc:
         # Everything that the log held then is here, also when something was lost before.

@@ -4,16 +4,33 @@ forgot. A peer that is added may have been a member before, and voters that were
 It may have acknowledged entries and given votes that it no longer knows of. Until that cannot matter any more it
 neither votes nor campaigns, and marks its acks `recovering`, so that a leader sends it entries but does not count it.
 
-It is whole again when its log holds, durably, everything that a leader L of term T had when a majority of the voters
-*without this replica* confirmed L after the restart. Suppose it had acknowledged an entry, or voted, in a term above
-T: a majority was involved, which shares a member other than this replica with the confirming one; that member knew
-the higher term before it confirmed and would have refused L. So everything it ever vouched for belongs to terms up to
-T, and by leader completeness L had what was committed of it. (The idea is that of "Protocol-Aware Recovery for
-Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays stopped for writes, visibly.
+It is whole again when its log holds, durably, everything that a leader L of term T had when enough others confirmed L
+after the restart: so many that they share a member with every quorum that this replica can have been part of
+(`Config.vouches`). With n voters such a quorum has n // 2 others in it, so that is a majority of the n where n is odd,
+and one less where it is even: of two, the other one. L counts by every configuration that may be in force by its log,
+from the newest committed one on; one that L does not have needs a quorum of these first. Suppose that this replica had
+acknowledged an entry, or voted, in a term above T: a quorum was involved, which shares a member other than this replica
+with those who confirmed; that member knew the higher term before it confirmed and would have refused L. So everything
+it ever vouched for belongs to terms up to T, and by leader completeness L had what was committed of it. (The idea is
+that of "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays
+stopped for writes, visibly.
+
+Meanwhile it votes for one candidate only: A, which was part of every quorum that there can have been
+(`membership.decisive`), such as the other one of two voters. Else such a group would never have a leader who could heal
+it. A is sound, and stands for election in a term T above all that it knows; the vote is written down before it is sent.
+Let a leader have been elected, or an entry have been committed, in a term t:
+
+- t < T: each quorum has A in it. So A has what was committed, and what this replica has of its log decides nothing: it
+  is not compared.
+- t = T: another leader of T would have A's vote, which A has given to itself. That this replica may have voted in T
+  before, and forgot it, is one vote of a quorum that is not reached without A.
+- t > T: that leader has A's vote, which A gives by its log, and after that A leads T no more.
+
+What this replica vouches for under A counts only when it is whole again, by A's word.
 
 The same question serves a replica whose log begins behind the end of its leader's, where no entry can be compared: a
 leader that was confirmed after it was asked, and lacks what is committed here, has lost it, as a power failure does to
-those who do not wait for their disks (`Snapshots.contradict`).
+those who do not wait for their disks (`Snapshots.contradict`). Where all wait for theirs, somebody has to be told.
 """
 
 from __future__ import annotations
@@ -85,11 +102,17 @@ class Rejoin:
         state = self._state
         if message.term != state.term or message.context != self._context:
             return
-        if state.log.relaxed and message.last_index < state.log.base_index:
-            self._snapshots.contradict(message.last_index + 1)
+        if message.last_index < state.log.base_index:
+            if state.log.may_lose(state.commit_index):
+                self._snapshots.contradict(message.last_index + 1)
+            elif not state.refused:
+                what = f"ends at {message.last_index}, and {state.log.base_index} is committed here"
+                state.refused = f"the log of leader {state.leader}, of term {state.term}, {what}: it has lost entries"
+                state.report(state.refused)
             return
-        self._target = (message.term, message.last_index)
-        self.check()
+        if state.log.damaged:
+            self._target = (message.term, message.last_index)
+            self.check()
 
     def check(self) -> None:
         """Heals when the target is reached on disk."""

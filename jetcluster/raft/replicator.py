@@ -167,6 +167,8 @@ class Replicator:
         if message.match > state.log.last_index:
             state.node.counters.refused_frames += 1
             return
+        if message.life != flow.life:
+            self._speaks_of(flow, message.life)
         if message.recovering or not flow.whole:
             self._recovering(flow, message.recovering)
         flow.acked(message.match, state.now())
@@ -183,6 +185,8 @@ class Replicator:
         if flow is None:
             return
         flow.heard = state.now()
+        if message.life != flow.life:
+            self._speaks_of(flow, message.life)
         self._recovering(flow, message.recovering)
         if not message.recovering:
             self._reads.on_answer(peer, message.context)
@@ -191,12 +195,24 @@ class Replicator:
         if flow.rejected(message.prev_index, message.hint, state.log.last_index):
             state.mark()
 
+    def _speaks_of(self, flow: PeerProgress, life: int) -> None:
+        """The log that an answer speaks of. After another one nothing counts that was said before: the peer deleted
+        that log, and has begun anew."""
+        if flow.life is not None:
+            flow.begin_anew(self._state.log.last_index + 1)
+            self._state.engine.forget_match(flow.peer)
+            self._state.mark()
+        flow.life = life
+
     def _recovering(self, flow: PeerProgress, recovering: bool) -> None:
         """A peer with a damaged journal counts for nothing: not for commits, and not as a witness that no newer leader
         exists, because it may have forgotten its vote."""
         if recovering and not flow.recovering:
             self._state.engine.forget_match(flow.peer)
             self._led.recovers(self._state)
+        elif flow.recovering and not recovering and self._reads.waiting:
+            flow.context_sent = 0  # what it answered so far did not count
+            self._state.mark()
         flow.recovering = recovering
         flow.whole = not recovering
 

@@ -8,6 +8,9 @@ first, so what is live in the oldest one keeps all. When the journal holds more 
 - live entries of quiet groups are carried forward, written again at the journal's end;
 - a segment that pins hold a good part of is kept. To carry it would write everything anew, again and again; pins are
   limited by the space that is left instead.
+
+An entry that cannot be read back can be neither carried nor sent. Its log goes on (`GroupLog.unreadable`), and forgets
+it as soon as the state machine has it durably, whoever it is kept for: owners are asked to see to that.
 """
 
 from __future__ import annotations
@@ -69,11 +72,17 @@ class Retention:
         """Pins hold the oldest segment."""
         self._holder: GroupLog | None = None
         self._unflushed = 0
+        self._unreadable = False
+        """Some log has an entry that cannot be read."""
+        self.report: Callable[[int, str], None] = lambda gid, text: None
+        """Told of a group's entry that cannot be read."""
 
     @property
     def wants_compaction(self) -> bool:
         """More segments than retention allows; on a full disk, any that could go. Where pins hold them, so much that no
-        state machine has durably: to have it helps a restart."""
+        state machine has durably: to have it helps a restart. Also an entry that cannot be read."""
+        if self._unreadable:
+            return True
         if self._kept:
             return self._unflushed >= self._journal.options.node_retain_bytes
         return self._journal.segment - self.oldest >= self._segments
@@ -90,6 +99,8 @@ class Retention:
             # also what is pinned: the peer fetches what changed since
             log.compact(min(log.compactable, log.last_index))
             return
+        if 0 < log.unreadable <= log.compactable:
+            log.compact(log.unreadable)  # the peer cannot be sent it
         floor = min(log.compactable, log.pin)
         entries = log.last_index - log.base_index
         if floor <= log.base_index or (
@@ -108,7 +119,11 @@ class Retention:
         if journal.failed is not None:
             return
         limit = self._segments
-        self._kept = False
+        self._kept = self._unreadable = False
+        if journal.counters.read_failures:
+            for log in [log for log in journal.groups.values() if log.unreadable]:
+                self.trim(log)
+                self._unreadable |= bool(log.unreadable)
         # Without a group nothing is written anew: the newest batch stays, as it says which one that is.
         end = min(self._restatement.complete, journal.newest_segment)
         while self.oldest < end:
@@ -167,7 +182,7 @@ class Retention:
             for index in [index for part in log.held_up_to(self.oldest) for index in part]:
                 if budget <= 0:
                     return
-                if not log.is_moving(index):
+                if index > log.unreadable and not log.is_moving(index):
                     budget -= self._carry(log, index)
 
     def _compact(self, log: GroupLog) -> None:
@@ -188,8 +203,9 @@ class Retention:
         """Writes a live entry of an old segment again, so that the segment can go; how many bytes that takes."""
         try:
             command = log.command(index)
-        except JournalDamageError:
-            log.damaged = True  # found now instead of at the next start
+        except JournalDamageError as error:
+            self._unreadable = True
+            self.report(log.gid, f"{error}; it is forgotten when its state is on the disk")
             return 0
         term, kind = log.describe(index)
         self._write_again(log, kind, index, term, command)

@@ -28,7 +28,7 @@ class Snapshots:
         self.at: float | None = None
         """When to ask the leader (again)."""
         self.contradicted = 0
-        """The lowest committed entry in a relaxed log that a leader does not have; 0 when none does any more."""
+        """The lowest committed entry that a leader lacks, of those that may be lost; 0 when no leader does any more."""
         self.installed = 0
         """The newest state that came from another replica."""
         self.offered = False
@@ -92,13 +92,13 @@ class Snapshots:
         """The state machine stands at `index` now, wherever it stood before: a rebuilt replica may be behind what it
         had applied, and applies that again from its log. `config` is the configuration in force at `index`: the giver's
         newest one may never be committed, and this replica would count majorities by it. What follows in the log stays,
-        as it was vouched for; of a relaxed log that the leader contradicted only what is known to be the leader's."""
+        as it was vouched for; of a log on credit that the leader contradicted only what is known to be the leader's."""
         state = self._state
         log = state.log
         held = log.term_at(index)
         equal = state.equal
         conflicts = held is not None and held != term
-        if conflicts and not log.relaxed and index <= state.engine.commit:
+        if conflicts and index <= state.engine.commit and not log.may_lose(state.engine.commit):
             what = f"the installed state of {index} (term {term})"
             self._owner.fail(f"{what} contradicts the committed entry of term {held}")
             return
@@ -137,4 +137,5 @@ class Snapshots:
         """Asks the leader to go on after `index`. Not an ack: only an entry of the leader that is found equal here
         proves that this state is part of its log."""
         state = self._state
-        state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, state.log.damaged)))
+        log = state.log
+        state.send(leader, codec.encode(codec.Reject(state.term, 0, index + 1, 0, log.damaged, log.life)))

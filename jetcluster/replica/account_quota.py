@@ -8,8 +8,8 @@ through several nodes within that time, and by nothing through one.
 Far from every limit a replica is granted some bytes ahead, which count from then on, so that it asks once for many
 commands (`QuotaShare.left`). Whenever there might be too little, all is counted anew, and what was granted is void.
 
-As in nats-server, every replica counts, and the limit counts once per replica of the stream that is published to:
-refused is what would exceed `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
+As in nats-server, every replica counts. The limit is that of all replicas together; only a tier's counts once per
+replica of its streams: `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ AHEAD: Final = 256 << 10
 """Bytes granted ahead to a replica,"""
 FAR: Final = 64 * AHEAD
 """while so many more would be left (for the account, times replicas)."""
+SMALL: Final = 64 << 10
+"""Bytes of a command that finds room on a node which is not full."""
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
@@ -81,11 +83,19 @@ class AccountQuota:
         self,
         limits: Callable[[str], AccountLimits] = lambda account: UNLIMITED,
         node: Callable[[bool], int] = lambda memory: -1,
+        look: Callable[[int], bool] = lambda stored: False,
+        by_disk: Callable[[], bool] = lambda: False,
     ) -> None:
         """`limits`: what the configuration says of an account alone; `node(memory)`: bytes of memory or file streams
-        that this node may hold, -1 for any number."""
+        that this node may hold, -1 for any number. `look` is told twice a second how many bytes of file streams are
+        here, and says whether `node` is another one by that. `by_disk`: `node` is what there is room for, and nobody's
+        wish."""
         self._limits = limits
         self._node = node
+        self._look = look
+        self._by_disk = by_disk
+        self._refused = 0
+        """Bytes of file streams that this node had no room for, when it was asked last; 0: there is room."""
         self._mesh: MeshCore
         self._clock: Clock
         self._log: Log
@@ -134,6 +144,8 @@ class AccountQuota:
             share = self._shares.get(assignment.gid) or self._count_one(holding())
             if 0 <= share.node < self.held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
+                if not memory:
+                    self._refused = min(size, SMALL)
                 raise RefusedError(_NODE_FULL)
         room = share.limit < 0 or self._account(share.key) + weight + FAR * share.copies <= share.limit
         if room and (share.node < 0 or self.held[memory] + size + FAR <= share.node):
@@ -146,6 +158,18 @@ class AccountQuota:
         share.led += weight
         share.held += size
         return share
+
+    def trouble(self) -> str:
+        """For the node's health: "" unless what is published to file streams finds no room on this node, not even if
+        it is small: somebody else should lead them. Not where the configuration says how much the node may hold: as a
+        follower it would hold more."""
+        if not self._refused or not self._by_disk():
+            return ""
+        most = self._node(False)
+        if most < 0 or self.held[False] + self._refused <= most:
+            self._refused = 0
+            return ""
+        return f"of the disk's room no more than {most} bytes are for streams, and they are used up"
 
     def limits_changed(self) -> None:
         """Those of accounts, or of the node: they are asked for once per replica, and not for each message."""
@@ -166,6 +190,8 @@ class AccountQuota:
         else:
             for holding in stirred:
                 self._count_one(holding)
+        if self._look(self.held[False]):
+            self._count()
         now = self._clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self.led):
             self._count()  # the account got tiers; streams where nothing happens are not among the stirred
@@ -210,7 +236,7 @@ class AccountQuota:
         key = assignment.account, memory, tier
         limit = self._limit(key)
         led = size * copies if leading else 0
-        most = limit * copies if limit >= 0 else -1
+        most = limit * max(tier, 1) if limit >= 0 else -1
         share = self._shares[assignment.gid] = QuotaShare(key, assignment, copies, led, size, most, self._node(memory))
         self.held[memory] += size
         if led:

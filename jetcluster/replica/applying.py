@@ -99,7 +99,7 @@ class Applying:
             replica.checkpoints.note(index, replica.machine.hash)
         try:
             if isinstance(result, PublishResult | BatchResult):
-                if self._duties.republish is not None:
+                if self._duties.heeds_publishes:
                     self._duties.applied(command[0])
                 if self._ingest.proposed or isinstance(result, BatchResult):
                     self._ingest.on_applied(index, result)

@@ -15,9 +15,11 @@ from jetcluster.replica.replica_info import own_replica_info, replica_infos
 from jetcluster.replica.replica_state import ReplicaState
 
 
-def consumer_cluster(replica: ReplicaState, state: ConsumerState, peers: list[ReplicaInfo]) -> dict[str, Any] | None:
-    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. The leader has seen itself just
-    now: 0 would be "never"."""
+def consumer_cluster(
+    replica: ReplicaState, state: ConsumerState, peers: list[ReplicaInfo], leader_since_ns: int = 0
+) -> dict[str, Any] | None:
+    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. `leader_since_ns`: when the
+    owner began, 0: nobody knows. The leader has seen itself just now: 0 would be "never"."""
     context = replica.context
     if not context.cluster_name:
         return None
@@ -29,6 +31,7 @@ def consumer_cluster(replica: ReplicaState, state: ConsumerState, peers: list[Re
         gid=replica.assignment.gid,
         replicas=replicas,
         memory=replica.assignment.memory,
+        leader_since_ns=leader_since_ns,
         traffic_account=context.system_account,
         others=[
             other._replace(active_ns=1) if other.peer == context.me else other

@@ -27,6 +27,7 @@ Body = dict[str, Any]
 TURN_NOTICE = "consumer.turn"
 REFUSED_NOTICE = "consumer.refused"
 LEAVE_NOTICE = "consumer.leave"
+ANSWERED_NOTICE = "consumer.answered"
 ASK_METHOD = "consumer.ask"
 STARTED_SECONDS = 2.0
 """Seconds that a node waits for an owner to start, or to be gone."""
@@ -36,6 +37,7 @@ PAUSE = 0.001
 _GID = struct.Struct("<I")
 _REFUSED = struct.Struct("<IQ")
 _LEAVE = struct.Struct("<I?")
+_ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
@@ -49,6 +51,7 @@ class ConsumerExchange:
         mesh.on_notice(TURN_NOTICE, self._on_turn)
         mesh.on_notice(REFUSED_NOTICE, self._on_refused)
         mesh.on_notice(LEAVE_NOTICE, self._on_leave)
+        mesh.on_notice(ANSWERED_NOTICE, self._on_answered)
         mesh.serve(ASK_METHOD, self._serve)
 
     # -- turns
@@ -117,6 +120,23 @@ class ConsumerExchange:
         else:
             host.policy.stay(peer)
 
+    # -- who has been answered
+
+    def answered(self, owner: str, gid: int, cid: int) -> None:
+        """Tells `owner` that who asked for consumer `cid` of group `gid` has been answered, here: what it sends to a
+        client of this node from now on comes after that."""
+        if owner != self._context.me:
+            self._context.mesh.notify(owner, ANSWERED_NOTICE, _ANSWERED.pack(gid, cid))
+            return
+        host = self._host(gid)
+        if host is not None:
+            host.answered(cid)
+
+    def _on_answered(self, peer: str, payload: bytes) -> None:
+        if len(payload) != _ANSWERED.size:
+            raise FrameError("malformed notice of an answer")
+        self.answered(self._context.me, *_ANSWERED.unpack(payload))
+
     # -- what only an owner knows
 
     async def ask(self, peer: str, gid: int, kind: str, body: Body, seconds: float) -> Body:
@@ -145,7 +165,7 @@ class ConsumerExchange:
 
         await self._until(settled, STARTED_SECONDS)
         await self._sync_interest()
-        return {"live": self._live_of(host, [cid])}
+        return self._live_of(host, [cid])
 
     async def _gone(self, host: ConsumerHost, body: Body) -> Body:
         """The owner of consumer `cid` is gone from here, and every node knows."""
@@ -163,7 +183,7 @@ class ConsumerExchange:
         await self._settled(host)
         if any(not owner.state.rules.acks for owner in owners):
             await self._settled(host)  # what was sent while an ADVANCE was in flight comes with the next one
-        return {"live": self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
+        return {**self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
 
     async def _unpin(self, host: ConsumerHost, body: Body) -> Body:
         owner = host.owner(int(body["cid"]))
@@ -179,9 +199,15 @@ class ConsumerExchange:
         target = turns.submitted
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
 
-    def _live_of(self, host: ConsumerHost, cids: list[int]) -> dict[str, list[int]]:
-        owners = ((cid, host.owner(cid)) for cid in cids)
-        return {str(cid): [owner.num_waiting, int(owner.push_bound)] for cid, owner in owners if owner is not None}
+    def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
+        """`live`: consumer id -> (pulls that wait, bound); `since`: consumer id -> when its owner began."""
+        live, since = {}, {}
+        for cid in cids:
+            hosted = host.running.get(cid)
+            if hosted is not None:
+                live[str(cid)] = [hosted.owner.num_waiting, int(hosted.owner.push_bound)]
+                since[str(cid)] = hosted.since
+        return {"live": live, "since": since}
 
     async def _sync_interest(self) -> None:
         try:

@@ -40,6 +40,9 @@ FEW = 8
 START_SECONDS = 0.005
 """Owners are started in slices of so long: a node may take over thousands at once."""
 LOGGED_ERRORS = 10
+UNANSWERED_NS = 250_000_000
+"""Nanoseconds that a push consumer which was just made waits for the word that its client has been told so. It comes
+within milliseconds, but from a node that died, or is of a version that does not send it."""
 
 
 SendTurn = Callable[["ConsumerHost", int, bytes], bool]
@@ -65,10 +68,12 @@ def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[C
 
 
 class _Hosted:
-    __slots__ = ("owner", "turns", "wakes")
+    __slots__ = ("owner", "since", "turns", "wakes")
 
-    def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes) -> None:
+    def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes, since: int) -> None:
         self.owner = owner
+        self.since = since
+        """When it began here, Unix nanoseconds."""
         self.turns = turns
         self.wakes = wakes
 
@@ -109,6 +114,8 @@ class ConsumerHost:
         self.running: dict[int, _Hosted] = {}
         self._filters: ConsumerFilters[_Hosted] = ConsumerFilters()
         self._to_start: dict[int, ConsumerState] = {}
+        self._unanswered: set[int] = set()
+        """Those of them that were just created: who asked for them may not know it yet."""
         self._start_scheduled = False
         self._stopped = False
         self._contact = context.clock.monotonic()
@@ -157,10 +164,15 @@ class ConsumerHost:
         self.policy.came(state.owner)
         if state.owner == self._me:
             self._take(state)
+            if state.rules.push and state.cid in self._to_start:
+                self._unanswered.add(state.cid)
 
     @_shielded
     def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
         self._configured(state)
+        hosted = self.running.get(state.cid)
+        if hosted is not None and state.rules.deliver_subject != old_rules.deliver_subject:
+            hosted.owner.hold(self.context.clock.time_ns() + UNANSWERED_NS)
 
     @_shielded
     def paused(self, state: ConsumerState) -> None:
@@ -212,12 +224,22 @@ class ConsumerHost:
         self.turns.lose()
         self.refresh()
 
+    def answered(self, cid: int) -> None:
+        """Lets deliveries of consumer `cid` begin: who asked for it has been answered."""
+        self._unanswered.discard(cid)
+        hosted = self.running.get(cid)
+        if hosted is not None:
+            self._guard(hosted.owner.release)
+
     # -- the replica tells
 
     def refresh(self) -> None:
         """Starts or drops owners here, as the conditions for them may have changed."""
         if not self.active:
+            owned = bool(self.running)
             self._drop_all(MOVED)
+            if owned:  # in the same session they would begin again from a state that lacks what is in flight
+                self.turns.lose()
         elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:
             for state in self.table.by_cid.values():
                 if state.owner == self._me and state.cid not in self.running:
@@ -378,9 +400,12 @@ class ConsumerHost:
             return
         turns.owner = owner
         wakes.bind(owner.run, owner.tick)
-        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes)
+        hosted = self.running[state.cid] = _Hosted(owner, turns, wakes, self.context.clock.time_ns())
         self._filters.set(state.cid, state.rules.filters, hosted)
         self._guard(owner.start)
+        if state.cid in self._unanswered:
+            self._unanswered.discard(state.cid)
+            owner.hold(self.context.clock.time_ns() + UNANSWERED_NS)
         wakes.soon()
         tell_elected(self.replica, state)
 
@@ -416,6 +441,7 @@ class ConsumerHost:
 
     def _drop(self, cid: int, reason: str) -> None:
         self._to_start.pop(cid, None)
+        self._unanswered.discard(cid)
         hosted = self.running.pop(cid, None)
         if hosted is None:
             return
@@ -427,6 +453,7 @@ class ConsumerHost:
 
     def _drop_all(self, reason: str) -> None:
         self._to_start.clear()
+        self._unanswered.clear()
         for cid in list(self.running):
             self._drop(cid, reason)
 

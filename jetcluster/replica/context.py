@@ -60,6 +60,8 @@ class NodeContext:
     timers: Timers
     log: Log
     budget: LoopBudget
+    stored_here: Callable[[int], int] = lambda gid: 0
+    """(gid): last sequence of the stream as this node's own replica has it; 0: there is none."""
     meta_current: bool = False
     """This node's meta replica has applied all that was committed when this process started: only then is it known
     which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""

@@ -1,6 +1,7 @@
-"""Advisories about a group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by a replica that is left.
+"""Advisories about a group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by a replica that is left,
+LEADER_REFUSED (ours) by one that cannot follow whom the others follow.
 
-Both go to the stream's account and, with that account's name, to the system account. A group of one
+All go to the stream's account and, with that account's name, to the system account. A group of one
 tells nothing.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from jetcluster.model.advisory import Event, leader_elected, quorum_lost
+from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.replica.advisories import advisories
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
@@ -34,6 +35,7 @@ class Leadership:
         self._lost = False
         self._tell_at: float | None = None
         """Next, while there is no leader."""
+        self._refused = ""
 
     def elected(self) -> None:
         """This replica leads now."""
@@ -42,6 +44,11 @@ class Leadership:
 
     def tick(self) -> None:
         now = self._context.clock.monotonic()
+        refused = self._replica.group.refused
+        if bool(refused) != bool(self._refused):
+            self._refused = refused
+            if refused:
+                self._tell_refusal(refused)
         if self._replica.group.leader is not None or self._replica.retiring:
             self._led, self._lost = True, False
             self._tell_at = None
@@ -54,6 +61,11 @@ class Leadership:
                 self._lost = True
                 self._context.log.warning("stream has no quorum", stream=name)
             self._tell(lambda replicas, account: quorum_lost(name, replicas, account))
+
+    def _tell_refusal(self, why: str) -> None:
+        name, context = self._replica.assignment.name, self._context
+        context.log.error("this replica cannot follow the leader of the others", stream=name, reason=why)
+        self._tell(lambda replicas, account: leader_refused(name, context.name, context.me, why, replicas, account))
 
     def _tell(self, make: MakeEvent) -> None:
         context, replica = self._context, self._replica

@@ -23,6 +23,7 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame
+from jetcluster.stream.ingest import OPEN, Ingest
 
 QUEUE = b"_sys_"
 LAST = "LAST"
@@ -53,6 +54,9 @@ MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
 """So many requests may take some looking at once per replica, and so large ones together; more are refused likewise."""
 
+ARRIVAL_TURNS = 8
+"""Turns of the loop that a read at a mirror waits for what its upstream on this node has stored to come: a delivery
+takes three. It may also not come, as flow control or a limit is in the way."""
 TIMED_EVERY = 32
 """One of so many requests is timed; a power of two."""
 
@@ -91,10 +95,17 @@ class _Stream:
 
 class ReadGroup:
     """One replica's part in the queue group. `links`: of the stream to its upstreams. `report_damage` takes a record
-    that cannot be read."""
+    that cannot be read. `ingest`: of the stream that is asked for, where that is this replica's own."""
 
-    def __init__(self, replica: ReplicaState, links: Links, report_damage: Callable[[DamagedError], None]) -> None:
+    def __init__(
+        self,
+        replica: ReplicaState,
+        links: Links,
+        report_damage: Callable[[DamagedError], None],
+        ingest: Ingest | None = None,
+    ) -> None:
         context = replica.context
+        self._ingest = ingest
         self._context = context
         self._replica = replica
         self._links = links
@@ -201,8 +212,11 @@ class ReadGroup:
     @property
     def _leaderless(self) -> bool:
         """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed.
-        Or its leader says that it does not lead this replica: nobody would tell it what is committed."""
+        Or its leader says that it does not lead this replica: nobody would tell it what is committed. Or others follow
+        one whose log is not this one's."""
         group = self._replica.group
+        if group.refused:
+            return True
         since = group.passed_over_since
         if since is None:
             return False
@@ -344,23 +358,19 @@ class ReadGroup:
     def _when_current(self, answer: Callback) -> Callback:
         """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for requests
         that it confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did,
-        on its way into the log, is waited for first: the requester may have been told by the upstream that it is
-        stored."""
-        group, links = self._replica.group, self._links
+        or was copied from another stream, on its way into the log, is waited for first: the requester may have been
+        told there that it is stored."""
+        group, links, ingest = self._replica.group, self._links, self._ingest
         confirms = self._confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
             self._requests += 1
             then = answer if self._requests & (TIMED_EVERY - 1) else self._timed(answer)
-            if links.by_key:
-                arrived = links.newest()
-                if arrived > group.applied_index:
-                    request = (subject, reply, headers, payload)
-                    go_on = functools.partial(current, then, *request, origin)
-                    hand_on = functools.partial(self._hand_on, *request)
-                    # Too long or too many: a mirror is as old as it is. Unless this replica is not to be read any more.
-                    self._arrivals.hold(arrived, go_on, lambda: go_on() if self.joined else hand_on())
-                    return
+            if links.by_key or (ingest is not None and ingest.copied > group.applied_index):
+                request = (subject, reply, headers, payload)
+                go_on = functools.partial(current, then, *request, origin)
+                self._when_arrived(go_on, functools.partial(self._hand_on, *request))
+                return
             current(then, subject, reply, headers, payload, origin)
 
         def current(
@@ -384,6 +394,28 @@ class ReadGroup:
                 )
 
         return receive
+
+    def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
+        """`go_on` when what is under way to this stream, on this node, is stored. `hand_on`: it is not to be read."""
+        context = self._context
+        if turns and self._links.behind(self._stored_here):
+            later = functools.partial(self._when_arrived, go_on, hand_on, turns - 1)
+            context.timers.call_soon(lambda: later() if self.joined else hand_on())
+            return
+        arrived, ingest = self._links.newest(), self._ingest
+        if ingest is not None:
+            if ingest.copied == OPEN:
+                ingest.flush()
+            arrived = max(arrived, ingest.copied)
+        if arrived > self._replica.group.applied_index:
+            # Too long or too many: a copy is as old as it is. Unless this replica is not to be read any more.
+            self._arrivals.hold(arrived, go_on, lambda: go_on() if self.joined else hand_on())
+        else:
+            go_on()
+
+    def _stored_here(self, name: str) -> int:
+        found = self._context.find_stream(self._replica.assignment.account, name)
+        return self._context.stored_here(found.gid) if found is not None else 0
 
     def _refuse(self, reply: bytes) -> None:
         self._replica.bus.publish(reply, b"", b"", _BUSY)

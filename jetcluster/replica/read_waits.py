@@ -4,6 +4,13 @@ A leader tells its followers the commit index before it acknowledges, on the sam
 told "stored" through this node, and asks this node now, asks at a moment when the node already knows that index; its
 own fsync of the entry may still be under way. Waiting for it (a millisecond) gives every client read-your-writes and
 monotonic reads on its connection, without asking the leader. nats-server's followers answer from before the write.
+
+That does not depend on who leads now, or on whether this replica knows it: what any leader said to be committed is, so
+its word counts also after this replica has left its term, stands for election, has taken over and has not committed
+anything yet, or cannot take its entries (`Receiver.hear`, `RaftGroup.told_index`). Nobody on this node can have been
+told more. So a replica that knows no leader answers once it has applied that; if it has not, its readers wait, for the
+next leader too, and after MAX_SECONDS another replica is asked. A replica answers at all only once its leader has
+confirmed to it what is committed, or it leads itself (`ReadGroup`): what it heard before a restart is forgotten.
 """
 
 from __future__ import annotations

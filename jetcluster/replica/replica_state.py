@@ -80,7 +80,7 @@ class ReplicaState:
     @property
     def trusted(self) -> bool:
         """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not self.doubt and not self.group.contradicted
+        return self.sound and not (self.doubt or self.group.contradicted or self.group.refused)
 
     @property
     def vouches(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jetcluster.budget import Steps
 from jetcluster.consumer import archived
+from jetcluster.consumer.creation import following
 from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps
@@ -121,10 +122,14 @@ class StreamArchives:
 
 def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
     """Those of clients, as entries: name, content."""
+    rules = replica.machine.rules
     return [
         (
             archive.CONSUMER_PREFIX + state.name.encode(),
-            {"config": consumer_rules.shown(state.rules.config, versions=False), "state": archived.encode(state)},
+            {
+                "config": consumer_rules.shown(following(state.rules.config, rules), versions=False),
+                "state": archived.encode(state),
+            },
         )
         for state in replica.consumers.table.by_cid.values()
         if not state.rules.direct

@@ -43,11 +43,16 @@ from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
-from jetcluster.stream.levels import FAST
+from jetcluster.stream.levels import FAST, ROOM
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
 """Seconds that a request waits for a majority to confirm that this replica leads."""
+
+
+def last_stored(replica: StreamReplica | None) -> int:
+    """Last sequence of the stream as this node's own replica has it; 0: there is none that is to be trusted."""
+    return replica.store.last_seq if replica is not None and replica.trusted else 0
 
 
 class StreamReplica(ReplicaState):
@@ -91,7 +96,7 @@ class StreamReplica(ReplicaState):
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
-        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage)
+        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage, self.ingest)
         if assignment.config.get("mirror"):
             self.reads.upstream = MirrorReads(self, self.mirrors.links, self.report_damage)
         self.leadership = Leadership(self)
@@ -136,7 +141,8 @@ class StreamReplica(ReplicaState):
             campaign=assignment.leader_hint == context.me and self.machine.applied_index == 0,
             attach=self._attach,
             members=self.members(),
-            sole=assignment.peers == (context.me,),
+            sole=not context.cluster_name and assignment.peers == (context.me,),
+            promotes=False,
         )
 
     def _attach(self, group: RaftGroup) -> None:
@@ -162,6 +168,9 @@ class StreamReplica(ReplicaState):
             if understood is None:
                 raise RaftError("an older node knows nothing of the end of batches")
             command = understood
+        rules = self.machine.rules
+        if rules.discard_new and rules.max_bytes and self.level >= ROOM:
+            command = commands.bounded(command)
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine

@@ -25,7 +25,7 @@ class LeafLogins:
     def __init__(self, parts: ServerParts, state: LeafState) -> None:
         self._parts = parts
         self._state = state
-        self._passwords = PasswordChecker()
+        self._passwords = PasswordChecker(parts.state.rng)
 
     def slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
         """The part of `log_in` that computes for longer than an event loop can wait: see `auth.secrets`."""

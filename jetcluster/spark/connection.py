@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.errors import JetclusterError
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark.credentials import Credentials
 from jetcluster.spark.reply import (
@@ -32,6 +32,7 @@ from jetcluster.spark.reply import (
     Reply,
     RequestTimeoutError,
     ServerError,
+    api_error,
     make_reply,
 )
 
@@ -238,9 +239,7 @@ class Connection:
         payload = b"" if body is None else json.dumps(body).encode()
         found = self.request(self.api_prefix + subject, payload, headers, timeout).json()
         if error := found.get("error"):
-            raise ApiError(
-                int(error.get("code", 500)), int(error.get("err_code", 0)), str(error.get("description", "error"))
-            )
+            raise api_error(error)
         return found
 
     # ---- many answers to one request

@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.spark.connection import Gather
 from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, position, sequence
 from jetcluster.spark.link import Link
@@ -35,11 +35,11 @@ SHORTEST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
 
 
-class ReplicaLagError(JetclusterError):
+class ReplicaLagError(PassingError):
     """No replica that was asked has all of the range, though the leader does."""
 
 
-class IncompleteError(JetclusterError):
+class IncompleteError(PassingError):
     """An answer with a hole, or one that ended early: to be asked for again."""
 
 

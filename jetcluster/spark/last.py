@@ -64,6 +64,8 @@ class LastFetch:
                 failure, most = error, self._options.retry_timeout
                 self._link.no_responders()
             except (ConnectionLostError, RequestTimeoutError, IncompleteError, ApiError) as error:
+                if not error.retriable:
+                    raise
                 failure, most = error, self._options.retry_timeout
                 self._link.go_on()
             if time.monotonic() - begun + pause > most:

@@ -14,15 +14,13 @@ from typing import Any, Final, NamedTuple
 from jetcluster.errors import JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.reply import ConnectionLostError, Reply, RequestTimeoutError
+from jetcluster.spark.reply import ConnectionLostError, Reply, RequestTimeoutError, api_error
 
 ACK_SECONDS: Final = 5.0
 """Without any answer the server is taken for dead, and another one is asked."""
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 1.0
 MAX_UNACKED_BYTES: Final = 16 << 20
-_TRY_AGAIN: Final = frozenset({10008, 10076, 10118, 10158, 10163, 10167, 10210})
-"""No leader, offline, id in process, too many requests: these pass."""
 
 
 class PublishError(JetclusterError):
@@ -112,11 +110,9 @@ def read_ack(reply: Reply) -> PubAck:
         found: dict[str, Any] = json.loads(reply.data)
     except ValueError:
         return PubAck(0, False, f"no PubAck: {reply.data[:80]!r}", 0, False)
-    error = found.get("error")
-    if error:
-        code = int(error.get("err_code", 0))
-        try_again = code in _TRY_AGAIN or (code == 0 and int(error.get("code", 0)) == 503)
-        return PubAck(0, False, f"{error.get('description', 'error')} ({code})", code, try_again)
+    if found.get("error"):
+        error = api_error(found["error"])
+        return PubAck(0, False, str(error), error.err_code, error.retriable)
     return PubAck(int(found["seq"]), bool(found.get("duplicate")), "", 0, False, str(found["stream"]))
 
 

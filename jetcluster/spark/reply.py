@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from jetcluster.errors import JetclusterError
+from jetcluster.errors import ApiError, JetclusterError, PassingError
 from jetcluster.protocol import headers as header_block
 
 
-class ConnectionLostError(JetclusterError):
+class ConnectionLostError(PassingError):
     """No server could be reached, or the connection broke. What was under way may or may not have happened."""
 
 
@@ -17,11 +17,11 @@ class ServerError(JetclusterError):
     """The server sent -ERR (no permission, a protocol violation), or its certificate is not to be trusted."""
 
 
-class NoRespondersError(JetclusterError):
+class NoRespondersError(PassingError):
     """Status 503: nobody serves this subject, or the one who does is too busy now."""
 
 
-class RequestTimeoutError(JetclusterError):
+class RequestTimeoutError(PassingError):
     """No answer in time."""
 
 
@@ -47,6 +47,12 @@ class Reply(NamedTuple):
         if not isinstance(found, dict):
             raise ServerError(f"not a JSON object: {self.data[:100]!r}")
         return found
+
+
+def api_error(found: dict[str, Any]) -> ApiError:
+    """The `error` object of any server's answer."""
+    code, err_code = int(found.get("code", 500)), int(found.get("err_code", 0))
+    return ApiError(code, err_code, str(found.get("description", "error")))
 
 
 def make_reply(headers: bytes, data: bytes) -> Reply:

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError
+from jetcluster.errors import NO_MESSAGE_FOUND, ApiError, JetclusterError, PassingError
 from jetcluster.model.times import rfc3339
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.options import ServerOptions
-from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
 
 T = TypeVar("T")
 
@@ -106,12 +105,10 @@ def ask(options: ServerOptions, question: Callable[[Connection], T], patience: f
                 answer = question(connection)
                 _good[options.servers] = connection.url
                 return answer
-        except (ConnectionLostError, NoRespondersError, RequestTimeoutError) as error:
-            failure: JetclusterError = error
-        except ApiError as error:
+        except (PassingError, ApiError) as error:
             if not error.retriable:
                 raise
-            failure = error
+            failure: JetclusterError = error
         if time.monotonic() + pause > deadline:
             raise failure
         time.sleep(pause)

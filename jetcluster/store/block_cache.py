@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from weakref import WeakKeyDictionary
 
@@ -60,14 +59,15 @@ class BlockCache:
             self._bytes -= self._batches.pop((stream, first_seq))[1]
 
 
-def cache_of(kv: object) -> BlockCache:
-    """The cache that all streams of `kv` share, so that the bound holds for the node and not for each stream."""
+def cache_of(kv: object, memory: int = 0) -> BlockCache:
+    """The cache that all streams of `kv` share, so that the bound holds for the node and not for each stream. Who asks
+    first makes it; `memory`: bytes that the machine has."""
     cache = _of_kv.get(kv)
     if cache is None:
-        cache = _of_kv[kv] = BlockCache(default_bytes())
+        cache = _of_kv[kv] = BlockCache(bytes_of(memory))
     return cache
 
 
-def default_bytes() -> int:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def bytes_of(memory: int) -> int:
+    """The cache of a machine with so much memory."""
     return max(32 << 20, min(memory // SHARE_OF_RAM, MOST_BYTES))

@@ -19,6 +19,9 @@ the place that is stored (`expiry`).
 
 SIFTED, on commands after which messages may be there that no consumer wants: those go in pieces too, as a job.
 
+BOUNDED, on commands with messages: where a stream with `discard: new` has no room for more bytes, a message replaces
+one that is at least as large. Without it any message replaces the oldest one of its subject.
+
 KEPT, on FIRE: the lines of a schedule's headers go into its message as they are. Without it they are written anew.
 
 NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
@@ -76,10 +79,12 @@ SLICED: Final = 1
 NAMED: Final = 2
 PLACED: Final = 4
 SIFTED: Final = 8
-KEPT: Final = 16
+BOUNDED: Final = 16
+KEPT: Final = 32
 _MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
 _MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
 _MAY_BE_SIFTED: Final = frozenset((UPDATE_CONFIG, CONSUMER_CREATE, CONSUMER_DELETE, CONSUMER_RESET))
+_MAY_BE_BOUNDED: Final = frozenset((PUBLISH, FAST_PUBLISH, SOURCED))
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -353,6 +358,20 @@ def named(command: bytes, request: int) -> bytes:
     return head + _U64.pack(request) + command[HEAD.size :]
 
 
+def bounded(command: bytes) -> bytes:
+    """The command with BOUNDED; any other than one with messages as it is."""
+    if command[0] not in _MAY_BE_BOUNDED:
+        return command
+    return bytes((command[0], command[1] | BOUNDED)) + command[2:]
+
+
+def boundless(command: bytes) -> bytes:
+    """Undoes `bounded`."""
+    if not command[1] & BOUNDED:
+        return command
+    return bytes((command[0], command[1] & ~BOUNDED)) + command[2:]
+
+
 def placeless(command: bytes) -> bytes:
     """The command without PLACED and SIFTED."""
     flags = command[1] & ~(PLACED | SIFTED)
@@ -429,6 +448,7 @@ def _known_flags(kind: int) -> int:
     known = SLICED if kind in _MAY_BE_SLICED else 0
     known |= NAMED if kind in _MAY_BE_NAMED else 0
     known |= SIFTED if kind in _MAY_BE_SIFTED else 0
+    known |= BOUNDED if kind in _MAY_BE_BOUNDED else 0
     known |= KEPT if kind == FIRE else 0
     return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 

@@ -12,14 +12,19 @@ from typing import Any, Final
 
 from jetcluster.clock import Clock
 from jetcluster.protocol.bus import Bus
+from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from jetcluster.stream.due_timer import SOON, CallLater, DueTimer
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republisher
 
-EXPIRY_SLACK: Final = 50_000_000
-"""Nanoseconds that a message may linger before its removal is proposed: batches removals. What has a TTL goes in time,
-as in nats-server, unless something has just gone."""
+EXPIRY_PAUSE: Final = 50_000_000
+"""Nanoseconds between two removals, which so hold more messages each: the first one is in time, as in nats-server."""
+AGE_PAUSE: Final = 250_000_000
+"""The same where nobody is told of it: `max_age` without TTLs and markers."""
+FIRE_PAUSE: Final = 5_000_000
+"""Nanoseconds between two commands in which schedules fire."""
 _OPEN_JOBS: Final = frozenset(
     (
         commands.CONTINUE,
@@ -37,8 +42,6 @@ _OWN: Final = frozenset((commands.EXPIRE, commands.FIRE, commands.CONTINUE))
 PAUSE: Final = 5_000_000_000
 """So many nanoseconds after one of these was refused nothing is proposed: it would be refused again, and that is work
 for all replicas."""
-SOON: Final = 500_000_000
-"""A timer is set for TTLs that end within so many nanoseconds; for later ones there are ticks to come."""
 
 
 class LeaderDuties:
@@ -52,7 +55,7 @@ class LeaderDuties:
         clock: Clock,
         propose: Callable[[bytes], bool],
         call_soon: Callable[[Callable[[], None]], Any],
-        call_later: Callable[[float, Callable[[], None]], Any],
+        call_later: CallLater,
         failed: Callable[[str, Exception], None] = lambda event, error: None,
     ) -> None:
         """`failed` is told what went wrong inside apply and must not stop it."""
@@ -61,10 +64,9 @@ class LeaderDuties:
         self._clock = clock
         self._propose = propose
         self._call_soon = call_soon
-        self._call_later = call_later
         self._failed = failed
-        self._timer_at = 0
-        """When the timer for a TTL goes off; 0: there is none."""
+        self._expiry = DueTimer(clock, call_later, self._next_expiry, self._expiry_pause, self._expire)
+        self._fires = DueTimer(clock, call_later, self._next_schedule, lambda: FIRE_PAUSE, self._fire)
         self._leading = False
         self._expiring = False
         """An EXPIRE is in the log and not applied yet."""
@@ -72,18 +74,27 @@ class LeaderDuties:
         self._continuing = False
         """A CONTINUE is in the log and not applied yet, or about to be."""
         self.republish: Republisher | None = None
-        """Where there is one, `applied` is called before publishers are answered."""
+        """Collects what is stored, to be told to others."""
+        self.heeds_publishes = False
+        """`applied` is to be called for publishes as well, before publishers are answered."""
+        self._damage: DamagedError | None = None
+        """A schedule cannot be read."""
         self._paused = 0
         """Until then nothing is proposed."""
 
     def begin(self) -> None:
         """This replica leads from now on."""
         self._leading = True
+        self._expiry.hurry()
+        self._fires.hurry()
         self._expiring = self._firing = self._continuing = False
         self.config_changed()
 
     def end(self) -> None:
         self._leading = False
+        self._expiry.cancel()
+        self._fires.cancel()
+        self.heeds_publishes = False
         self._set_republish(None)
 
     def config_changed(self) -> None:
@@ -91,6 +102,7 @@ class LeaderDuties:
         rules = self._machine.rules
         wanted = self._leading and rules.republish is not None
         self._set_republish(Republisher(rules, self._machine.store) if wanted else None)
+        self.heeds_publishes = self._leading and (wanted or rules.allow_msg_schedules)
 
     def tick(self) -> None:
         """A few times per second. Raises DamagedError when a schedule cannot be read."""
@@ -101,35 +113,52 @@ class LeaderDuties:
             return
         if self._machine.jobs and not self._continuing:
             self._go_on()
-        if not self._expiring:
-            due = self._machine.next_expiry
-            if due is not None and due + EXPIRY_SLACK <= now:
-                self._expire(now)
-            else:
-                self._await_ttl(now, now)
-        if not self._firing:
-            command = self._machine.fire_command(now)
-            if command is not None:
-                self._firing = True
-                self._firing = self._propose(command) and self._firing
+        self._expiry.look()
+        self._fires.look()
+        if self._damage is not None:
+            error, self._damage = self._damage, None
+            raise error
 
     def rest(self) -> float:
-        """Seconds for which `tick` has nothing to do, unless a command is applied. Schedules are asked for in any
-        case."""
-        machine = self._machine
+        """Seconds for which `tick` has nothing to do, unless a command is applied."""
         if not self._leading:
             return inf
-        if machine.rules.allow_msg_schedules:
-            return 0.0
-        expiry, ttl = machine.next_expiry, machine.next_ttl
-        times = [expiry + EXPIRY_SLACK] if expiry is not None else []
-        if ttl is not None:
-            times.append(ttl - SOON)
-        return (min(times) - self._clock.time_ns()) / 1e9 if times else inf
+        times = [due for due in (self._machine.next_expiry, self._machine.next_schedule) if due is not None]
+        return (min(times) - SOON - self._clock.time_ns()) / 1e9 if times else inf
 
-    def _expire(self, now: int) -> None:
+    def _next_expiry(self) -> int | None:
+        if self._expiring or not self._leading or self._clock.time_ns() < self._paused:
+            return None
+        return self._machine.next_expiry
+
+    def _expiry_pause(self) -> int:
+        machine = self._machine
+        told = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
+        return EXPIRY_PAUSE if told else AGE_PAUSE
+
+    def _next_schedule(self) -> int | None:
+        if self._firing or not self._leading or self._clock.time_ns() < self._paused:
+            return None
+        return self._machine.next_schedule
+
+    def _fire(self, now: int) -> bool:
+        try:
+            command = self._machine.fire_command(now)
+        except DamagedError as error:
+            self._damage = error  # for the next tick to raise: a timer has nobody to tell
+            return False
+        if command is not None:
+            self._firing = True  # before: a group of one may apply it at once
+            done = self._propose(command)
+            self._firing = done and self._firing
+            return done
+        return False
+
+    def _expire(self, now: int) -> bool:
         self._expiring = True  # before: a group of one may apply it at once
-        self._expiring = self._propose(commands.encode_expire(now)) and self._expiring
+        done = self._propose(commands.encode_expire(now))
+        self._expiring = done and self._expiring
+        return done
 
     def _go_on(self) -> None:
         """One piece of a job in the log at a time: what else there is to do comes between them."""
@@ -137,24 +166,6 @@ class LeaderDuties:
         if self._leading and self._machine.jobs and self._clock.time_ns() >= self._paused:
             self._continuing = True
             self._continuing = self._propose(commands.encode_continue(self._clock.time_ns())) and self._continuing
-
-    def _await_ttl(self, now: int, earliest: int) -> None:
-        due = self._machine.next_ttl
-        if due is None or self._timer_at:
-            return
-        at = max(due, earliest)
-        if at - now <= SOON:
-            self._timer_at = at
-            self._call_later(max(at - now, 0) / 1e9, self._ttl_ends)
-
-    def _ttl_ends(self) -> None:
-        self._timer_at = 0
-        due, now = self._machine.next_ttl, self._clock.time_ns()
-        if self._leading and not self._expiring and due is not None and now >= self._paused:
-            if due <= now:
-                self._expire(now)
-            else:
-                self._await_ttl(now, now)
 
     def refused(self, kind: int) -> None:
         """A command was refused because it could not be carried out."""
@@ -176,14 +187,15 @@ class LeaderDuties:
                 self._call_soon(self._go_on)
         elif kind == commands.EXPIRE:
             self._expiring = False
-            due = self._machine.next_expiry if self._leading else None
-            if due is not None and due + EXPIRY_SLACK <= self._machine.clock:
-                self._call_soon(self.tick)  # one command removes only so many
-            elif self._leading:
-                now = self._clock.time_ns()
-                self._await_ttl(now, now + EXPIRY_SLACK)
+            due = self._next_expiry()
+            if due is not None and due + EXPIRY_PAUSE <= self._machine.clock:
+                self._expiry.hurry()  # one command removes only so many
+            self._expiry.arm()
         elif kind == commands.FIRE:
             self._firing = False
+            self._fires.arm()
+        elif self._machine.rules.allow_msg_schedules:
+            self._fires.arm()  # what was just stored may be due before the next tick
 
     def _set_republish(self, republish: Republisher | None) -> None:
         self.republish = republish

@@ -270,15 +270,13 @@ class FastIngest:
             self._tell_gap(reply, batch.seq + 1, seq + 1)
             if not batch.gap_ok:
                 self._end(batch, reply)
-                if batch.closed:
-                    return
-            else:
-                batch.came_to(seq)
-                if not batch.pending:
-                    batch.settled = seq
-                if self._open.is_due(batch):
-                    self._tell_ack(batch, reply)
-                    return
+                return
+            batch.came_to(seq)
+            if not batch.pending:
+                batch.settled = seq
+            if self._open.is_due(batch):
+                self._tell_ack(batch, reply)
+                return
         self._tell_ack(batch, reply)
 
     def _mark(self, batch: FastBatch, place: int, reply: bytes, size: int) -> None:
@@ -334,8 +332,9 @@ class FastIngest:
         batch.committing = True
 
     def _end(self, batch: FastBatch, reply: bytes) -> None:
-        """It ends with what came so far, as soon as that is applied."""
+        """It ends with what came so far, as soon as that is applied; then `reply` is told."""
         batch.committing = True
+        batch.end_reply = reply
         self._moved(batch, reply)
 
     def _moved(self, batch: FastBatch, reply: bytes) -> None:
@@ -343,7 +342,7 @@ class FastIngest:
         if not batch.pending:
             batch.settled = batch.seq
             if batch.committing:
-                self._finish(batch, reply)
+                self._finish(batch, batch.end_reply or reply)
                 return
         if self._open.is_due(batch):
             self._tell_ack(batch, reply)

@@ -52,6 +52,8 @@ class FastBatch:
     """Nothing more is taken: it ends when all that is pending is applied."""
     commit_seq: int = 0
     """Sequence of the message that commits, when that is stored; 0 as long as none came."""
+    end_reply: bytes = b""
+    """Reply subject of what ended it and is not stored: an end without a message, or what showed a gap."""
     closed: bool = False
     deadline: float = 0.0
     size: int = 0

@@ -53,6 +53,12 @@ BATCH_MESSAGES: Final = 4096
 """A command is proposed when either is reached, before the end of the turn."""
 
 
+OPEN: Final = 1 << 62
+"""A log index that no command has."""
+INTERNAL: Final = "internal"
+"""`Origin.kind` of the server itself."""
+
+
 class Ingest:
     """One per stream whose leader is here. `propose` is `RaftGroup.propose`, `call_soon` the loop's."""
 
@@ -91,6 +97,9 @@ class Ingest:
         self._payloads: list[bytes] = []
         self._replies: list[bytes] = []
         self._open_bytes = 0
+        self.copied = 0
+        """Log index of the newest command with a message that this server published itself, such as a copy that another
+        stream republishes; OPEN: it is not proposed yet."""
         self.proposed: dict[int, tuple[list[bytes], int, int, float]] = {}
         """Log index -> reply subjects (b"" for none), bytes, `Backlog.add`'s answer, when (monotonic)."""
 
@@ -172,6 +181,8 @@ class Ingest:
         subjects.append(subject)
         self._payloads.append(payload)
         self._replies.append(reply)
+        if not reply and origin.kind == INTERNAL:
+            self.copied = OPEN
         self._open_bytes = size = self._open_bytes + len(subject) + len(headers) + len(payload)
         if size >= BATCH_BYTES or len(subjects) >= self.batch_messages:
             self.flush()
@@ -215,9 +226,12 @@ class Ingest:
         try:
             index = self._propose(command)
         except RaftError as error:
+            self.copied = 0
             self._answers.not_proposed(replies, error)
             self.fast.not_proposed(sent, error)
             return
+        if self.copied == OPEN:
+            self.copied = index
         if sent:
             self.fast.waiting[index] = sent
         weight = self._backlog.add(len(replies), len(command))
@@ -256,6 +270,8 @@ class Ingest:
         for index in [index for index in self.proposed if index >= first_index]:
             replies, size, _, _ = self.proposed.pop(index)
             self._backlog.remove(len(replies), size)
+        if first_index <= self.copied < OPEN:
+            self.copied = 0
         self.batches.on_dropped(first_index)
         self.fast.on_dropped(first_index)
 

@@ -15,6 +15,7 @@ from jetcluster.stream.commands import (
     EXPIRE,
     HEAD,
     UPDATE_CONFIG,
+    boundless,
     nameless,
     placeless,
     plain_publish,
@@ -35,6 +36,9 @@ stored."""
 COUNTED: Final = 3
 """From this level on counters can have sources. Nodes of before would store what comes as it is, so no stream is made
 one of that kind while there are some. There is none, then, in any log of theirs: the commands need no flags."""
+ROOM: Final = 4
+"""From this level on the flag BOUNDED is understood. Below it `max_bytes` of a stream with `discard: new` does not hold
+where messages are replaced."""
 LINES: Final = 4
 """From this level on the flag KEPT is understood."""
 LEVEL: Final = 4
@@ -48,6 +52,8 @@ def lowered(command: bytes, clock: int, level: int = 0) -> bytes | None:
     is due while the machine's `clock` is far ahead of it: versions of level 0 count from there. It can wait, what it
     would remove does not come back. None also for a CONTINUE, of which they know nothing: the job waits for them; and
     for the end of fast-ingest batches, of which they do not know that they are open."""
+    if level < ROOM:
+        command = boundless(command)
     if level < LINES:
         command = rewriting(command)
     if level < FAST:

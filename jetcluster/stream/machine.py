@@ -28,6 +28,7 @@ from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import (
+    BOUNDED,
     NAMED,
     BatchCommit,
     BatchPart,
@@ -169,6 +170,7 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
+        self._admission.bounded = bool(command[1] & BOUNDED)
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
             result: Result = self._admission.admit(decoded.batch, base)
@@ -259,10 +261,15 @@ class StreamMachine:
         """Time at which the first TTL of a message ends; None when none has one."""
         return self._expiry.next_ttl
 
+    @property
+    def next_schedule(self) -> int | None:
+        """Time at which the leader should propose FIRE; None when nothing is scheduled."""
+        return None if self.rules.sealed else self._schedules.index.next_due
+
     def fire_command(self, now: int, find_zone: FindZone = system_zone) -> bytes | None:
         """The FIRE command that the leader should propose at `now`, None when nothing is due. Raises DamagedError."""
-        due = self._schedules.index.next_due
-        if due is None or due > now or self.rules.sealed:
+        due = self.next_schedule
+        if due is None or due > now:
             return None
         return Scheduler(self.store, self._schedules, find_zone).command(now)
 

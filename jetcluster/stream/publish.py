@@ -76,6 +76,8 @@ class MessageAdmission:
     ) -> None:
         self._name = name.encode()
         self.rules = self._rules = rules
+        self.bounded = False
+        """The command at hand has the flag BOUNDED."""
         self._takes_all = not (
             rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new
         )
@@ -310,7 +312,8 @@ class MessageAdmission:
         return self._staging.last_seq_of(filter) if is_literal(filter) else self._staging.last_seq_matching(filter)
 
     def _check_room(self, message: Message, rollup: bytes) -> ApiError | None:
-        """Discard new: no room is an error, unless the message replaces the oldest one of its subject."""
+        """Discard new: no room is an error, unless the message replaces the oldest one of its subject, and there are
+        bytes enough for it."""
         rules, staging = self._rules, self._staging
         subject = message[0]
         if rules.discard_new_per_subject and not rollup and staging.count_of(subject) >= rules.max_msgs_per_subject:
@@ -321,8 +324,21 @@ class MessageAdmission:
                 staging.flush()  # it may have replaced older messages: look again at what is really there
                 full = self._no_room(message)
             if full is not None and self._store.count_of(subject) >= rules.max_msgs_per_subject:
-                return None
+                return _MAX_BYTES if self.bounded and self._outgrows(message) else None
         return full
+
+    def _outgrows(self, message: Message) -> bool:
+        """There is no room for the message's bytes, and the oldest one of its subject has fewer (nats-server's rule:
+        what the two differ by is not looked at)."""
+        rules = self._rules
+        size = record_size(message, memory=rules.memory)
+        if not rules.max_bytes or self._staging.byte_count + size <= rules.max_bytes:
+            return False
+        oldest = self._store.next_by_subject(message[0], 0)
+        if oldest is None:
+            return True
+        old = oldest.subject, oldest.headers, oldest.payload
+        return record_size(old, memory=rules.memory) < size
 
     def _no_room(self, message: Message) -> ApiError | None:
         rules, staging = self._rules, self._staging

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -56,11 +57,13 @@ async def test_one_limit_wherever_the_streams_are_led(server: str) -> None:
     async with ProcessCluster(3, server, config=CONFIG) as nodes, await nodes[0].connect() as client:
         await create_stream(client, "S", ["s"], 3)
         await create_stream(client, "T", ["t"], 1)
-        # 19 have room, but nats-server begins to refuse somewhat earlier: its servers tell each other their usage.
+        # Each of the three replicas counts. nats-server refuses when its servers have told each other their usage.
         first = await fill(client, "s")
-        assert (first == 19) if server == "jetcluster" else (10 <= first <= 19)
+        assert (first == 6) if server == "jetcluster" else (6 <= first <= 19)
         await asyncio.sleep(1.5)
-        assert await fill(client, "t") <= (0 if server == "jetcluster" else 4)
+        info = await client.api("INFO")
+        assert info["storage"] == first * 3 * (SIZE + 31)
+        assert await fill(client, "t") <= 1
         await client.api("STREAM.PURGE.S")
 
         async def room_again() -> bool:
@@ -86,3 +89,37 @@ async def test_account_info_counts_streams_and_consumers_wherever_they_are(clust
         await client.api("CONSUMER.DELETE.S.one")
         await client.api("STREAM.DELETE.T")
         await eventually(lambda: counts(2, 3), 5.0, "what is gone is counted", every=0.1)
+
+
+async def test_streams_reserve_what_a_node_has(server: str) -> None:
+    """What `max_bytes` reserves must have room on each node that the stream is placed on."""
+    gigabyte = 1 << 30
+    config = "jetstream { max_mem: 1GB, max_file: 10GB }"
+    refusal = "no suitable peers for placement, insufficient storage"
+    async with ProcessCluster(3, server, config=config) as nodes, await nodes[0].connect() as client:
+
+        async def create(name: str, replicas: int, size: int, storage: str = "file") -> str:
+            body = {"name": name, "subjects": [name], "storage": storage, "num_replicas": replicas, "max_bytes": size}
+            reply = (await client.request(f"$JS.API.STREAM.CREATE.{name}", json.dumps(body).encode(), 5.0)).json()
+            error = reply.get("error", {"code": 400, "err_code": 10005, "description": ""})
+            assert (error["code"], error["err_code"]) == (400, 10005), reply
+            return str(error["description"])
+
+        async def told(text: str, name: str, replicas: int, size: int, storage: str = "file") -> None:
+            """nats-server's nodes tell each other now and then what they have left."""
+
+            async def is_told() -> bool:
+                return await create(name, replicas, size, storage) == text
+
+            await eventually(is_told, 5, f"{text!r} for {name}")
+
+        await told("", "first", 3, 4 * gigabyte)
+        for replicas, size, storage in ((1, 20, "file"), (3, 12, "file"), (1, 2, "memory")):
+            assert await create("large", replicas, size * gigabyte, storage) == refusal
+        if server == "jetcluster":
+            assert await create("large", 1, 7 * gigabyte) == refusal
+        await told("", "second", 3, 6 * gigabyte)
+        if server == "jetcluster":
+            assert await create("third", 1, 1) == refusal
+        await client.api("STREAM.DELETE.first")
+        await told("", "third", 1, 4 * gigabyte)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -159,3 +160,40 @@ async def test_a_leader_without_its_majority_says_so(server: str) -> None:
             }
         assert not ear.of("STREAM.QUORUM_LOST.ONE")
         ear.close()
+
+
+async def test_pauses_are_told_when_they_begin_and_end(single: ProcessCluster) -> None:
+    def at(seconds: float) -> str:
+        return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+    async with await single[0].connect() as client:
+        await create_stream(client, "S", ["s"], 1)
+        told: list[dict[str, Any]] = []
+        client.subscribe("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.S.C", lambda msg: told.append(msg.json()))
+
+        async def hears(paused: bool, until: str | None = None) -> None:
+            await eventually(lambda: _true(bool(told)), 5.0, "nothing was told")
+            event = told.pop(0)
+            assert event["paused"] is paused and not told
+            assert until is None or event["pause_until"].rstrip("Z")[:22] == until.rstrip("Z")[:22]
+
+        soon = at(0.7)
+        config = {"durable_name": "C", "ack_policy": "explicit", "pause_until": soon}
+        await client.api("CONSUMER.CREATE.S.C", {"stream_name": "S", "config": config})
+        await hears(True, soon)
+        await hears(False, soon)  # by itself
+        soon = at(0.7)
+        await client.api("CONSUMER.PAUSE.S.C", {"pause_until": soon})
+        await hears(True, soon)
+        await hears(False, soon)
+        await client.api("CONSUMER.PAUSE.S.C", {"pause_until": at(60)})
+        await hears(True)
+        await client.api("CONSUMER.PAUSE.S.C", {})
+        await hears(False, "0001-01-01T00:00:00Z")
+        await client.api("CONSUMER.PAUSE.S.C", {})  # it was not paused
+        await asyncio.sleep(0.3)
+        assert not told
+
+
+async def _true(value: bool) -> bool:
+    return value

@@ -247,6 +247,10 @@ async def test_info_of_a_new_consumer(jet: Jet) -> None:
         others = {one["name"] for one in cluster["replicas"]}
         assert others | {cluster["leader"]} == {"n1", "n2", "n3"}
         assert all(one["current"] in {True, False} and isinstance(one["active"], int) for one in cluster["replicas"])
+        listed = (await jet.client.api(f"CONSUMER.LIST.{jet.stream}"))["consumers"][0]["cluster"]
+        assert listed["leader_since"] == cluster["leader_since"] >= info["created"]
+    else:
+        assert "leader_since" not in cluster
 
 
 async def test_names_of_consumers(jet: Jet) -> None:
@@ -377,6 +381,27 @@ async def test_limits_of_the_stream(jet: Jet) -> None:
     await jet.consumer("D")
 
 
+async def test_limits_that_consumers_exceed_already(jet: Jet) -> None:
+    await jet.consumer("A", max_ack_pending=50)
+    await jet.consumer("B", max_ack_pending=500, inactive_threshold=10 * SECOND)
+    await jet.consumer("C", ack_policy="none")
+    subject = f"STREAM.UPDATE.{jet.stream}"
+    body = {"name": jet.stream, "subjects": [f"{jet.prefix}.>"], "num_replicas": jet.replicas}
+    for limits, names in (
+        ({"max_ack_pending": 100}, ["B"]),
+        ({"max_ack_pending": 10}, ["A", "B"]),
+        ({"inactive_threshold": 5 * SECOND}, ["B"]),
+        ({"max_ack_pending": 500, "inactive_threshold": SECOND}, ["B"]),
+    ):
+        code, err_code, text = await jet.refused(subject, {**body, "consumer_limits": limits})
+        assert (code, err_code) == (500, 10069)
+        told = text.removeprefix("change to limits violates consumers: ").split(", ")
+        assert sorted(told) == names, text
+    limits = {"max_ack_pending": 500, "inactive_threshold": 10 * SECOND}
+    assert (await jet.client.api(subject, {**body, "consumer_limits": limits}))["config"]["consumer_limits"] == limits
+    assert (await jet.client.api(subject, body))["config"]["consumer_limits"] == {}
+
+
 async def test_pages(jet: Jet) -> None:
     s = jet.stream
     empty = {"total": 0, "offset": 0, "limit": 256, "consumers": []}
@@ -459,6 +484,21 @@ LIMITED = """jetstream { strict: true, limits { max_ack_pending: 50, max_request
 accounts { A { jetstream { max_consumers: 2, max_ack_pending: 30 }, users: [{user: a, password: a}] } }
 no_auth_user: a
 """
+
+
+async def test_an_ephemeral_consumer_is_created_once_without_a_cluster(single: ProcessCluster, server: str) -> None:
+    """Its inactive_threshold of five seconds is the server's, and counts as a difference."""
+    async with await single[0].connect() as client:
+        jet = await Jet.start(client, "ONCE", 1, server)
+        for config, again in (({}, 10148), ({"deliver_subject": "d"}, 10148), ({"inactive_threshold": 5 * SECOND}, 0)):
+            name = f"E{len(config)}{again}"
+            body = jet.request({"name": name, **config}, action="create")
+            first = await jet.ask(f"CONSUMER.CREATE.ONCE.{name}", body)
+            second = await jet.ask(f"CONSUMER.CREATE.ONCE.{name}", body)
+            assert "error" not in first and second.get("error", {"err_code": 0})["err_code"] == again
+            other = jet.request({"name": name, **config}, action="")
+            assert "error" not in await jet.ask(f"CONSUMER.CREATE.ONCE.{name}", other)
+        await client.api("STREAM.DELETE.ONCE")
 
 
 async def test_limits_of_the_server_and_the_account(server: str) -> None:

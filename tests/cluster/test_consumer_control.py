@@ -56,8 +56,7 @@ async def test_pause_of_a_pull_consumer(jet: Jet) -> None:
     assert not inbox.messages
     reply = await pause(jet, "C", None)
     assert (reply["paused"], "pause_remaining" in reply) == (False, False)
-    if jet.ours:  # nats-server shows the zero time
-        assert "pause_until" not in reply
+    assert reply["pause_until"] == "0001-01-01T00:00:00Z"
     if not jet.ours:  # nats-server looks at pulls that waited through a pause when something else happens
         await paused(jet, "C", wanted=False)
         await jet.publish(b"3")
@@ -65,6 +64,21 @@ async def test_pause_of_a_pull_consumer(jet: Jet) -> None:
     await paused(jet, "C", wanted=False)
     while (await told.one()).json()["paused"]:
         assert not jet.ours, "told twice"
+
+
+async def test_the_answer_of_a_pause_always_tells_until_when(jet: Jet) -> None:
+    await jet.consumer("C")
+    zero = "0001-01-01T00:00:00Z"
+    for body, until in (
+        (b"", zero), ({}, zero), ({"pause_until": zero}, zero),
+        ({"pause_until": "2020-01-01T00:00:00+02:00"}, "2019-12-31T22:00:00Z"),
+        ({"pause_until": "1969-01-01T00:00:00.5Z"}, "1969-01-01T00:00:00.5Z"),
+    ):  # fmt: skip
+        reply = await jet.ask(f"CONSUMER.PAUSE.{jet.stream}.C", body)
+        assert (reply["paused"], reply["pause_until"], len(reply)) == (False, until, 3)
+    for name, body, code in (("C", {"pause_until": "x"}, 10025), ("NONE", {}, 10014)):
+        reply = await jet.ask(f"CONSUMER.PAUSE.{jet.stream}.{name}", body)
+        assert (reply["error"]["err_code"], reply["paused"], reply["pause_until"]) == (code, False, zero)
 
 
 async def test_a_pause_ends_by_itself(jet: Jet) -> None:
@@ -185,11 +199,25 @@ async def test_stepdown(jet: Jet) -> None:
 
 
 async def test_stepdown_to_a_preferred_node(jet: Jet) -> None:
-    if jet.replicas == 1:
-        return
     await jet.consumer("C")
     subject = f"CONSUMER.LEADER.STEPDOWN.{jet.stream}.C"
-    assert (await jet.refused(subject, {"placement": {"preferred": "n9"}}))[1] == 10005
+    leader = (await jet.info("C"))["cluster"]["leader"]
+    refusals = {
+        "n9": 'preferred server "n9" not known',
+        leader: f'preferred server "{leader}" is already leader',
+    }
+    for preferred, text in refusals.items():
+        for more in ({}, {"tags": ["x"]}):
+            answer = await jet.ask(subject, {"placement": {"preferred": preferred, **more}})
+            if jet.replicas == 1:
+                assert answer.get("success") is True
+            else:
+                assert (answer["error"]["err_code"], answer["error"]["description"]) == (10005, text)
+    if jet.replicas == 1:
+        return
+    for placement in ({"tags": ["x"]}, {"cluster": "elsewhere"}):
+        assert await jet.refused(subject, {"placement": placement}) == (400, 10005, "no replacement peer connected")
+    assert (await jet.info("C"))["cluster"]["leader"] == leader
     target = (await jet.info("C"))["cluster"]["replicas"][0]["name"]
     assert (await jet.ask(subject, {"placement": {"preferred": target}}))["success"] is True
     if not jet.ours:  # nats-server only hopes that the one it asks for wins the election

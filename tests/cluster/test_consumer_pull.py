@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 
 import pytest
 
@@ -84,6 +85,21 @@ async def test_no_wait_with_expires_waits_for_the_first_message(jet: Jet) -> Non
     assert (await inbox.one()).data == b"1"
     _, end = await jet.pull("C", {"batch": 5, "no_wait": True, "expires": 200 * MILLISECOND}).until_status()
     assert end.header == status("408 Request Timeout", *pending(5))
+
+
+async def test_no_wait_stalled_by_max_ack_pending_ends_with_the_first_heartbeat(jet: Jet) -> None:
+    await jet.consumer("C", max_ack_pending=2)
+    await jet.publish(*(b"%d" % n for n in range(5)))
+    body = {"batch": 5, "no_wait": True, "expires": 3 * SECOND, "idle_heartbeat": 200 * MILLISECOND}
+    began = time.monotonic()
+    inbox = jet.pull("C", body)
+    found, end = await inbox.until_status()
+    assert [m.data for m in found] == [b"0", b"1"] and end.header == status("404 No Messages")
+    assert time.monotonic() - began < 2.0
+    for message in found:
+        await jet.ack(message)
+    await inbox.nothing(0.2)
+    assert (await jet.info("C")).get("num_waiting", 0) == 0
 
 
 async def test_request_timeout(jet: Jet) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from typing import Any
 
 import pytest
 
@@ -47,6 +49,48 @@ async def test_created_before_anybody_listens(jet: Jet) -> None:
     await asyncio.sleep(0.2)
     again = Inbox(jet.client, "later.inbox." + jet.prefix)
     assert (await again.one()).data == b"3"
+
+
+class Order:
+    """In which order a request is answered and messages come to a deliver subject, on one connection."""
+
+    def __init__(self, jet: Jet, name: str) -> None:
+        self.seen: list[str] = []
+        self.target = f"first.{jet.prefix}.{name}"
+        self._answers = f"_INBOX.answer.{jet.prefix}.{name}"
+        self._jet = jet
+        jet.client.subscribe(self.target, lambda msg: self.seen.append("delivery"))
+        jet.client.subscribe(self._answers, lambda msg: self.seen.append("answer"))
+
+    async def of(self, config: dict[str, Any], deliveries: int) -> None:
+        """The consumer is asked for; its answer must come first, then all deliveries, and soon."""
+        body = json.dumps(self._jet.request({"deliver_subject": self.target, **config})).encode()
+        subject = f"$JS.API.CONSUMER.CREATE.{self._jet.stream}.{config.get('name') or config['durable_name']}"
+        began = time.monotonic()
+        self._jet.client.publish(subject, body, self._answers.encode())
+
+        async def all_came() -> bool:
+            return len(self.seen) > deliveries
+
+        await eventually(all_came, 5, "the answer and the deliveries")
+        if self._jet.ours:  # of a cluster of nats-server they may overtake each other on their way between nodes
+            first = self.seen.index("answer")
+            assert self.seen == ["answer"] + ["delivery"] * deliveries, f"{first} came before the answer"
+        assert time.monotonic() - began < 2.0
+
+
+async def test_the_answer_of_a_creation_comes_before_the_first_delivery(jet: Jet) -> None:
+    """Clients know by it what the consumer is, and whether what comes is theirs."""
+    await jet.publish(*(b"%d" % n for n in range(100)))
+    for round_ in range(10):
+        name = f"P{round_}"
+        await Order(jet, name).of({"name": name, "max_ack_pending": 1000}, 100)
+
+
+async def test_the_answer_of_a_new_deliver_subject_comes_before_its_deliveries(jet: Jet) -> None:
+    await jet.consumer("P", deliver_subject=f"nobody.{jet.prefix}")
+    await jet.publish(*(b"%d" % n for n in range(100)))
+    await Order(jet, "P").of({"durable_name": "P"}, 100)
 
 
 async def test_listeners_on_other_nodes(jet: Jet, shared: ProcessCluster) -> None:

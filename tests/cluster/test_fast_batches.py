@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Msg, read_all, wait_direct
+from tests.cluster.client import Client, Msg, create_stream, read_all, wait_direct
 from tests.cluster.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
@@ -89,6 +89,31 @@ class Publisher:
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             await self.batch(stop)
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize(("seq", "operation"), [(4, 3), (5, 1), (6, 4)], ids=["end", "gap", "ping"])
+async def test_who_ends_a_batch_is_told_at_its_own_reply_subject(
+    tidy: ProcessCluster, server: str, replicas: int, seq: int, operation: int
+) -> None:
+    """All in one write: what came before is not stored yet when the end comes."""
+    async with await tidy[0].connect() as client:
+        await create_stream(client, "S", ["s"], replicas, allow_batched=True)
+        heard: dict[bytes, dict[str, Any]] = {}
+        client.subscribe("fast.>", lambda msg: heard.update({msg.subject: json.loads(msg.data)}))
+        await client.flush()
+        reply = "fast.b.20.fail.%d.%d.$FI"
+        for number, kind in ((1, 0), (2, 1), (3, 1), (seq, operation)):
+            client.publish("s", b"" if kind >= 3 else b"%d" % number, (reply % (number, kind)).encode())
+
+        async def ended() -> bool:
+            return any("batch" in answer for answer in heard.values())
+
+        await eventually(ended, 5, "the end of the batch")
+        if server != "jetcluster" and replicas > 1:
+            return  # nats-server tells it at the last message's there
+        last = heard[(reply % (seq, operation)).encode()]
+        assert (last["batch"], last["count"], last["seq"]) == ("b", 3, 3), heard
 
 
 @pytest.mark.parametrize("replicas", [1, 3])

@@ -215,3 +215,19 @@ async def test_two_clients_race_for_a_key(kv: Bucket, shared: ProcessCluster) ->
             [won] = [answer["seq"] for answer in answers if "seq" in answer and "error" not in answer]
             assert won == revision + 1
             revision = won
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+@pytest.mark.parametrize("history", [1, 3])
+async def test_a_full_bucket_keeps_to_its_bytes_where_values_are_replaced(
+    kv: Bucket, storage: str, history: int
+) -> None:
+    await kv.create(max_bytes=20_000, storage=storage, max_msgs_per_subject=history)
+    for _ in range(history):
+        assert "seq" in await kv.put("k", b"v" * (12_000 // history))
+    for size in (15_000, 19_000, 75_000):
+        answer = await kv.put("k", b"v" * size)
+        assert (answer["error"]["err_code"], answer["error"]["description"]) == (10077, "maximum bytes exceeded")
+    state = (await kv.client.api(f"STREAM.INFO.{kv.stream}"))["state"]
+    assert state["messages"] == history and state["bytes"] <= 20_000
+    assert "seq" in await kv.put("j", b"v")

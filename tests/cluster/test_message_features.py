@@ -40,6 +40,18 @@ def soon(seconds: float) -> str:
     return (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+async def taken(client: Client, stream: str, subject: str) -> float:
+    """Unix time at which the last message of `subject` was stored; it is waited for."""
+
+    async def there() -> bool:
+        return not (await client.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")).status
+
+    await eventually(there, 5, f"{subject} in {stream}", every=0.05)
+    text = (await client.request(f"$JS.API.DIRECT.GET.{stream}.{subject}")).get("Nats-Time-Stamp")
+    assert text is not None
+    return datetime.fromisoformat(text.rstrip("Z")[:26].ljust(26, "0")).replace(tzinfo=UTC).timestamp()
+
+
 @pytest.fixture(params=[1, 3], ids=["R1", "R3"])
 def replicas(request: pytest.FixtureRequest) -> int:
     return int(request.param)
@@ -162,3 +174,38 @@ async def test_time_goes_on_after_the_leader_died(cluster: ProcessCluster, serve
     answers = [await direct(node, "S", last + 1) for node in cluster.nodes]
     assert answers[0] == answers[1] == answers[2]
     assert sorted(answers[0].values()) == [b"end", b"once", b"stays", b"tick"]
+
+
+async def test_schedules_fire_and_markers_come_in_time(tidy: ProcessCluster, server: str, replicas: int) -> None:
+    """Whatever the phase of the servers' ticks. Most of a few count: the machine may be busy."""
+    async with await tidy[0].connect() as client:
+        await create_stream(client, "S", ["s.>"], replicas, allow_msg_schedules=True, allow_rollup_hdrs=True,
+                            allow_direct=True)  # fmt: skip
+        late = []
+        for number in range(5):
+            await asyncio.sleep(0.07 * number)
+            at = datetime.now(UTC) + timedelta(seconds=0.1)
+            await publish(client, f"s.x{number}", Nats_Schedule=f"@at {at.isoformat().replace('+00:00', 'Z')}",
+                          Nats_Schedule_Target=f"s.to{number}")  # fmt: skip
+            late.append(await taken(client, "S", f"s.to{number}") - at.timestamp())
+        bound = 0.02 if server == "jetcluster" else 0.2
+        assert all(seconds > -0.002 for seconds in late) and sorted(late)[2] < bound, late
+        for storage in ("memory", "file"):
+            name = storage.upper()
+            marked = {"allow_msg_ttl": True, "subject_delete_marker_ttl": 10_000_000_000, "max_age": 1_000_000_000}
+            await create_stream(client, name, [f"{storage}.>"], replicas, storage=storage, allow_direct=True, **marked)
+            ages = []
+            for number in range(3):
+                await asyncio.sleep(0.07 * number)
+                subject = f"{storage}.{number}"
+                await publish(client, subject)
+                came = await taken(client, name, subject)
+
+                async def is_marker(subject: str = subject, name: str = name) -> bool:
+                    reply = await client.request(f"$JS.API.DIRECT.GET.{name}.{subject}")
+                    return reply.get("Nats-Marker-Reason") == "MaxAge"
+
+                await eventually(is_marker, 5, "the marker")
+                ages.append(await taken(client, name, subject) - came)
+            assert all(age >= 1.0 for age in ages), ages
+            assert server != "jetcluster" or sorted(ages)[1] < 1.03, ages

@@ -228,6 +228,33 @@ async def test_no_publishes_until_it_is_promoted(shared: ProcessCluster) -> None
         await eventually(left, 10, "it still answers for the upstream", every=0.1)
 
 
+async def test_its_duplicate_window_is_kept_and_refuses_nothing(single: ProcessCluster) -> None:
+    """In a cluster nats-server drops it."""
+    async with await single[0].connect() as client:
+        await create_stream(client, "WINDOWUP", ["windowup"], 1, duplicate_window=100_000_000)
+        window = {"duplicate_window": 30 * 1_000_000_000}
+        config = {"name": "WINDOW", "num_replicas": 1, "mirror": {"name": "WINDOWUP"}}
+        made = await client.api("STREAM.CREATE.WINDOW", {**config, **window})
+        assert made["config"]["duplicate_window"] == window["duplicate_window"]
+        for number in range(2):  # the same id, outside of the upstream's window and inside of the mirror's
+            answer = await client.request("windowup", b"%d" % number, 5.0, {"Nats-Msg-Id": "same"})
+            assert b'"duplicate"' not in answer.data
+            await asyncio.sleep(0.3)
+
+        async def came() -> bool:
+            return bool((await client.api("STREAM.INFO.WINDOW"))["state"]["messages"] == 2)
+
+        await eventually(came, 10, "both messages in the mirror")
+        assert "duplicate_window" not in (await client.api("STREAM.UPDATE.WINDOW", config))["config"]
+        again = await client.api("STREAM.UPDATE.WINDOW", {**config, **window})
+        assert again["config"]["duplicate_window"] == window["duplicate_window"]
+        for wrong in (-5, 5):
+            with pytest.raises(ClientError, match="10052"):
+                await client.api("STREAM.UPDATE.WINDOW", {**config, "duplicate_window": wrong})
+        await client.api("STREAM.DELETE.WINDOW")
+        await client.api("STREAM.DELETE.WINDOWUP")
+
+
 async def test_it_answers_for_the_upstream_and_goes_on_without_it(shared: ProcessCluster) -> None:
     up, name = fresh("UP"), fresh("M")
     ours = shared.server == "jetcluster"
@@ -413,3 +440,28 @@ async def test_own_writes_are_read_beside_a_mirror(shared: ProcessCluster, serve
                 assert answer.data == b"%d" % number, (node.name, number, answer.status)
                 sources.add(b"Nats-Stream: %b\r\n" % name.encode() in answer.header)
     assert (True in sources) is (replicas == 1), "where there is a replica on each node no mirror is needed"
+
+
+@pytest.mark.parametrize("copy", ["mirror", "republish"])
+async def test_a_read_right_behind_the_ack_finds_the_copy(single: ProcessCluster, server: str, copy: str) -> None:
+    """A mirror beside its upstream, and a stream that takes what another one republishes, on the same server."""
+    async with await single[0].connect() as client:
+        if copy == "mirror":
+            await create_stream(client, "UP", ["up"], 1)
+            await client.api("STREAM.CREATE.M", {"name": "M", "mirror": {"name": "UP"}, "allow_direct": True})
+        else:
+            await create_stream(client, "UP", ["up"], 1, republish={"src": "up", "dest": "copied"})
+            await create_stream(client, "M", ["copied"], 1, allow_direct=True)
+        subject = f"$JS.API.DIRECT.GET.M.{'up' if copy == 'mirror' else 'copied'}"
+
+        async def there() -> bool:
+            await client.request("up", b"first")
+            return (await client.request(subject)).data == b"first"
+
+        await eventually(there, 10, "the first copy")
+        await asyncio.sleep(0.5)
+        stale = 0
+        for number in range(100):
+            await client.request("up", b"%d" % number)
+            stale += (await client.request(subject)).data != b"%d" % number
+        assert stale <= (1 if server == "jetcluster" else 25), f"{stale} of 100"

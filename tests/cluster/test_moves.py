@@ -146,3 +146,25 @@ async def test_another_node_takes_the_place_of_a_removed_peer(server: str) -> No
         await create_stream(client, "ALL", ["all"], 4)
         assert "peer remap failed" in str(await ask(client, "STREAM.PEER.REMOVE.ALL", {"peer": "n2"}))
         assert "bad request" in str(await ask(client, "STREAM.PEER.REMOVE.ALL", {}))
+
+
+async def test_an_update_while_the_only_server_of_a_stream_is_away_changes_nothing(server: str) -> None:
+    """It is refused, and stays so when the server is back."""
+    if server == "nats-server":
+        pytest.skip("nats-server says nothing until it counts the server as away, which takes seconds")
+    async with ProcessCluster(3, server) as cluster:
+        async with await cluster[0].connect() as client:
+            await create_stream(client, "S", ["s.>"], 1)
+            await publish_all(client, "s.a", [b"%d" % n for n in range(5)])
+            config = (await client.api("STREAM.INFO.S"))["config"]
+        away = await cluster.stream_leader("S")
+        away.kill9()
+        ask_at = next(node for node in cluster.nodes if node.alive)
+        await cluster.wait_meta([ask_at])
+        async with await ask_at.connect() as client:
+            refused = await ask(client, "STREAM.UPDATE.S", {**config, "max_msgs": 2})
+            assert "stream is offline" in str(refused["error"])
+            await away.start()
+            await cluster.stream_leader("S")
+            info = await client.api("STREAM.INFO.S")
+            assert info["config"]["max_msgs"] == -1 and info["state"]["messages"] == 5

@@ -95,3 +95,14 @@ async def test_deleted_details(server: str) -> None:
         state = (await info(client, deleted_details=True, subjects_filter=">"))["state"]
         assert not {"deleted", "num_deleted", "subjects", "num_subjects"} & set(state)
         assert (state["messages"], state["first_seq"], state["last_seq"]) == (0, 2001, 2000)
+
+
+async def test_names_by_subject(server: str) -> None:
+    async with ProcessCluster(1, server) as nodes, await nodes[0].connect() as client:
+        await client.api("STREAM.CREATE.U", {"name": "U", "subjects": ["u.>"]})
+        await client.api("STREAM.CREATE.M", {"name": "M", "mirror": {"name": "U"}})
+        await client.api("STREAM.CREATE.Q", {"name": "Q", "sources": [{"name": "U"}]})
+        for subject, names in (("M", []), ("*", []), (">", ["U"]), ("u.*", ["U"]), ("", ["M", "Q", "U"])):
+            assert ((await client.api("STREAM.NAMES", {"subject": subject}))["streams"] or []) == names
+            found = (await client.api("STREAM.LIST", {"subject": subject}))["streams"]
+            assert [stream["config"]["name"] for stream in found] == names

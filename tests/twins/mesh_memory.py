@@ -31,9 +31,18 @@ class MemoryNetwork:
         self.meshes: dict[str, InMemoryMesh] = {}
         """Running meshes by peer id."""
         self._cut: set[frozenset[str]] = set()
+        self._held: set[str] = set()
+        self._waiting: list[MemoryLink] = []
 
     def mesh(
-        self, name: str, peer_id: str | None = None, *, client_url: str = "", cluster_id: str = "", key: str = ""
+        self,
+        name: str,
+        peer_id: str | None = None,
+        *,
+        client_url: str = "",
+        cluster_id: str = "",
+        key: str = "",
+        sync_interval: float | None = None,
     ) -> InMemoryMesh:
         """A mesh that is not started yet. The same `peer_id` again, after `stop`, is a restart of that node."""
         info = NodeInfo(
@@ -44,6 +53,7 @@ class MemoryNetwork:
             client_url=client_url,
             cluster_id=cluster_id,
             key=key,
+            sync_interval=sync_interval,
         )
         return InMemoryMesh(self, info)
 
@@ -55,6 +65,25 @@ class MemoryNetwork:
     def heal(self, a: str, b: str) -> None:
         self._cut.discard(frozenset((a, b)))
         self.timers.call_soon(self._connect, a, b)
+
+    def hold(self, peer_id: str) -> None:
+        """Keeps all that goes to the node, and comes from it, until `release`, as while its process stands still.
+        Nobody is told."""
+        self._held.add(peer_id)
+
+    def release(self) -> None:
+        """All that waits arrives, in the order in which it was sent."""
+        self._held.clear()
+        waiting, self._waiting = self._waiting, []
+        for link in waiting:
+            link._deliver()
+
+    def parks(self, link: MemoryLink) -> bool:
+        """True for a link whose frames are kept for later."""
+        if self._held.isdisjoint((link.peer_id, link.mesh.me.peer_id)):
+            return False
+        self._waiting.append(link)
+        return True
 
     def isolate(self, peer_id: str) -> None:
         for other in [other for other in self.meshes if other != peer_id]:
@@ -157,6 +186,8 @@ class MemoryLink(PeerLink):
                 link.mesh._set_down(link)
 
     def _deliver(self) -> None:
+        if self.mesh.network.parks(self):
+            return
         self._scheduled = False
         if self.state is CLOSED or self.other.state is not JOINED:
             return

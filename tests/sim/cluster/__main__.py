@@ -1,6 +1,7 @@
 """`python -m tests.sim.cluster`: `--seed N [--trace] [--wire]` replays one seed, `--shrink N` finds what of it matters,
 `--count N [--start N] [--workers W] [--seconds S] [--record]` runs many, both with `--only WORKLOAD...` if only these
-are to be drawn; `--corpus` runs those that once failed."""
+are to be drawn, `--faults FAULT...` if these are to be there, and `--wider` for all there are (`nemesis.WIDE`);
+`--corpus` runs those that once failed."""
 
 from __future__ import annotations
 
@@ -19,6 +20,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.sim.cluster", description=__doc__)
     parser.add_argument("--seed", type=int, help="this one only")
     parser.add_argument("--only", nargs="+", metavar="WORKLOAD", help="of --seed and --count: only these are drawn")
+    parser.add_argument("--faults", nargs="+", metavar="FAULT", default=[], help="of the same: these are there as well")
+    parser.add_argument("--wider", action="store_true", default=None, help="of the same: all faults are drawn")
     parser.add_argument("--trace", action="store_true", help="print what happens")
     parser.add_argument("--wire", action="store_true", help="print what goes over the network as well")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="print the smallest scenario that fails as it does")
@@ -29,18 +32,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no more are begun after so long")
     parser.add_argument("--record", action="store_true", help="add what was run to totals.toml")
     arguments = parser.parse_args()
+    only = None if arguments.only is None else tuple(arguments.only)
+    drawing = batch.Drawing(only, tuple(arguments.faults), arguments.wider)
     if arguments.seed is not None:
-        scenario = Scenario.of(arguments.seed, arguments.only)
-        return _replay(scenario, trace=arguments.trace, wire=arguments.wire)
+        return _replay(drawing.scenario(arguments.seed), trace=arguments.trace, wire=arguments.wire)
     if arguments.shrink is not None:
-        return _shrink(arguments.shrink)
+        return _shrink(drawing.scenario(arguments.shrink))
     outcomes: Iterator[batch.Outcome]
     if arguments.corpus:
         outcomes = map(batch.run_one, batch.corpus())
     else:
         start = arguments.start if arguments.start is not None else int(time.time()) * 1_000
         outcomes = batch.run_many(
-            start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, only=arguments.only
+            start, arguments.count, workers=arguments.workers, seconds=arguments.seconds, drawing=drawing
         )
     totals = batch.Totals()
     for outcome in outcomes:
@@ -62,8 +66,9 @@ def _replay(scenario: Scenario, *, trace: bool, wire: bool) -> int:
     return 1 if result.failure else 0
 
 
-def _shrink(seed: int) -> int:
-    found = shrink(Scenario.of(seed), tell=lambda line: print(line, flush=True))
+def _shrink(scenario: Scenario) -> int:
+    seed = scenario.seed
+    found = shrink(scenario, tell=lambda line: print(line, flush=True))
     print(f"seed {seed} does not fail" if found is None else f"the smallest that fails:\n{found}")
     return 0 if found is None else 1
 

@@ -6,12 +6,13 @@ import functools
 import multiprocessing
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.sim.cluster import nemesis
 from tests.sim.cluster.nemesis import Rage
 from tests.sim.cluster.run import run_seed
 from tests.sim.cluster.scenario import Scenario
@@ -72,8 +73,20 @@ def run_one(what: int | Scenario) -> Outcome:
     return Outcome(scenario.seed, result.failure, result.digest, result.seconds, result.cpu, result.counts)
 
 
-def _run_drawn(only: Sequence[str] | None, seed: int) -> Outcome:
-    return run_one(Scenario.of(seed, only))
+@dataclass(slots=True, frozen=True)
+class Drawing:
+    """What seeds are to be drawn from: see `Scenario.of`."""
+
+    only: tuple[str, ...] | None = None
+    faults: tuple[str, ...] = ()
+    wider: bool | None = None
+
+    def scenario(self, seed: int) -> Scenario:
+        return Scenario.of(seed, self.only, wider=self.wider, faults=self.faults)
+
+
+def _run_drawn(drawing: Drawing, seed: int) -> Outcome:
+    return run_one(drawing.scenario(seed))
 
 
 def run_many(
@@ -82,13 +95,12 @@ def run_many(
     *,
     workers: int = 1,
     seconds: float = float("inf"),
-    only: Sequence[str] | None = None,
+    drawing: Drawing = Drawing(),
 ) -> Iterator[Outcome]:
-    """Seeds from `start` on, as they are done: `count` of them, fewer where `seconds` are over before. `only`: see
-    `Scenario.of`."""
+    """Seeds from `start` on, as they are done: `count` of them, fewer where `seconds` are over before."""
     end = time.monotonic() + seconds
     seeds = iter(range(start, start + count))
-    run = functools.partial(_run_drawn, only)
+    run = functools.partial(_run_drawn, drawing)
     if workers == 1:
         for seed in seeds:
             yield run(seed)
@@ -104,10 +116,10 @@ def run_many(
 
 
 def corpus() -> list[Scenario]:
-    """What failed once, in the order of the file."""
+    """What failed once, in the order of the file; what still may, `wide` says, where such faults are drawn at all."""
     with CORPUS.open("rb") as file:
         rows = tomllib.load(file)["scenarios"]
-    return [_scenario(**row) for row in rows]
+    return [_scenario(**row) for row in rows if not row.pop("wide", False) or nemesis.WIDER]
 
 
 def _scenario(why: str, rage: dict[str, Any], workloads: list[str], levels: list[int], **rest: Any) -> Scenario:

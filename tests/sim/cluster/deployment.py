@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
-from collections.abc import Coroutine, Sequence
+import math
+import re
+from collections.abc import Coroutine, Iterator, Sequence
 from random import Random
 from typing import Any, cast
 
@@ -22,9 +25,20 @@ from tests.sim.cluster.network import Address, Network
 from tests.sim.cluster.trace import Bridge, SimLog, Trace
 from tests.sim.cluster.vows import Vows
 
+COPIES = 3
+"""Voters of a group of which one may lose its data."""
+SHRINKS = 15.0
+"""Seconds after which a change of a stream that somebody asks for is known to all, or comes to nothing."""
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
 
 class Violation(AssertionError):
     """A promise was broken."""
+
+
+def without_addresses(text: str) -> str:
+    """Where an object lies is another place in each process."""
+    return _ADDRESS.sub("", text)
 
 
 class Deployment:
@@ -39,8 +53,15 @@ class Deployment:
         self.trace = Trace(self.scheduler, keep=keep_trace)
         self.network = Network(self.scheduler, Random(self.rng.getrandbits(64)))
         self.failures: list[str] = []
-        self.victim = ""
-        """The one machine whose data may be damaged (`disk_faults`)."""
+        self.victims: dict[str, None] = {}
+        """The machines whose data was damaged at some time (`expendable.py`)."""
+        self.drifted: dict[tuple[str, int], int] = {}
+        """(server, group) of replicas that were changed behind everybody's back, until they are as the others, with the
+        index up to which they were."""
+        self._shrinking: dict[object, float] = {}
+        """Changes that were asked for and leave a stream with fewer than COPIES: when they are known to all or came to
+        nothing."""
+        self._relaxed = False
         self.power_failures: list[float] = []
         """When machines lost power."""
         self.machines: dict[str, Machine] = {}
@@ -77,13 +98,37 @@ class Deployment:
         return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level)
 
     def failed(self, text: str) -> None:
+        text = without_addresses(text)
         self.trace.add("!", text)
         self.failures.append(text)
 
     @property
     def relaxed(self) -> bool:
         """A loss of power may take what was acknowledged."""
-        return any(server.sync_interval for server in self.servers.values())
+        self._relaxed |= any(server.sync_interval for server in self.servers.values())
+        return self._relaxed
+
+    @contextlib.contextmanager
+    def resizing(self, copies: int) -> Iterator[int]:
+        """Around a request that gives a stream `copies` replicas; yields how many it is to ask for. A machine on which
+        damage hides must not come to have the only copy; and nothing is damaged while a stream may be about to have
+        fewer than COPIES."""
+        if copies >= COPIES or any(machine.hides_damage for machine in self.machines.values()):
+            yield max(copies, COPIES)
+            return
+        key = object()
+        self._shrinking[key] = math.inf
+        try:
+            yield copies
+        except BaseException:
+            self._shrinking[key] = self.scheduler.now + SHRINKS
+            raise
+        del self._shrinking[key]
+
+    @property
+    def shrinks(self) -> bool:
+        """A stream may be about to have fewer than COPIES replicas, and not every server may know of it."""
+        return any(until > self.scheduler.now for until in self._shrinking.values())
 
     # ---- clients and control
 

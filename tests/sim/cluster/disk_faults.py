@@ -1,8 +1,9 @@
 """Faults of disks: slow, hung, full, errors; and what damages data, within the limits of what is promised.
 
-Damage (`expendable`) comes to one machine of a run only, and never to the only copy of anything: what two of three
-disks hold is what is promised, and nobody knows of rot before somebody reads it. The data store is damaged once in a
-run: a server renews its store or starts again for its sake once in a while, and then says that the disk is failing.
+Damage (`expendable.py`) comes to one machine at a time, and never to the only copy of anything: what two of three
+disks hold is what is promised, and nobody knows of rot before somebody reads it. The data store of a machine is damaged
+once in a run: a server renews its store or starts again for its sake once in a while, and then says that the disk is
+failing.
 """
 
 from __future__ import annotations
@@ -12,14 +13,10 @@ import errno
 from random import Random
 
 from tests.sim.cluster.deployment import Deployment
-from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
-from tests.sim.cluster.machine import Machine
+from tests.sim.cluster.expendable import expendable
+from tests.sim.cluster.machine import DATA, JOURNAL, Machine
 from tests.sim.cluster.machine_faults import elections, one, start
 from tests.twins.storage.sectors import SectorFile
-
-COPIES = 3
-"""Voters of a group of which one may lose its data."""
-JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
 
 
 async def slow_disk(deployment: Deployment, rng: Random) -> None:
@@ -36,15 +33,43 @@ async def hung_disk(deployment: Deployment, rng: Random) -> None:
     machine.disk.release()
 
 
+async def hung_disks(deployment: Deployment, rng: Random) -> None:
+    """Two of them, or all."""
+    machines = _some(deployment, rng)
+    for machine in machines:
+        machine.disk.hang()
+    await asyncio.sleep(rng.uniform(0.5, 8.0))
+    for machine in machines:
+        machine.disk.release()
+
+
 async def full_disk(deployment: Deployment, rng: Random) -> None:
     """Others fill it, up to the last bytes or not quite."""
     machine = rng.choice(list(deployment.machines.values()))
     disk = machine.disk
     disk.ballast = max(0, disk.free - rng.choice([0, 64 << 10, 2 << 20]))
+    machine.filled = True
     deployment.trace.add("nemesis", f"the disk of {machine.name} is full")
     await asyncio.sleep(rng.uniform(1.0, 8.0))
     disk.ballast = 0
     start(machine)
+
+
+async def full_disks(deployment: Deployment, rng: Random) -> None:
+    """Two of them, or all."""
+    machines = _some(deployment, rng)
+    for machine in machines:
+        machine.disk.ballast = max(0, machine.disk.free - rng.choice([0, 64 << 10, 2 << 20]))
+        machine.filled = True
+    await asyncio.sleep(rng.uniform(1.0, 8.0))
+    for machine in machines:
+        machine.disk.ballast = 0
+        start(machine)
+
+
+def _some(deployment: Deployment, rng: Random) -> list[Machine]:
+    machines = list(deployment.machines.values())
+    return rng.sample(machines, rng.choice([min(2, len(machines)), len(machines)]))
 
 
 async def io_error(deployment: Deployment, rng: Random) -> None:
@@ -58,10 +83,12 @@ async def io_error(deployment: Deployment, rng: Random) -> None:
     deployment.trace.add("nemesis", f"{machine.name}: {operation} in '{within}' fails, times: {times}")
     disk = machine.disk
     fault = disk.fail(operation, errno.EIO, within=within, times=times)
+    machine.failing += 1
     await asyncio.sleep(rng.uniform(0.5, 4.0))
     disk.heal(fault)
     await asyncio.sleep(1.0)
     start(machine)
+    machine.failing -= 1
 
 
 async def rot(deployment: Deployment, rng: Random) -> None:
@@ -76,6 +103,7 @@ async def rot(deployment: Deployment, rng: Random) -> None:
     offset, flips = _within(file, rng), rng.choice([1, 8, 512])
     deployment.trace.add("nemesis", f"{machine.name}: rot in {path} at {offset}, {flips} bytes")
     machine.disk.rot(path, offset, flips)
+    machine.harm(path)
     if rng.random() < 0.7:
         await asyncio.sleep(rng.uniform(0.0, 2.0))
         machine.kill()
@@ -96,6 +124,7 @@ async def cut_file(deployment: Deployment, rng: Random) -> None:
         size = _within(file, rng)
         deployment.trace.add("nemesis", f"{machine.name}: {path} is cut to {size} of {file.size} bytes")
         machine.disk.cut(path, size)
+        machine.harm(path)
     await asyncio.sleep(rng.uniform(0.5, 2.0))
     start(machine)
     await _elections(deployment, rng)
@@ -108,9 +137,38 @@ async def _elections(deployment: Deployment, rng: Random) -> None:
         await elections(deployment, rng)
 
 
+async def break_data(deployment: Deployment, rng: Random) -> None:
+    """The data store of one machine cannot be opened any more; its journal is whole."""
+    machine = expendable(deployment, rng)
+    if machine is None or machine.damaged_data:
+        return
+    machine.kill()
+    spoil_data(deployment, machine)
+    await asyncio.sleep(rng.uniform(0.2, 2.0))
+    start(machine)
+
+
+def spoil_data(deployment: Deployment, machine: Machine) -> None:
+    """All of it, by the one file that tells what there is."""
+    machine.damaged_data = True
+    deployment.trace.add("nemesis", f"{machine.name}: its data store is broken")
+    for path, file in machine.disk.tree(DATA):
+        if "/MANIFEST" in path and file.sectors:
+            machine.disk.rot(path, 20, 64)
+            machine.harm(path)
+
+
 async def wipe(deployment: Deployment, rng: Random) -> None:
     """A machine comes back with an empty disk."""
-    machine = expendable(deployment, rng)
+    await _wipe(deployment, rng, expendable(deployment, rng))
+
+
+async def wipe_even(deployment: Deployment, rng: Random) -> None:
+    """The same, also where it is one of two voters: the other one has everything."""
+    await _wipe(deployment, rng, expendable(deployment, rng, even=True))
+
+
+async def _wipe(deployment: Deployment, rng: Random, machine: Machine | None) -> None:
     if machine is None:
         return
     deployment.trace.add("nemesis", f"{machine.name} is wiped")
@@ -118,49 +176,6 @@ async def wipe(deployment: Deployment, rng: Random) -> None:
     machine.new_disk()
     await asyncio.sleep(rng.uniform(0.5, 4.0))
     start(machine)
-
-
-def expendable(deployment: Deployment, rng: Random) -> Machine | None:
-    """The machine that may lose data now; None while there is none."""
-    names = [deployment.victim] if deployment.victim else sorted(deployment.machines)
-    found = list(replicas(deployment))
-    free = [name for name in names if _may_lose(deployment, name, found)]
-    if not free:
-        return None
-    deployment.victim = rng.choice(free)
-    return deployment.machines[deployment.victim]
-
-
-def _may_lose(deployment: Deployment, name: str, found: list[Replica]) -> bool:
-    """All it has is on others too, on a majority without it."""
-    machine = deployment.machines[name]
-    own = [one for one in found if one.machine is machine]
-    jetstream = jetstream_of(machine)
-    if not own or machine.paused or jetstream is None or not jetstream.context.meta_current:
-        return False  # after a restart it may not know yet which streams it has
-    return all(_kept_without(replica, found) for replica in own)
-
-
-def _kept_without(replica: Replica, found: list[Replica]) -> bool:
-    voters = replica.group.log.config.voters
-    if len(voters) < COPIES or not replica.group.log.durable:
-        return False
-    same = [one for one in found if one.gid == replica.gid and one.cluster == replica.cluster]
-    for other in same:  # a leader that removes others goes by fewer already
-        shrunk = other.group.log.config.voters
-        if replica.group.me in shrunk and len(shrunk) < COPIES:
-            return False
-    others = [one for one in same if one.group.me != replica.group.me and one.group.me in voters]
-    commit = max(one.group.commit_index for one in same)
-    whole = [one for one in others if _is_whole(one) and one.group.log.written_index >= commit]
-    return 2 * len(whole) > len(voters)
-
-
-def _is_whole(replica: Replica) -> bool:
-    log, stream = replica.group.log, replica.stream
-    if log.damaged or log.joining or log.fetching or replica.machine.paused or replica.group.stopped:
-        return False
-    return stream is None or not (stream.installing or stream.suspect or stream.doubt)
 
 
 def _folder(machine: Machine, rng: Random) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +20,13 @@ from jetcluster.node.part_options import journal_options
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
+from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
-from tests.sim.cluster.loop import Scheduler, SimLoop
+from tests.sim.cluster.loop import TURN, Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
 from tests.twins.storage import RocksModule, SimDisk, SimWriter
+from tests.twins.storage.sectors import SectorFile
 from tests.twins.time import SeededRng
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ DESCRIPTORS = 65_536
 SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
+JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
+OF_DISK = re.compile(r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room")
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
 
@@ -76,6 +82,25 @@ class MachineClock:
         return seconds / self._rate
 
 
+class SimUsage:
+    """`jetcluster.health.usage.Usage` of one process: the same wherever and however often a seed is run."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def memory_bytes(self) -> int:
+        return 64 << 20
+
+    def cpu_seconds(self) -> float:
+        return self._loop.turns * TURN
+
+    def cores(self) -> int:
+        return 4
+
+    def collections(self) -> tuple[int, int]:
+        return 0, 0
+
+
 class SimPlatform:
     """`jetcluster.node.platform.Platform` of one process."""
 
@@ -83,6 +108,8 @@ class SimPlatform:
         self.clock = machine.clock
         self.rng = rng
         self.files = machine.disk.files
+        assert machine.loop is not None
+        self.usage = SimUsage(machine.loop)
         self.stopwatch = machine.clock.monotonic
         self.writers: list[SimWriter] = []
         self._machine = machine
@@ -157,8 +184,16 @@ class Machine:
         self.make_node: Callable[[SimLog, Platform], Node]
         """For each start; there is none where no node runs."""
         self.paused = False
+        self.forgotten = -math.inf
+        """When the network forgot some of its connections."""
+        self.filled = False
+        """Others have taken what was free of its disk, at some time."""
         self.damaged_data = False
         """Its data store was (`disk_faults`)."""
+        self.failing = 0
+        """Faults of its disk that fail reads or writes now."""
+        self._harmed: list[tuple[str, SectorFile, int]] = []
+        """Files that were damaged, and how often the node had been started before."""
         self.lost_peers: list[str] = []
         """Peer ids of the stores that were here before the one of now."""
         self.usual_slowness = 1.0
@@ -204,10 +239,28 @@ class Machine:
             identity = self.disk.file(IDENTITY)
             self.lost_peers.append(json.loads(identity.read(0, identity.size))["peer_id"])
         self.damaged_data = False
+        self._harmed = []
         self._capacity = capacity or self._capacity
         self.disk = SimDisk(SeededRng(self._random.getrandbits(64)), capacity=self._capacity, pace=self.disk_pace)
         if self.vows is not None:
             self.vows.forget(self)
+
+    def harm(self, path: str) -> None:
+        """Something has happened to this file of the disk."""
+        self._harmed.append((path, self.disk.file(path), self.starts))
+
+    @property
+    def hides_damage(self) -> bool:
+        """Some of its data may be damaged and nobody has come upon that. A journal is read when the node starts; what
+        the data store has lies there until it is written anew."""
+        return self.failing > 0 or any(self._hides(*one) for one in self._harmed)
+
+    def _hides(self, path: str, file: SectorFile, starts: int) -> bool:
+        if path.startswith(JOURNAL):
+            return self.starts == starts or not self.ready
+        with contextlib.suppress(OSError):
+            return self.disk.file(path) is file
+        return False
 
     @property
     def transports(self) -> list[SimTransport]:
@@ -221,7 +274,7 @@ class Machine:
         assert self.loop is None
         self.host.up = True
         loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)
-        loop.log = SimLog(self._trace, self.name)
+        loop.log = SimLog(self._trace, self.name, self._caught)
         self._endpoints = Endpoints(self._network, self.host, loop)
         return loop
 
@@ -245,6 +298,9 @@ class Machine:
             return
         self._trace.add(self.name, f"exits with {code}")
         self.exits.append(code)
+        words = " ".join(self.loop.log.fatals) if self.loop is not None else ""
+        if code and not self.disk_troubled:
+            self._failed(f"{self.name} ends by itself with {code}, and nothing has happened to its disk: {words}")
         self._gone(tell=True)
         self.disk.kill_process()
         if code == START_AGAIN:
@@ -328,6 +384,17 @@ class Machine:
             loop.from_outside(done)
 
         self._scheduler.after(disk.seconds(), land)
+
+    @property
+    def disk_troubled(self) -> bool:
+        """Its disk has failed, was damaged or was full, at some time since it is there."""
+        return bool(self.disk.errors or self.disk.tampered or self.disk.refused or self.filled)
+
+    def _caught(self, text: str, error: BaseException | None) -> None:
+        """The node has logged an error that it did not expect. That of a disk that fails may come up anywhere."""
+        of_disk = isinstance(error, (KvError, OSError)) or (error is None and OF_DISK.search(text) is not None)
+        if not (of_disk and self.disk_troubled):
+            self._failed(f"{self.name}: {text} {error!r}")
 
     def _raised(self, text: str, error: BaseException | None) -> None:
         self._failed(f"{self.name}: {text} {error!r}")

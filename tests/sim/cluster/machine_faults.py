@@ -203,7 +203,7 @@ async def pause(deployment: Deployment, rng: Random) -> None:
         machine.resume()
 
 
-def _cut(deployment: Deployment, here: list[str], there: list[str], *, one_way: bool = False) -> list[Link]:
+def cut_links(deployment: Deployment, here: list[str], there: list[str], *, one_way: bool = False) -> list[Link]:
     """Links from machines of one list to those of the other, and back."""
     network, machines = deployment.network, deployment.machines
     found = []
@@ -235,7 +235,7 @@ async def partition(deployment: Deployment, rng: Random) -> None:
         names.remove(first.name)
         names.insert(0, first.name)
     at = rng.randint(1, max(1, len(names) // 2))
-    cut = _cut(deployment, names[:at], names[at:], one_way=rng.random() < 0.3)
+    cut = cut_links(deployment, names[:at], names[at:], one_way=rng.random() < 0.3)
     await _heal_later(deployment, rng, cut)
 
 
@@ -253,7 +253,7 @@ async def usurped(deployment: Deployment, rng: Random) -> None:
     if rng.random() < 0.4:
         machine.pause()
     else:
-        cut = _cut(deployment, [machine.name], [name for name in deployment.machines if name != machine.name])
+        cut = cut_links(deployment, [machine.name], [name for name in deployment.machines if name != machine.name])
     for _ in range(60):
         await asyncio.sleep(0.05)
         others = [one for one in replicas(deployment) if one.gid == old.gid and one.cluster == old.cluster]
@@ -282,7 +282,7 @@ async def one_link(deployment: Deployment, rng: Random) -> None:
     """Two machines do not reach each other, and all others reach both."""
     if len(deployment.machines) > 1:
         a, b = rng.sample(list(deployment.machines), 2)
-        await _heal_later(deployment, rng, _cut(deployment, [a], [b], one_way=rng.random() < 0.3))
+        await _heal_later(deployment, rng, cut_links(deployment, [a], [b], one_way=rng.random() < 0.3))
 
 
 async def bridge(deployment: Deployment, rng: Random) -> None:
@@ -290,7 +290,7 @@ async def bridge(deployment: Deployment, rng: Random) -> None:
     names = list(deployment.machines)
     rng.shuffle(names)
     middle = 1 + (len(names) - 1) // 2
-    await _heal_later(deployment, rng, _cut(deployment, names[1:middle], names[middle:], one_way=False))
+    await _heal_later(deployment, rng, cut_links(deployment, names[1:middle], names[middle:], one_way=False))
 
 
 async def loss(deployment: Deployment, rng: Random) -> None:
@@ -324,6 +324,7 @@ async def half_open(deployment: Deployment, rng: Random) -> None:
     for transport in machine.transports:
         if rng.random() < share:
             transport.forget()
+            machine.forgotten = deployment.scheduler.now
     await asyncio.sleep(rng.uniform(0.5, 5.0))
 
 

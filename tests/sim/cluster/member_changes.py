@@ -1,7 +1,10 @@
-"""Changes that administrators make while the cluster is in use: who leads, who has the copies, which version runs."""
+"""Changes that administrators make while the cluster is in use: who leads, who has the copies and how many, which
+version runs, and with which settings."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -10,10 +13,16 @@ from typing import Any
 from jetcluster.raft.api import Role
 from jetcluster.stream.levels import LEVEL
 from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.disk_faults import spoil_data
+from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.machine_faults import restart
+from tests.sim.cluster.machine import Machine
+from tests.sim.cluster.machine_faults import cut_links, restart, start
+from tests.sim.cluster.protocol import raft_of
 from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
 
+MOVED = 100.0
+"""Seconds within which a stream leaves a server for good, on slow disks."""
 REFUSED = (ApiError, Disconnected, NoResponders, TimeoutError)
 """Administrators, too, meet faults."""
 
@@ -48,6 +57,107 @@ async def peer_remove(deployment: Deployment, rng: Random) -> None:
     await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{leader.stream.assignment.name}", {"peer": rng.choice(names)})
 
 
+async def scale(deployment: Deployment, rng: Random) -> None:
+    """A stream gets another number of replicas."""
+    leader = _leader(deployment, rng)
+    if leader is not None:
+        await _resize(
+            deployment, rng, leader, rng.choice([1, 2, 3, 3, 5] if _servers(deployment) >= 5 else [1, 2, 3, 3])
+        )
+
+
+async def scale_back(deployment: Deployment, rng: Random) -> None:
+    """A stream is scaled to fewer replicas and to three, twice, whether the change before is through or not."""
+    leader = _leader(deployment, rng)
+    if leader is None:
+        return
+    for copies in (rng.choice([1, 2]), 3, rng.choice([1, 2, 5] if _servers(deployment) >= 5 else [1, 2]), 3):
+        await _resize(deployment, rng, leader, copies)
+        await asyncio.sleep(rng.choice([0.0, 0.1, 0.5, 2.0]))
+
+
+async def come_back(deployment: Deployment, rng: Random) -> None:
+    """A stream gives up the replica of one server, which may be away meanwhile, and takes it in again."""
+    leader = _leader(deployment, rng)
+    if leader is None or _servers(deployment) < 5 or len(leader.group.log.config.voters) != 3:
+        return
+    stream = leader.stream.assignment.name
+    others = [machine for machine in _voters(deployment, leader) if machine is not leader.machine and machine.runs]
+    if not others:
+        return
+    machine, away = rng.choice(others), rng.choice(["", "killed", "paused"])
+    if away == "killed":
+        machine.kill()
+    elif away == "paused":
+        machine.pause()
+    await asyncio.sleep(rng.choice([0.0, 1.0, 4.0]))
+    await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": machine.name})
+    await asyncio.sleep(rng.choice([0.0, 0.3, 1.0, 5.0]))
+    if rng.random() < 0.5:
+        _is_back(machine)
+    await _resize(deployment, rng, leader, 5)
+    await asyncio.sleep(rng.choice([0.0, 0.5, 3.0]))
+    _is_back(machine)
+    await asyncio.sleep(rng.choice([0.5, 4.0]))
+    await _resize(deployment, rng, leader, 5)
+    await asyncio.sleep(rng.choice([0.0, 2.0, 8.0]))
+    await _resize(deployment, rng, leader, 3)
+
+
+def _is_back(machine: Machine) -> None:
+    machine.resume()
+    start(machine)
+
+
+async def left_behind(deployment: Deployment, rng: Random) -> None:
+    """A stream moves from one server to another while a third one is cut off. Then the data store of the first one
+    breaks, and who it reaches when it starts is the third one, which does not know of the move."""
+    leader = _leader(deployment, rng)
+    if leader is None or _servers(deployment) < 5 or len(leader.group.log.config.voters) != 3:
+        return
+    stream, gid = leader.stream.assignment.name, leader.gid
+    others = [machine for machine in _voters(deployment, leader) if machine is not leader.machine]
+    if len(others) != 2:
+        return
+    rng.shuffle(others)
+    cut_off, left = others
+    cut = cut_links(deployment, [cut_off.name], [name for name in deployment.machines if name != cut_off.name])
+    await asyncio.sleep(rng.choice([0.0, 1.0, 3.0]))
+    for _ in range(10):
+        if await _ask(deployment, rng, f"STREAM.PEER.REMOVE.{stream}", {"peer": left.name}):
+            break
+        await asyncio.sleep(1.0)
+    for _ in range(int(2 * MOVED)):
+        await asyncio.sleep(0.5)
+        raft = raft_of(left)
+        if raft is not None and left.ready and gid not in raft.groups and gid not in raft.journal.groups:
+            break
+    else:
+        deployment.trace.add("nemesis", f"{stream} does not leave {left.name}")
+    if expendable(deployment, rng, among=[left.name]) is not None and not left.damaged_data:
+        left.kill()
+        spoil_data(deployment, left)
+        rest = [name for name in deployment.machines if name not in (left.name, cut_off.name)]
+        cut += cut_links(deployment, [left.name], rest)
+        for ends in ((left.host.ip, cut_off.host.ip), (cut_off.host.ip, left.host.ip)):
+            deployment.network.link(*ends).heal()
+        start(left)
+        await asyncio.sleep(rng.uniform(6.0, 12.0))
+    deployment.trace.add("nemesis", "heals")
+    for link in cut:
+        link.heal()
+
+
+async def sync_changes(deployment: Deployment, rng: Random) -> None:
+    """A server starts with another `sync_interval` than others have, where acks may be ahead of syncs at all."""
+    name = rng.choice([name for name, server in deployment.servers.items() if server.jetstream])
+    if deployment.relaxed and deployment.machines[name].runs:
+        interval = rng.choice([0.0, 0.0, 0.5, 1.0])
+        deployment.trace.add("nemesis", f"{name} gets a sync_interval of {interval:g} s")
+        deployment.servers[name] = dataclasses.replace(deployment.servers[name], sync_interval=interval)
+        await restart(deployment.machines[name], rng)
+
+
 async def upgrade(deployment: Deployment, rng: Random) -> None:
     """A server of a version of before is started anew, with this one."""
     old = [name for name, server in deployment.servers.items() if server.level < LEVEL]
@@ -69,8 +179,31 @@ def _leader(deployment: Deployment, rng: Random) -> Replica | None:
     return rng.choice(found) if found else None
 
 
-async def _ask(deployment: Deployment, rng: Random, subject: str, body: Any) -> None:
-    """Through the API, as clients do; what comes of it is for others to judge."""
+def _servers(deployment: Deployment) -> int:
+    """That may have replicas."""
+    return len([name for name in deployment.members() if deployment.servers[name].jetstream])
+
+
+def _voters(deployment: Deployment, leader: Replica) -> list[Machine]:
+    """Machines that run and vote in its group."""
+    voters = leader.group.log.config.voters
+    return [
+        one.machine
+        for one in replicas(deployment)
+        if one.gid == leader.gid and one.cluster == leader.cluster and one.group.me in voters
+    ]
+
+
+async def _resize(deployment: Deployment, rng: Random, leader: Replica, copies: int) -> None:
+    assignment = leader.stream.assignment
+    with contextlib.suppress(TimeoutError), deployment.resizing(copies) as allowed:
+        body = dict(assignment.config) | {"num_replicas": allowed}
+        if not await _ask(deployment, rng, f"STREAM.UPDATE.{assignment.name}", body):
+            raise TimeoutError
+
+
+async def _ask(deployment: Deployment, rng: Random, subject: str, body: Any) -> bool:
+    """Through the API, as clients do; what comes of it is for others to judge. Whether it was answered well."""
     addresses = deployment.addresses()
     rng.shuffle(addresses)
     session = Session("administrator", addresses)
@@ -78,8 +211,11 @@ async def _ask(deployment: Deployment, rng: Random, subject: str, body: Any) -> 
         await session.connect(2.0)
         answer: Callable[[], Awaitable[Any]] = lambda: session.api(subject, body, 3.0)  # noqa: E731
         await answer()
-        deployment.trace.add("nemesis", f"{subject} {body or ''}")
     except REFUSED as error:
         deployment.trace.add("nemesis", f"{subject} {body or ''}: {error!r}")
+        return False
+    else:
+        deployment.trace.add("nemesis", f"{subject} {body or ''}")
+        return True
     finally:
         await session.close()

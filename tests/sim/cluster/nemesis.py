@@ -44,17 +44,34 @@ FAULTS: dict[str, Fault] = {
         machine_faults.clock_drift,
         disk_faults.slow_disk,
         disk_faults.hung_disk,
+        disk_faults.hung_disks,
         disk_faults.full_disk,
+        disk_faults.full_disks,
         disk_faults.io_error,
         disk_faults.rot,
         disk_faults.cut_file,
         disk_faults.wipe,
+        disk_faults.wipe_even,
+        disk_faults.break_data,
         member_changes.stepdown,
         member_changes.meta_stepdown,
         member_changes.peer_remove,
+        member_changes.scale,
+        member_changes.scale_back,
+        member_changes.come_back,
+        member_changes.left_behind,
+        member_changes.sync_changes,
         member_changes.upgrade,
     )
 }
+
+
+WIDER = False
+"""Whether seeds draw the faults of WIDE as well; `--wider` does so for one run."""
+WIDE = frozenset(
+    ("wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes"),
+)
+"""What the product does not get over yet in every seed."""
 
 
 @dataclass(slots=True, frozen=True)

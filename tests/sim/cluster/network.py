@@ -24,9 +24,15 @@ WINDOW = 256 << 10
 """Bytes of one direction of a connection that kernels and the network hold."""
 READ = 256 << 10
 """Bytes of one `data_received`, as in uvloop."""
+SPLIT = 0.125
+"""Share of writes that come in two segments, cut anywhere, as TCP promises nothing about their bounds."""
 RESEND = 0.2
 """Seconds until TCP sends again what was lost."""
 MOST_RESENDS = 6
+RATE = 120e6
+"""Bytes per second of a link that nothing is done to."""
+SLOW = 0.001
+"""Seconds that no such link takes."""
 SYN_TIMEOUT = 127.0
 EPHEMERAL = 40_000
 
@@ -49,7 +55,12 @@ class Link:
         self.delay = 0.0002
         self.jitter = 0.0003
         self.loss = 0.0
-        self.rate = 120e6
+        self.rate = RATE
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is done to it."""
+        return self.cut_since is None and not self.loss and self.rate == RATE and self.delay < SLOW
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""
@@ -164,6 +175,7 @@ class SimTransport(asyncio.Transport):
         self._forgotten = False
         self._closing = False
         self._made = False
+        self._error: Exception | None = None
 
     # ---- asyncio.Transport
 
@@ -245,6 +257,9 @@ class SimTransport(asyncio.Transport):
             if len(data) > room:
                 self._queue.appendleft(data[room:])
                 data = data[:room]
+            elif len(data) > 1 and (at := self.endpoints.network.split(len(data))):
+                self._queue.appendleft(data[at:])
+                data = data[:at]
             self._queued -= len(data)
             self._in_flight += len(data)
             self._send(len(data), self.peer._arrived, data)
@@ -353,19 +368,22 @@ class SimTransport(asyncio.Transport):
     # ---- beginning and end
 
     def made(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
-        """In the process's turn."""
-        if self.gone:
-            return
+        """In the process's turn. As with asyncio, a protocol is told of its connection whatever has become of it
+        meanwhile, and of its end after that."""
         self.protocol = factory()
         self._made = True
         self.protocol.connection_made(self)
-        self._wake_reader()
+        if self.gone:
+            self._loop.call_soon(self.protocol.connection_lost, self._error)
+        else:
+            self._wake_reader()
 
     def _finish(self, error: Exception | None) -> None:
         if self.gone:
             return
         self.gone = True
         self._closing = True
+        self._error = error
         if self._received and error is None:
             self._reset()  # as the kernel does when a socket with unread input is closed
         self.endpoints.transports.pop(self, None)
@@ -465,6 +483,7 @@ class Network:
         self.overhear: Callable[[Address, Address, bytes], None] | None = None
         """Told of all that is written between servers: from, to, data."""
         self._rng = rng
+        self._chance = Random(rng.getrandbits(64)).random
         self._links: dict[tuple[str, str], Link] = {}
 
     def link(self, source: str, target: str) -> Link:
@@ -475,6 +494,11 @@ class Network:
             if source == target:
                 found.delay = found.jitter = 20e-6
         return found
+
+    def split(self, size: int) -> int:
+        """Where a segment of so many bytes is cut in two; 0: nowhere."""
+        chance = self._chance() / SPLIT
+        return 1 + int(chance * (size - 1)) if chance < 1.0 else 0
 
     def links(self) -> list[tuple[tuple[str, str], Link]]:
         return list(self._links.items())

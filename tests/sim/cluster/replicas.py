@@ -93,7 +93,7 @@ def compare_all(deployment: Deployment) -> int:
             try:
                 own = contents(replica)
             except KvDamagedError:
-                if name != deployment.victim:
+                if name not in deployment.victims:
                     raise
                 continue  # rot that its server has not come upon yet
             groups.setdefault(key, []).append((name, own))

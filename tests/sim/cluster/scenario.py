@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from jetcluster.stream.levels import LEVEL
+from tests.sim.cluster import nemesis
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.workload import found
 
 USUAL = ("three", "five", "three and a plain one", "three and a leaf", "three and a leaf of three")
+FIVE = frozenset(("come_back", "left_behind"))
+"""Faults that need as many servers."""
 HARSH = ("blackout", "kill", "partition", "power")
 
 
@@ -37,10 +40,21 @@ class Scenario:
     """Bytes of each journal's, which then forgets soon; 0: as usual."""
     batch: int = 0
     """Entries that a leader sends at a time; 0: as usual."""
+    again: bool = True
+    """All servers start again in the end, and are looked at once more."""
 
     @classmethod
-    def of(cls, seed: int, focus: Container[str] | None = None) -> Scenario:
-        """`focus`: names of workloads; only these are drawn."""
+    def of(
+        cls,
+        seed: int,
+        focus: Container[str] | None = None,
+        *,
+        wider: bool | None = None,
+        faults: Sequence[str] = (),
+    ) -> Scenario:
+        """`focus`: names of workloads; only these are drawn. `wider`: whether faults of `nemesis.WIDE` are, as
+        `nemesis.WIDER` says by default. `faults`: these are there besides those that are drawn."""
+        wider = nemesis.WIDER if wider is None else wider
         rng = Random(f"scenario {seed}")
         names = sorted(found())
         names = names if focus is None else [name for name in names if name in focus]
@@ -61,7 +75,7 @@ class Scenario:
             skew=rng.choice([0.0, 0.01, 0.5, 30.0]),
             workloads=tuple(sorted(workloads)),
             rage=Rage(
-                faults=_faults(rng),
+                faults=tuple(sorted({*_faults(rng, wider=wider), *faults})),
                 hands=rng.choice([1, 1, 2, 3]),
                 seconds=rng.uniform(12.0, 30.0),
                 rest=rng.choice([1.0, 4.0, 10.0]),
@@ -72,13 +86,18 @@ class Scenario:
             segment=rng.choice([0, 64 << 10, 512 << 10]),
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
             batch=rng.choice([0, 0, 2, 16]),
+            again=rng.random() < 0.5,
         )
+        if FIVE.intersection(scenario.rage.faults) and not alone:
+            scenario = replace(scenario, layout="five")
         return replace(scenario, segment=64 << 10) if "forgetting" in scenario.rage.faults else scenario
 
 
-def _faults(rng: Random) -> tuple[str, ...]:
+def _faults(rng: Random, *, wider: bool) -> tuple[str, ...]:
     """Some of all, and mostly one of those that take what is not safe."""
-    found = set(rng.sample(sorted(FAULTS), rng.randint(1, 5)))
+    found = set(rng.sample(sorted(FAULTS.keys() - nemesis.WIDE), rng.randint(1, 5)))
     if rng.random() < 0.7:
         found.add(rng.choice(HARSH))
+    if wider:
+        found.update(rng.sample(sorted(nemesis.WIDE), rng.choice([0, 1, 1, 2])))
     return tuple(sorted(found))

@@ -7,12 +7,20 @@ that fails is printed with what replays it.
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
+import random
 import re
+import resource
+import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -22,8 +30,17 @@ from tests.sim.cluster.run import run_seed
 pytestmark = pytest.mark.sim
 
 ROOT = Path(__file__).parents[3]
-REPLAYED = (3, 7)
-"""Seeds with kills, stops and consumers that wait."""
+REPLAYED = (3, 7, 700003)
+"""Seeds with kills, stops and consumers that wait, and one that asks servers for the memory and time they use."""
+READINGS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
+    (os, ("urandom", "getrandom", "cpu_count", "getpid", "getloadavg", "sysconf", "times")),
+    (time, ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "process_time", "thread_time")),
+    (random, ("random", "uniform", "randrange", "randbytes", "choice", "shuffle")),
+    (secrets, ("token_bytes", "token_hex", "randbelow")),
+    (resource, ("getrusage",)),
+    (gc, ("get_stats", "get_count")),
+)
+"""What differs from one machine, process or moment to the next."""
 SEEDS = [range(start, start + 10) for start in range(0, 30, 10)]
 """In blocks, so that all processors have some."""
 
@@ -70,3 +87,26 @@ def test_a_seed_replays_to_the_byte(seed: int) -> None:
     assert run_seed(seed).digest == here, "a second run in the same process differs"
     assert [digest_in_another_process(seed, hash_seed) for hash_seed in (0, 7)] == [here, here]
     assert run_seed(seed + 1).digest != here
+
+
+def test_no_node_asks_the_real_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a seed would be another one wherever somebody looks at the answer."""
+    asked: set[str] = set()
+
+    def noted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*args: Any, **options: Any) -> Any:
+            frame = inspect.currentframe()
+            assert frame is not None and frame.f_back is not None
+            caller = frame.f_back.f_code
+            if Path(caller.co_filename).is_relative_to(ROOT / "jetcluster"):
+                asked.add(f"{caller.co_filename}: {caller.co_name} asks {function.__name__}")
+            return function(*args, **options)
+
+        return ask
+
+    run_seed(700003)  # imports and built models are of no run
+    for module, names in READINGS:
+        for name in names:
+            monkeypatch.setattr(module, name, noted(getattr(module, name)))
+    assert run_seed(700003).failure == ""
+    assert asked == set()

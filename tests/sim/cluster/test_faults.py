@@ -13,12 +13,13 @@ import pytest
 
 from jetcluster.raft.api import Role
 from jetcluster.store.kv import KvError
-from tests.sim.cluster import batch, liveness
-from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.disk_faults import expendable
+from tests.sim.cluster import batch, liveness, nemesis
+from tests.sim.cluster.deployment import SHRINKS, Deployment, Violation
 from tests.sim.cluster.exam import Exam
-from tests.sim.cluster.invariants import Invariants, Replica, replicas
+from tests.sim.cluster.expendable import expendable
+from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
 from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.machine import DATA, JOURNAL
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario
@@ -72,6 +73,16 @@ def test_a_seed_draws_workloads_and_exams_and_only_those_that_are_asked_for() ->
         assert any(not issubclass(found()[name], Exam) for name in names)
     only = {"registers", "exam-core"}
     assert {name for seed in range(20) for name in Scenario.of(seed, only).workloads} == only
+
+
+def test_faults_that_the_product_does_not_get_over_are_drawn_where_that_is_asked_for() -> None:
+    assert FAULTS.keys() > nemesis.WIDE
+    drawn = {
+        wider: {fault for seed in range(400) for fault in Scenario.of(seed, wider=wider).rage.faults}
+        for wider in (False, True)
+    }
+    assert drawn == {False: FAULTS.keys() - nemesis.WIDE, True: FAULTS.keys()}
+    assert Scenario.of(4, {"publish"}, faults=("left_behind",)).layout == "five"
 
 
 def test_a_second_leader_of_a_term_is_noticed(deployment: Deployment) -> None:
@@ -163,10 +174,75 @@ def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
     assert list(wanting(deployment)) == []
 
 
+def test_what_a_replica_cannot_read_and_who_answers_no_reads_is_missed(deployment: Deployment) -> None:
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await churn.create(session, "S", subjects=["s"])
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    assert list(liveness.wanting(deployment)) == list(liveness.ailing(deployment)) == []
+    one = next(one for one in replicas(deployment) if one.stream is not None)
+    one.stream.damaged = "a block"
+    assert f"{one.machine.name} has not repaired what it cannot read: a block" in next(liveness.wanting(deployment))
+    assert next(liveness.ailing(deployment)).startswith(f"{one.machine.name} is not healthy: JetStream stream")
+    one.stream.damaged = ""
+    one.stream.reads.leave()
+    assert next(liveness.wanting(deployment)).endswith(f"{one.machine.name} answers no reads")
+
+
+def test_an_error_that_a_node_swallows_is_a_failure_unless_its_disk_fails(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    assert machine.loop is not None
+    log = machine.loop.log
+
+    def fail(error: Exception) -> list[str]:
+        try:
+            raise error
+        except type(error):
+            log.exception("Mesh: reading failed")
+        found = list(deployment.failures)
+        deployment.failures.clear()
+        return found
+
+    assert fail(KeyError("x")) == ["n1: Mesh: reading failed KeyError('x')"]
+    assert len(fail(KvError("EIO"))) == 1
+    machine.disk.errors += 1
+    assert fail(KvError("EIO")) == []
+    assert len(fail(KeyError("x"))) == 1
+    log.error("a consumer's owner failed", error="KeyError('x')")
+    assert deployment.failures == ["n1: a consumer's owner failed: KeyError('x') None"]
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_a_node_that_ends_by_itself_is_a_failure_unless_its_disk_fails(deployment: Deployment, excused: bool) -> None:
+    machine = deployment.machines["n1"]
+    assert machine.loop is not None and machine.node is not None
+    machine.disk.errors += excused
+    machine.loop.from_outside(machine.node.give_up, "nobody knows why")
+    deployment.run(10.0)
+    text = "n1 ends by itself with 1, and nothing has happened to its disk: nobody knows why"
+    assert deployment.failures == ([] if excused else [text])
+
+
+def test_a_server_that_ends_again_and_again_is_not_started_for_ever(deployment: Deployment) -> None:
+    supervisor = deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
+    for _ in range(4):
+        deployment.machines["n2"].kill()
+        deployment.run(10.0)
+        assert deployment.machines["n2"].ready
+    deployment.machines["n2"].kill()
+    with pytest.raises(Violation, match="n2 ends again and again"):
+        deployment.run_until_done(supervisor, 10.0)
+
+
 @pytest.mark.parametrize("damaged", [True, False])
 def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
     machine = deployment.machines["n2"]
-    deployment.victim = "n2" if damaged else "n3"
+    deployment.victims["n2" if damaged else "n3"] = None
     machine.kill()
     for path, file in list(machine.disk.tree("/data/jetstream/journal")):
         if file.sectors and path.endswith(".wal"):
@@ -176,13 +252,88 @@ def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, dam
     assert machine.ready is damaged
 
 
-def test_data_is_damaged_on_one_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
-    rng = Random(1)
-    first = expendable(deployment, rng)
-    assert first is not None
-    assert all(expendable(deployment, rng) is first for _ in range(10))
-    next(machine for machine in deployment.machines.values() if machine is not first).pause()
-    assert expendable(deployment, rng) is None
+def free(deployment: Deployment, *, even: bool = False) -> set[str]:
+    """Machines that may lose what they have."""
+    found = [expendable(deployment, Random(seed), even=even) for seed in range(30)]
+    return {machine.name for machine in found if machine is not None}
+
+
+def test_data_is_damaged_on_any_machine_and_only_where_a_majority_has_it(deployment: Deployment) -> None:
+    assert free(deployment) == {"n1", "n2", "n3"}
+    deployment.machines["n2"].pause()
+    assert free(deployment) == set()
+
+
+def test_the_next_machine_is_damaged_once_the_one_before_is_whole_again(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    path = next(path for path, file in machine.disk.tree(JOURNAL) if file.sectors)
+    machine.disk.rot(path, 0, 1)
+    machine.harm(path)
+    assert free(deployment) == {"n1"}, "nobody knows of it"
+    machine.kill()
+    machine.start()
+    assert free(deployment) == set()
+    deployment.run(15.0)
+    assert free(deployment) == {"n1", "n2", "n3"}, "the journal was read when the node started"
+    machine.lose_power()
+    machine.new_disk()
+    machine.start()
+    deployment.run(1.0)
+    assert "n2" not in free(deployment), "it has nothing yet"
+    deployment.run(30.0)
+    assert free(deployment) == {"n1", "n2", "n3"}
+
+
+def test_what_hides_in_a_data_store_spares_all_others_as_long_as_it_is_there(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    path = next(path for path, file in machine.disk.tree(DATA) if file.sectors)
+    machine.disk.rot(path, 0, 1)
+    machine.harm(path)
+    assert free(deployment) == {"n1"}
+    with deployment.resizing(1) as copies:
+        assert copies == 3, "that machine must not come to have the only copy"
+    machine.disk.files.unlink(path)
+    assert not machine.hides_damage
+
+
+def test_no_data_is_damaged_of_a_stream_that_is_about_to_have_one_replica(deployment: Deployment) -> None:
+    """Whatever its group says of its voters."""
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await session.api("STREAM.CREATE.S", {"name": "S", "num_replicas": 3, "subjects": ["S.>"]})
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    assert free(deployment) == {"n1", "n2", "n3"}
+    with deployment.resizing(1) as copies:
+        assert copies == 1 and free(deployment) == set()
+    assert free(deployment) == {"n1", "n2", "n3"}
+    with pytest.raises(TimeoutError), deployment.resizing(1):
+        raise TimeoutError
+    assert free(deployment) == set(), "it may come to that all the same"
+    deployment.run(SHRINKS + 1.0)
+    jetstream = jetstream_of(deployment.machines["n2"])
+    (assignment,) = jetstream.meta.machine.all_assignments()
+    object.__setattr__(assignment, "peers", assignment.peers[:1])
+    assert free(deployment) == set()
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_one_of_two_voters_is_spared_unless_the_other_one_is_to_be_enough(deployment: Deployment, even: bool) -> None:
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await session.api("STREAM.CREATE.S", {"name": "S", "num_replicas": 2, "subjects": ["S.>"]})
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    has = {one.machine.name for one in replicas(deployment) if one.stream is not None}
+    assert free(deployment, even=even) == ({"n1", "n2", "n3"} if even else {"n1", "n2", "n3"} - has)
 
 
 @pytest.mark.parametrize(("copies", "wiped", "goes_on"), [(1, True, True), (1, False, False), (3, True, True)])

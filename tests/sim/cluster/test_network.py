@@ -20,6 +20,7 @@ class End(asyncio.Protocol):
     def __init__(self) -> None:
         self.transport: Any = None
         self.data = b""
+        self.pieces = 0
         self.writes: list[str] = []
         self.lost: list[BaseException | None] = []
         self.eof = False
@@ -29,6 +30,7 @@ class End(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.data += data
+        self.pieces += 1
 
     def eof_received(self) -> bool:
         self.eof = True
@@ -198,3 +200,33 @@ def test_a_narrow_link_takes_its_time(bench: Bench) -> None:
     assert there.data == b""
     bench.site.run(1.5)
     assert len(there.data) == 50_000
+
+
+def test_a_write_comes_in_pieces_now_and_then(bench: Bench) -> None:
+    here, there = bench.connect()
+    for number in range(400):
+        here.transport.write(b"%03d" % number)
+        bench.site.run(0.01)
+    assert there.data == b"".join(b"%03d" % number for number in range(400))
+    assert 405 < there.pieces < 460, "both pieces of a write may come at once"
+
+
+def test_a_segment_is_cut_anywhere(bench: Bench) -> None:
+    found = {bench.site.network.split(5) for _ in range(1_000)}
+    assert found == {0, 1, 2, 3, 4}
+
+
+def test_who_is_reset_while_it_connects_is_told_of_the_connection_and_of_its_end(bench: Bench) -> None:
+    """Its SYN comes, the answer is held up, the other end is aborted, and both come together."""
+    bench.listen()
+    bench.links()[1].cut()
+    dialling = bench.site.spawn(bench.here, bench.here.create_connection(End, bench.b_ip, PORT))
+    bench.site.run(1.0)
+    bench.accepted[-1].transport.abort()
+    bench.site.run(1.0)
+    bench.links()[1].heal()
+    bench.site.run_until_done(dialling, 30.0)
+    _, end = dialling.result()
+    bench.site.run(1.0)
+    assert end.transport is not None and end.transport.is_closing()
+    assert len(end.lost) == 1 and isinstance(end.lost[0], ConnectionResetError)

@@ -151,6 +151,9 @@ class FakeCluster:
     def assignment(self, account: str, name: str) -> Assignment | None:
         return None if self.lagging else self.machine.assignment(account, name)
 
+    def offline(self, assignment: Assignment) -> bool:
+        return self.online.isdisjoint(assignment.peers)
+
     def mirrors_of(self, account: str, name: str) -> list[str]:
         links = [(a.name, a.config.get("mirror")) for a in self.machine.assignments(account)]
         return [stream for stream, mirror in links if mirror and mirror["name"] == name]
@@ -166,6 +169,7 @@ class FakeCluster:
         kind: str,
         body: dict[str, Any],
         under_way: Callable[[], None] | None = None,
+        seconds: float = 3.5,
     ) -> dict[str, Any]:
         self.asked.append((assignment.name, kind, body))
         led = self.machine.by_gid(assignment.gid)
@@ -179,7 +183,7 @@ class FakeCluster:
             raise error
         if kind in self.answers:
             return self.answers[kind](body)
-        assert kind in {"info", "ready"}, kind
+        assert kind in {"info", "ready", "standing"}, kind
         cluster = {"name": "C1", "leader": "N1"} if self.clustered else {"leader": "N1"}
         answer = {"state": EMPTY_STATE, "cluster": cluster, "page": [7, 0, 100_000]}
         return {**answer, "assignment": led.to_dict()} if led.revision > body["revision"] else answer

@@ -160,9 +160,11 @@ async def test_the_leaders_refusal_is_the_answer(suffix: str) -> None:
     leader.error = by_code(10014)
     bodies = {"CREATE.S.c": body(), "UNPIN.S.c": {"group": "g"}}
     reply = await client.ask(f"CONSUMER.{suffix}", bodies.get(suffix))
-    zeros = {"PAUSE.S.c": {"paused": False}, "RESET.S.c": {"reset_seq": 0}, "LIST.S": {
-        "total": 0, "offset": 0, "limit": 0, "consumers": [],
-    }}  # fmt: skip
+    zeros = {
+        "PAUSE.S.c": {"paused": False, "pause_until": "0001-01-01T00:00:00Z"},
+        "RESET.S.c": {"reset_seq": 0},
+        "LIST.S": {"total": 0, "offset": 0, "limit": 0, "consumers": []},
+    }
     assert reply == {"type": reply["type"], "error": by_code(10014).to_dict(), **zeros.get(suffix, {})}
     assert heard == []
 
@@ -239,9 +241,10 @@ async def test_pause_and_resume() -> None:
     }  # fmt: skip
     assert leader.last == {"name": "c", "pause_until": until}
     for past in ({"pause_until": "1969-01-01T00:00:00Z"}, {"pause_until": "0001-01-01T00:00:00Z"}, None, b" "):
-        assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False}
+        until = past["pause_until"] if isinstance(past, dict) else "0001-01-01T00:00:00Z"
+        assert await client.ask("CONSUMER.PAUSE.S.c", past) == {"type": type, "paused": False, "pause_until": until}
         assert leader.last == {"name": "c", "pause_until": 0}
-    assert [e.get("pause_until") for _, e in heard] == ["2999-01-01T00:00:00Z", None, None, None, None]
+    assert [e["pause_until"] for _, e in heard] == ["2999-01-01T00:00:00Z", *["0001-01-01T00:00:00Z"] * 4]
     assert [e["paused"] for _, e in heard] == [True, False, False, False, False]
 
 
@@ -256,9 +259,10 @@ async def test_reset_unpin_stepdown() -> None:
     }
     assert leader.last == {"name": "c", "group": "g"}
     await client.ask("CONSUMER.LEADER.STEPDOWN.S.c", {"placement": {"preferred": "n2"}})
-    assert leader.last == {"name": "c", "preferred": "n2"}
+    placement = {"cluster": "", "tags": [], "preferred": "n2"}
+    assert leader.last == {"name": "c", "placement": placement, "preferred": "n2"}
     assert (await client.ask("CONSUMER.LEADER.STEPDOWN.S.c"))["success"] is True
-    assert leader.last == {"name": "c", "preferred": ""}
+    assert leader.last == {"name": "c", "placement": {}, "preferred": ""}
 
 
 async def test_a_source_goes_on_with_the_stream_it_knows_only() -> None:

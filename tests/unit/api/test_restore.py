@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import json
 import time
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -13,10 +15,11 @@ import pytest
 from jetcluster.api import restore
 from jetcluster.api.context import RestoreRoom
 from jetcluster.budget import at_once
+from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
 from tests.twins.time import SeededRng
-from tests.unit.api.fakes import FakeBus
+from tests.unit.api.fakes import Client, FakeBus
 
 
 def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:
@@ -176,3 +179,74 @@ def test_chunks_that_nobody_waits_for_are_bounded_whatever_their_size(
     while bus.publish(receiver.subject, b"x" * size, b"reply") and taken < 10_000:
         taken += 1
     assert 10 < taken < 1000
+
+
+CONSUMER = {
+    "config": {"durable_name": "C", "ack_policy": "explicit", "num_replicas": 3},
+    "state": {"delivered": {"consumer_seq": 1, "stream_seq": 1}, "ack_floor": {"consumer_seq": 1, "stream_seq": 1}},
+}
+
+
+class Restored:
+    """A client that restores a stream of one replica with one message and one consumer."""
+
+    def __init__(self, *trouble: ApiError, config: dict[str, Any] | None = None) -> None:
+        self.client = Client()
+        self.asked: list[dict[str, Any]] = []
+        self._trouble = list(trouble)
+        cluster = self.client.cluster
+        for kind in ("restore", "restore_end"):
+            cluster.answers[kind] = lambda body: {}
+        cluster.answers["consumer_create"] = self._created
+        self._content = {**CONSUMER, "config": {**CONSUMER["config"], **(config or {})}}
+
+    def _created(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(body)
+        if self._trouble:
+            raise self._trouble.pop(0)
+        return {}
+
+    async def run(self) -> dict[str, Any]:
+        client = self.client
+        begun = await client.ask("STREAM.RESTORE.S", {"config": {"name": "S", "subjects": ["s"]}, "state": {}})
+        content = json.dumps(self._content).encode()
+        data = archived((archive.STATE_NAME, 0, b"{}"), (archive.CONSUMER_PREFIX + b"C", 0, content), (b"s", 1, b"x"))
+        assert await client.raw(begun["deliver_subject"], data) == b""
+        answer: dict[str, Any] = json.loads(await client.raw(begun["deliver_subject"]))
+        return answer
+
+    @property
+    def there(self) -> bool:
+        return self.client.cluster.machine.assignment("A", "S") is not None
+
+
+async def test_a_consumer_whose_stream_has_no_leader_for_a_moment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "AGAIN_SECONDS", 0.01)
+    passes = [by_code(err_code) for err_code in sorted(PASSING)]
+    restored = Restored(*passes)
+    answer = await restored.run()
+    assert "error" not in answer and restored.there
+    assert len(restored.asked) == len(passes) + 1
+    assert len({body["request"] for body in restored.asked}) == 1, "one that was carried out is not refused as a second"
+    assert restored.asked[-1]["config"]["num_replicas"] == 1
+
+
+async def test_a_restore_fails_that_cannot_bring_a_consumer_back() -> None:
+    restored = Restored(by_code(10100))
+    answer = await restored.run()
+    assert answer["error"]["err_code"] == 10062
+    assert "consumer C: filtered consumer not unique" in answer["error"]["description"]
+    await asyncio.sleep(0)
+    assert not restored.there and len(restored.asked) == 1
+    unknown = Restored(config={"ack_policy": "what"})
+    assert (await unknown.run())["error"]["err_code"] == 10062
+    await asyncio.sleep(0)
+    assert not unknown.there and not unknown.asked
+
+
+async def test_a_restore_fails_whose_stream_has_no_leader_for_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore, "CONSUMER_SECONDS", 0.0)
+    restored = Restored(by_code(10008))
+    assert (await restored.run())["error"]["err_code"] == 10008
+    await asyncio.sleep(0)
+    assert not restored.there

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.errors import by_code
+from jetcluster.errors import ApiError, by_code
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fakes import Client
 
@@ -56,6 +56,37 @@ async def test_counters_get_sources_when_all_nodes_know_them() -> None:
     assert "error" not in await client.create("A", allow_msg_counter=True, sources=sources)
     assert "error" not in await client.ask("STREAM.UPDATE.C", update)
     assert "error" not in await client.ask("STREAM.RESTORE.R", archive)
+
+
+async def test_an_update_is_refused_at_once_while_no_server_of_the_stream_is_there() -> None:
+    """And nothing is decided: its server would carry it out when it is back."""
+    client = Client()
+    await client.create("S")
+    known = client.cluster.machine.assignment("A", "S")
+    assert known is not None
+    client.cluster.online = {"n1", "n2", "n3"} - set(known.peers)
+    assert refused(await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})) == (500, 10118)
+    client.cluster.online = {"n1", "n2", "n3"}
+    client.cluster.refuse["S"] = by_code(10008)  # they are there, and nobody leads
+    assert refused(await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})) == (503, 10008)
+    assert client.cluster.machine.assignment("A", "S") == known
+
+
+async def test_what_is_decided_is_not_told_as_a_failure() -> None:
+    """The leader is lost between the decision and its coming into force."""
+    client = Client()
+    await client.create("S")
+
+    def lost(body: dict[str, Any]) -> dict[str, Any]:
+        raise by_code(10008)
+
+    client.cluster.answers["ready"] = lost
+    updated = await client.ask("STREAM.UPDATE.S", {"name": "S", "max_msgs": 2})
+    assert (updated["config"]["max_msgs"], updated["cluster"]) == (2, {"name": "C1"})
+    assert updated["state"]["messages"] == 0
+    made = await client.create("N", first_seq=10)
+    assert made["did_create"] is True and (made["state"]["first_seq"], made["state"]["last_seq"]) == (10, 9)
+    assert refused(await client.create("N", first_seq=10)) == (503, 10008), "nothing was done"
 
 
 async def test_a_standalone_server_says_did_create_each_time_and_shows_the_cluster_in_info_only() -> None:
@@ -289,11 +320,20 @@ async def test_stepdown() -> None:
 async def test_account_limits() -> None:
     limits = AccountLimits(max_streams=1, max_storage=1000, storage_max_stream_bytes=800, max_bytes_required=True)
     client = Client(limits=limits)
+    client.context.own_limits = lambda account: limits
     assert refused(await client.create("S")) == (400, 10113)
     assert refused(await client.create("S", max_bytes=801)) == (400, 10122)
     assert refused(await client.create("S", max_bytes=600, num_replicas=3)) == (500, 10047)
     assert "error" not in await client.create("S", max_bytes=600)
     assert refused(await client.create("T", max_bytes=100)) == (400, 10027)
+
+
+async def test_what_the_servers_hold_is_a_limit_of_new_streams_without_a_cluster_alone() -> None:
+    for clustered in (True, False):
+        client = Client(clustered=clustered, limits=AccountLimits(max_storage=1000))
+        reply = await client.create("S", max_bytes=1001)
+        assert ("error" in reply) is not clustered, "where it is placed decides in a cluster"
+        assert clustered or refused(reply) == (500, 10047)
 
 
 async def test_creates_at_once_spread_over_the_nodes() -> None:
@@ -385,9 +425,44 @@ async def test_known_keys_pass_in_any_case_when_strict() -> None:
     assert "error" not in reply
 
 
+async def test_limits_that_consumers_exceed_are_refused_by_all_leaders_that_know_of_it() -> None:
+    client = Client()
+    await client.create("S", subjects=["s"])
+    told: list[Any] = [{"names": ["a", "b"]}, by_code(10003), {"names": []}]
+
+    def answer(body: dict[str, Any]) -> dict[str, Any]:
+        found = told.pop(0)
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    client.cluster.answers["consumers_beyond"] = answer
+    config = {"name": "S", "subjects": ["s"], "consumer_limits": {"max_ack_pending": 5}}
+    refused = (await client.ask("STREAM.UPDATE.S", config))["error"]
+    assert refused["err_code"] == 10069 and refused["description"] == "change to limits violates consumers: a, b"
+    for _ in range(2):
+        assert "error" not in await client.ask("STREAM.UPDATE.S", config)
+    assert "error" not in await client.ask("STREAM.UPDATE.S", {"name": "S", "subjects": ["s"]})
+    assert told == [], "asked where there are limits"
+
+
+async def test_a_mirror_whose_window_was_dropped_by_a_version_of_before_is_created_again() -> None:
+    client = Client()
+    await client.create("UP", subjects=["up"])
+    config = {"name": "M", "mirror": {"name": "UP"}}
+    assert "error" not in await client.ask("STREAM.CREATE.M", config)
+    again = await client.ask("STREAM.CREATE.M", {**config, "duplicate_window": 10**10})
+    assert "error" not in again and "duplicate_window" not in again["config"]
+    other = {**config, "duplicate_window": 10**10, "description": "x"}
+    assert (await client.ask("STREAM.CREATE.M", other))["error"]["err_code"] == 10058
+    updated = await client.ask("STREAM.UPDATE.M", {**config, "duplicate_window": 10**10})
+    assert updated["config"]["duplicate_window"] == 10**10
+    assert (await client.ask("STREAM.CREATE.M", config))["error"]["err_code"] == 10058
+
+
 async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
     client = Client()
-    members: dict[str, list[str]] = {"voters": ["n1"], "learners": []}
+    members: dict[str, list[str]] = {"voters": ["n1"], "learners": [], "outgoing": []}
     client.cluster.answers["members"] = lambda body: members
     await client.create("S", num_replicas=1)
     tagged = {"kind": "node", "request": "t", "peer": "n3", "name": "N3", "tags": ["x"], "jetstream": True}
@@ -403,6 +478,9 @@ async def test_a_stream_under_way_is_not_sent_elsewhere() -> None:
     members["learners"] = ["n2"]
     assert await update(placement={"tags": ["x"]}) == 10226  # a change of replicas is under way
     members["learners"] = []
+    members["outgoing"] = ["n2"]
+    assert await update(placement={"tags": ["x"]}) == 10226
+    members["outgoing"] = []
     if members["voters"] == ["n3"]:
         await client.ask("STREAM.PEER.REMOVE.S", {"peer": "N3"})
         members["voters"] = list(client.cluster.machine.assignment("A", "S").peers)  # type: ignore[union-attr]

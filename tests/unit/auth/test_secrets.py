@@ -6,10 +6,11 @@ import bcrypt
 import pytest
 
 from jetcluster.auth.secrets import PasswordChecker, decode_signature, is_signed
+from tests.twins.time import SeededRng
 
 
 def test_plain_passwords() -> None:
-    checker = PasswordChecker(b"k")
+    checker = PasswordChecker(SeededRng(1))
     assert checker.matches("s3cr€t", "s3cr€t")
     assert not checker.matches("secret", "Secret")
     assert checker.matches("", "")
@@ -18,7 +19,7 @@ def test_plain_passwords() -> None:
 
 @pytest.mark.parametrize("prefix", [b"2a", b"2b"])
 def test_bcrypt_passwords(prefix: bytes) -> None:
-    checker = PasswordChecker(b"k")
+    checker = PasswordChecker(SeededRng(1))
     stored = bcrypt.hashpw(b"right", bcrypt.gensalt(4, prefix)).decode()
     assert not checker.matches(stored, "wrong")
     assert not checker.matches(stored, stored)
@@ -28,7 +29,7 @@ def test_bcrypt_passwords(prefix: bytes) -> None:
 
 
 def test_right_bcrypt_passwords_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = PasswordChecker(b"k")
+    checker = PasswordChecker(SeededRng(1))
     stored = bcrypt.hashpw(b"right", bcrypt.gensalt(4)).decode()
     calls: list[bytes] = []
     real = bcrypt.checkpw
@@ -41,7 +42,7 @@ def test_right_bcrypt_passwords_are_checked_once(monkeypatch: pytest.MonkeyPatch
 
 
 def test_odd_bcrypt_input_is_a_refusal_and_no_crash() -> None:
-    checker = PasswordChecker(b"k")
+    checker = PasswordChecker(SeededRng(1))
     assert not checker.matches("$2a$04$short", "x")
     stored = bcrypt.hashpw(b"x" * 72, bcrypt.gensalt(4)).decode()
     assert checker.matches(stored, "x" * 80)

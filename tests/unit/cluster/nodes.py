@@ -28,7 +28,7 @@ from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.snapshot_owner import SnapshotOwner
-from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
@@ -199,7 +199,9 @@ class Node:
         self.saved = saved
         peer_id = peer_id or new_id(cluster.network.rng)
         key = encode_key("N", hashlib.sha256(peer_id.encode()).digest())
-        self.mesh: InMemoryMesh = cluster.network.mesh(name, peer_id, cluster_id=saved[0], key=key)
+        self.mesh: InMemoryMesh = cluster.network.mesh(
+            name, peer_id, cluster_id=saved[0], key=key, sync_interval=cluster.options.sync_interval or 0.0
+        )
         self.me = self.mesh.me.peer_id
         self.accounts = Accounts(rng)
         self.bus = self.accounts[ACCOUNT]
@@ -226,6 +228,7 @@ class Node:
             bus=lambda account: self.accounts[account],
             find_stream=lambda account, stream: self.js.assignment(account, stream),
             answers_reads=lambda gid: self.js.answers_reads(gid),
+            stored_here=lambda gid: last_stored(self.js.replicas.get(gid)),
             nodes=lambda: self.js.meta.machine.nodes,
             leaders=LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None),
             catchup=CatchUp(self.mesh, loop, rng, owners, self.log),

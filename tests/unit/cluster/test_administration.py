@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.errors import ApiError
 from tests.unit.cluster.consumers import Puller, consumer, owned_by, owner
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
@@ -161,6 +162,8 @@ async def test_a_server_that_is_gone_is_removed_and_its_streams_go_on() -> None:
     async with Cluster() as cluster:
         await cluster.create("S", 3)
         await cluster["A"].publish(b"s", b"1")
+        await asyncio.sleep(1)
+        cluster["C"].kv.flush_now()
         cluster.crash("C")
         await cluster.led("S")
         await asyncio.sleep(1)
@@ -170,8 +173,18 @@ async def test_a_server_that_is_gone_is_removed_and_its_streams_go_on() -> None:
         leader = await cluster.led("S")
         await cluster.until(lambda: len(leader.replica("S").group.peers) == 2, what="two voters")
         await home.publish(b"s", b"2")
-        cluster.restart("C")  # with its old store: never again
+        used = await home.js.used(ACCOUNT)
+        again = cluster.restart("C")  # with its old store: never again
         await asyncio.sleep(10)
+        assert again.has("S") and await home.js.used(ACCOUNT) == used, "what it holds counts for nothing"
+        assert again.log.events("error").count(REMOVED) == 1
+        assert again.js.joining.removed == REMOVED
+        assignment = leader.replica("S").assignment
+        for request in (again.js.meta_request("names", {}), again.js.stream_request(assignment, "info", {})):
+            before = cluster.loop.time()
+            with pytest.raises(ApiError) as refused:
+                await request
+            assert refused.value.err_code == 10044 and cluster.loop.time() == before, "and not 503 some seconds later"
         meta = cluster.meta_leader()
         assert meta is not None and meta.js.meta.group is not None and gone not in meta.js.meta.group.peers
         await cluster.stop("C")

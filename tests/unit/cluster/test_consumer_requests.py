@@ -173,13 +173,51 @@ async def test_stepdown() -> None:
         await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred=home.name)
         assert owner(cluster) is home
         (outside,) = [node.name for node in cluster if not node.has("S")]
-        for preferred in ("nobody", outside):
+        for preferred in ("nobody", outside, home.name):
             with pytest.raises(ApiError) as refused:
                 await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred=preferred)
             assert refused.value.err_code == 10005
         await cluster.create("ONE", 1)
         await consumer(cluster["A"], "c", stream="ONE")
         await ask(cluster["B"], "ONE", "consumer_stepdown", name="c", preferred="")
+
+
+@virtual_time
+async def test_info_tells_since_when_the_owner_owns_it() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        made = (await consumer(cluster["A"], "c"))["info"]
+        since = made["cluster"]["leader_since"]
+        await asyncio.sleep(1.0)
+        assert since > made["created"]
+        assert (await ask(cluster["B"], "S", "consumer_info", name="c"))["cluster"]["leader_since"] == since
+        await ask(cluster["B"], "S", "consumer_stepdown", name="c", preferred="")
+        assert (await ask(cluster["B"], "S", "consumer_info", name="c"))["cluster"]["leader_since"] > since
+
+
+@virtual_time
+async def test_which_consumers_exceed_limits() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        for number in range(3):
+            await consumer(cluster["A"], f"c{number}", max_ack_pending=100 * number)
+        for limit, names in ((0, []), (200, []), (100, ["c2"]), (50, ["c1", "c2"])):
+            limits = {"max_ack_pending": limit}
+            answer = await ask(cluster["B"], "S", "consumers_beyond", consumer_limits=limits)
+            assert answer == {"names": names}
+
+
+@virtual_time
+async def test_a_creation_anew_is_refused_where_the_name_is_taken() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        body = {"name": "c", "config": {"name": "c", "ack_policy": "explicit"}, "action": "create", "anew": True}
+        await ask(cluster["A"], "S", "consumer_create", **body, request="r1")
+        again = await ask(cluster["B"], "S", "consumer_create", **body, request="r1")
+        assert again["info"]["name"] == "c", "a retry of the same request"
+        with pytest.raises(ApiError) as refused:
+            await ask(cluster["B"], "S", "consumer_create", **body, request="r2")
+        assert refused.value.err_code == 10148
 
 
 @virtual_time

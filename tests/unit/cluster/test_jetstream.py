@@ -9,7 +9,6 @@ import itertools
 import pytest
 
 from jetcluster.cluster.flusher import FLUSH_SECONDS
-from jetcluster.cluster.jetstream import JetStream
 from jetcluster.errors import ApiError
 from jetcluster.raft.recovery import scan
 from jetcluster.store import keys
@@ -73,24 +72,6 @@ async def test_power_failure_of_all_nodes_loses_no_acked_message() -> None:
         await cluster.all_read("S")
         for node in cluster:
             assert [(await node.get(b"S", seq))[2] for seq in range(1, 21)] == [b"%d" % n for n in range(20)]
-
-
-@virtual_time
-async def test_a_meta_index_that_is_never_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a leader whose log others did not have, or that said something wrong: the node would never serve."""
-    async with Cluster() as cluster:
-        await cluster.create("S")
-        answers = [10**12]
-        ask = JetStream._commit_of_meta
-
-        async def commit_of_meta(self: JetStream) -> int | None:
-            return answers.pop() if answers else await ask(self)
-
-        cluster.crash("A")
-        monkeypatch.setattr(JetStream, "_commit_of_meta", commit_of_meta)
-        node = cluster.restart("A")
-        await cluster.until(lambda: node.js.context.meta_current, what="the meta state is current")
-        assert not answers
 
 
 # Membership

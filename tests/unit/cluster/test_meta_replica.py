@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jetcluster.cluster.meta_replica import MEMBERS_KEY, STATE_KEY
+from jetcluster.cluster.meta_replica import LOST_KEY, MEMBERS_KEY, STATE_KEY
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import NotLeaderError, RaftError
 from jetcluster.raft.membership import Config, Members
@@ -59,12 +59,12 @@ async def test_only_a_leader_with_a_majority_passes_the_barrier() -> None:
         assert leader is not None
         await leader.js.meta.barrier()
         other = next(node for node in cluster if node is not leader)
-        with pytest.raises(OutcomeUnknownError):
+        with pytest.raises(NotLeaderError):
             await other.js.meta.barrier()
         with pytest.raises(NotLeaderError):
             await other.js.meta.propose(b"{}")
         cluster.isolate(leader.name)
-        with pytest.raises(OutcomeUnknownError):
+        with pytest.raises(NotLeaderError):
             await leader.js.meta.barrier()
 
 
@@ -76,7 +76,7 @@ async def test_a_leader_that_cannot_say_lets_nobody_wait_for_ever(monkeypatch: p
         meta = leader.js.meta
         monkeypatch.setattr(meta.group, "read_index", lambda callback: None)
         async with asyncio.timeout(60):
-            with pytest.raises(OutcomeUnknownError):
+            with pytest.raises(NotLeaderError):
                 await meta.barrier()
 
 
@@ -241,3 +241,46 @@ async def test_damaged_records_of_deleted_streams_keep_no_node_from_starting() -
         node = cluster.restart("B")
         assert "records of deleted streams cannot be read" in node.log.events("error")
         await cluster.until(lambda: node.js.meta.group is not None and node.js.meta.group.leader is not None)
+
+
+@virtual_time
+@pytest.mark.parametrize("told", ["by the journal", "by the store"])
+async def test_a_state_that_is_not_there_any_more_is_not_taken_for_one_that_never_was(told: str) -> None:
+    """The log reaches back to the beginning: what it says is not carried out once more."""
+    async with Cluster() as cluster:
+        await cluster.create("GONE", 1)
+        await cluster.delete("GONE")
+        await cluster.create("S")
+        if told == "by the journal":
+            for node in cluster:
+                await node.js.flusher.flush()
+            await asyncio.sleep(0.1)
+        node = next(n for n in cluster if not n.js.meta.leading)
+        cluster.crash(node.name)
+        node.kv.flushed.clear()
+        if told == "by the store":
+            node.kv.flushed[LOST_KEY] = b""
+        node = cluster.restart(node.name)
+        assert any("lost" in event for event in node.log.events("error"))
+        assert node.js.meta.machine.applied_index == 0 and node.js.assignment(ACCOUNT, "S") is None
+        await cluster.until(lambda: node.js.assignment(ACCOUNT, "S") is not None, what="the state")
+        await cluster.equal("S")
+        assert not any("GONE" in str(line[2].get("stream")) for line in node.log.lines)
+        await node.js.flusher.flush()
+        assert LOST_KEY not in node.kv.flushed
+        cluster.crash(node.name)
+        node = cluster.restart(node.name)
+        assert not node.log.events("error")
+
+
+@virtual_time
+async def test_a_node_that_has_never_flushed_goes_on_by_its_log() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        for name in "ABC":
+            assert STATE_KEY not in cluster[name].kv.flushed
+            cluster.crash(name)
+        for name in "ABC":
+            assert not cluster.restart(name).log.events("error")
+        await cluster.led("S")
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 1

@@ -21,7 +21,7 @@ NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
 class Leader:
     """A meta leader whose commands apply when `commit` is set."""
 
-    def __init__(self, peers: int = 3) -> None:
+    def __init__(self, peers: int = 3, *, clustered: bool = True) -> None:
         self.time = ManualTime()
         self.machine = MetaMachine()
         self.online = {f"n{i}" for i in range(1, peers + 1)}
@@ -46,6 +46,7 @@ class Leader:
             online=lambda: self.online,
             well=lambda peer: peer not in self.sick,
             cluster_name="C",
+            clustered=clustered,
             leader=lambda gid: self.led_by,
             rules=lambda: self.rules,
         )
@@ -110,6 +111,47 @@ async def test_replicated_streams_of_a_node_are_limited() -> None:
         await leader.create("B", num_replicas=2)
     leader.rules = PlacementRules(max_ha_assets=2)  # as after a reload
     await leader.create("B", num_replicas=2)
+
+
+async def test_what_streams_reserve_has_room_on_each_node() -> None:
+    leader = Leader()
+    leader.rules = PlacementRules(max_memory=10, max_storage=100)
+    assert len(leader.machine.nodes) == 3
+    for name in ("A1", "A2", "A3"):  # one on each node
+        await leader.create(name, max_bytes=60)
+    for fields in ({"max_bytes": 101}, {"max_bytes": 41}, {"max_bytes": 41, "num_replicas": 3},
+                   {"storage": "memory", "max_bytes": 11}):  # fmt: skip
+        with pytest.raises(ApiError) as refused:
+            await leader.create("B", **fields)
+        assert refused.value.err_code == 10005
+        assert refused.value.description == "no suitable peers for placement, insufficient storage"
+    await leader.create("B", max_bytes=40, num_replicas=3)
+    await leader.create("C", max_bytes=10, storage="memory")
+    await leader.create("D", num_replicas=3)
+    with pytest.raises(ApiError):
+        await leader.create("E", max_bytes=1)
+    await leader.service.handle("stream_delete", {"request": "d", "account": "A", "name": "A2"})
+    await leader.create("E", max_bytes=60)
+
+
+async def test_what_creations_under_way_reserve_counts() -> None:
+    leader = Leader()
+    leader.rules = PlacementRules(max_storage=100)
+    leader.commit.clear()
+    first = asyncio.ensure_future(leader.create("A", max_bytes=60, num_replicas=3))
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError) as refused:
+        await leader.create("B", max_bytes=60)
+    assert refused.value.err_code == 10005
+    leader.commit.set()
+    await first
+    await leader.create("B", max_bytes=40)
+
+
+async def test_without_a_cluster_the_account_limit_is_what_is_told() -> None:
+    leader = Leader(1, clustered=False)
+    leader.rules = PlacementRules(max_storage=100)
+    await leader.create("A", max_bytes=101)
 
 
 async def test_who_leads_stays_when_replicas_go_then_who_is_there() -> None:
@@ -199,6 +241,19 @@ async def test_pages_are_bounded() -> None:
         await leader.create(f"S{i}")
     body = {"account": "A", "offset": 1, "limit": 2, "subject": ""}
     assert await leader.service.handle("names", body) == {"total": 5, "offset": 1, "names": ["S1", "S2"]}
+
+
+async def test_a_filter_takes_streams_whose_subjects_overlap_and_none_without() -> None:
+    """A client that looks for the stream of a subject must not be given a mirror of that name."""
+    leader = Leader()
+    await leader.create("U", subjects=["u.>"])
+    await leader.create("M", mirror={"name": "U"})
+    await leader.create("Q", sources=[{"name": "U"}])
+    await leader.create("N")
+    for subject, names in (("M", []), ("Q", []), ("N", ["N"]), ("*", ["N"]), (">", ["N", "U"]), ("u.x", ["U"])):
+        body = {"account": "A", "offset": 0, "limit": 10, "subject": subject}
+        assert (await leader.service.handle("names", body))["names"] == names
+        assert len((await leader.service.handle("list", body))["assignments"]) == len(names)
 
 
 async def test_unknown_requests() -> None:

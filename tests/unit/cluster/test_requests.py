@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
+from jetcluster.cluster.patience import wait_until
 from jetcluster.cluster.requests import DEADLINE, LAST_WORDS, REPEATED, LeaderRequests
 from jetcluster.errors import ApiError, by_code
-from jetcluster.raft.api import BackpressureError, NotLeaderError, StorageFullError
+from jetcluster.raft.api import (
+    BackpressureError,
+    EntryTooLargeError,
+    MembershipError,
+    NotLeaderError,
+    StorageFullError,
+)
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
@@ -19,8 +27,20 @@ from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 GID = 7
 
 
+class AheadClock:
+    """A wall clock that is ahead of the others, by seconds."""
+
+    def __init__(self, loop: VirtualLoop, ahead: float) -> None:
+        self._loop = loop
+        self._ahead = int(ahead * 1e9)
+        self.monotonic = loop.monotonic
+
+    def time_ns(self) -> int:
+        return self._loop.time_ns() + self._ahead
+
+
 class Side:
-    def __init__(self, network: MemoryNetwork, loop: VirtualLoop, name: str) -> None:
+    def __init__(self, network: MemoryNetwork, loop: VirtualLoop, name: str, ahead: float = 0.0) -> None:
         self.mesh: InMemoryMesh = network.mesh(name, name * 8)
         self.leaders = LeaderTable(self.mesh, lambda gid: None)
         self.log = ListLog()
@@ -28,7 +48,8 @@ class Side:
         """One for each of the next requests; then they are answered."""
         self.asked = 0
         self.hangs = False
-        self.requests = LeaderRequests("test", self.mesh, self.leaders, loop, self._handle, self.log)
+        clock = AheadClock(loop, ahead)
+        self.requests = LeaderRequests("test", self.mesh, self.leaders, clock, self._handle, self.log)
         self.mesh.start_now()
 
     async def _handle(self, gid: int, kind: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -39,11 +60,11 @@ class Side:
         return {"by": self.mesh.me.name, "gid": gid, "kind": kind, **body}
 
 
-async def pair() -> tuple[MemoryNetwork, Side, Side]:
+async def pair(ahead: float = 0.0) -> tuple[MemoryNetwork, Side, Side]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     network = MemoryNetwork(loop, clock=loop)
-    sides = Side(network, loop, "A"), Side(network, loop, "B")
+    sides = Side(network, loop, "A", ahead), Side(network, loop, "B")
     await asyncio.sleep(0.01)
     return network, *sides
 
@@ -183,3 +204,66 @@ async def test_the_answer_of_a_leader_that_hands_over_meanwhile_counts() -> None
     asyncio.get_running_loop().call_later(0.005, b.leaders.lead, GID, 2)
     assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
     assert (a.asked, b.asked) == (1, 0)
+
+
+@virtual_time
+async def test_what_no_leader_could_take_is_refused_at_once() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    for final in (EntryTooLargeError(), MembershipError("no member")):
+        a.raises = [final]
+        before = asyncio.get_running_loop().time()
+        with pytest.raises(ApiError) as refused:
+            await b.requests.ask(GID, "k", {})
+        assert not refused.value.retriable and str(final) in refused.value.description
+        assert asyncio.get_running_loop().time() - before < 0.1
+
+
+@virtual_time
+@pytest.mark.parametrize("ahead", [0.0, 4.0, -4.0])
+async def test_clocks_that_differ_keep_nobody_from_being_answered(ahead: float) -> None:
+    _, a, b = await pair(ahead)
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    assert (await b.requests.ask(GID, "k", {}))["by"] == "A"
+    assert a.asked == 1
+
+
+@virtual_time
+@pytest.mark.parametrize("ahead", [0.0, 4.0, -4.0])
+@pytest.mark.parametrize("waits", [2.0, 30.0])
+async def test_a_question_that_comes_late_is_answered_if_somebody_waits_still(ahead: float, waits: float) -> None:
+    network, a, b = await pair(ahead)
+    a.leaders.lead(GID, 1)
+    await asyncio.sleep(0.01)
+    network.hold(a.mesh.me.peer_id)
+    asyncio.get_running_loop().call_later(waits, network.release)
+    asking = asyncio.ensure_future(b.requests.ask(GID, "k", {}))
+    await asyncio.sleep(waits + 1.0)
+    assert a.asked == (waits < DEADLINE)
+    if waits < DEADLINE:
+        assert (await asking)["by"] == "A"
+    else:
+        with pytest.raises(ApiError):
+            await asking
+
+
+@virtual_time
+async def test_a_request_that_asks_twice_is_given_up_as_a_whole() -> None:
+    _, a, _ = await pair()
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    wait_until(before + 2.0)
+    with pytest.raises(ApiError):
+        await a.requests.ask(GID, "k", {})
+    assert 1.7 < loop.time() - before < 2.0
+
+
+@virtual_time
+async def test_a_version_of_before_that_does_not_say_how_long_it_waits_is_answered() -> None:
+    _, a, b = await pair()
+    a.leaders.lead(GID, 1)
+    question = b'{"gid":7,"kind":"k","body":{}}'
+    answer = await b.mesh.call(a.mesh.me.peer_id, "test", question, 1.0)
+    assert json.loads(answer)["result"]["by"] == "A"

@@ -10,6 +10,7 @@ import pytest
 from jetcluster.cluster.store_care import PAUSE_SECONDS, REFUSED_SECONDS, WAIT_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError, KvError
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -58,12 +59,20 @@ async def test_a_group_of_two_pauses_for_it_if_the_other_one_is_there() -> None:
         await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
 
 
+def forget(node: Node, stream: str) -> None:
+    """The log of its replica does not go back to the first entry any more."""
+    log = node.context.raft.journal.groups[node.replica(stream).assignment.gid]
+    log.compactable = log.last_index
+    log.compact(log.last_index)
+
+
 @virtual_time
 async def test_a_stream_that_only_this_node_has_is_not_put_aside() -> None:
     async with Cluster() as cluster:
         await cluster.create("ONE", 1)
         node = await cluster.led("ONE")
         await asyncio.sleep(10)
+        forget(node, "ONE")
         asked = watched(node)
         error = DamagedError(1, 5)
         error.__cause__ = KvDamagedError("Corruption: block checksum mismatch")
@@ -99,15 +108,15 @@ async def test_a_stream_that_never_began_here_keeps_no_store_from_its_renewal(mo
         def unreadable(start: bytes, end: bytes) -> None:
             raise KvDamagedError(DAMAGE)
 
+        asked = {node: watched(node) for node in cluster}
         for node in cluster:
             monkeypatch.setattr(node.kv, "chunks", unreadable)
         with pytest.raises(ApiError):
             await cluster.create("ONE", 1)
         monkeypatch.undo()
         (node,) = (node for node in cluster if node.js.broken)
-        asked = watched(node)
-        node.kv.damage = DAMAGE
-        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
+        await cluster.until(lambda: asked[node] == [DAMAGE], what="it is asked for")
+        assert node.raft.health.reasons == [f"data: {DAMAGE}"], "nothing else is to begin there"
 
 
 @pytest.mark.parametrize("why", ["it is the only voter", "nobody knows who votes"])
@@ -121,11 +130,56 @@ async def test_a_stream_that_damage_has_stopped_is_not_put_aside_where_nobody_el
         replica = node.replica("ONE")
         replica.assignment = replace(replica.assignment, peers=(node.context.me,))
         replica.group.fail(KvDamagedError(DAMAGE))
+        forget(node, "ONE")
         if why == "nobody knows who votes":
             node.context.raft.journal.groups[replica.assignment.gid].damaged = True
         node.kv.damage = DAMAGE
         await asyncio.sleep(20)
         assert asked == []
+
+
+@virtual_time
+async def test_a_stream_whose_log_is_whole_from_its_first_entry_is_made_again_from_it() -> None:
+    """Seed 710046 of the simulation of complete nodes: it was scaled to this node right before its store rotted."""
+    async with Cluster() as cluster:
+        await cluster.create("ONE", 1)
+        node = await cluster.led("ONE")
+        for number in range(5):
+            await node.publish(b"one", b"%d" % number)
+        await asyncio.sleep(10)
+        asked = watched(node)
+        gid = node.replica("ONE").assignment.gid
+        node.replica("ONE").group.fail(KvDamagedError(DAMAGE))
+        node.kv.damage = DAMAGE
+        await cluster.until(lambda: asked == [DAMAGE], what="it is asked for")
+        cluster.crash(node.name)
+        renewed = node.kv = node.kv.crashed()
+        BlockStore(renewed, gid, memory=False).remove()  # as `data_renewal` leaves a stream behind that is not whole
+        renewed.commit()
+        renewed.flush_now()
+        again = cluster.restart(node.name)
+        await cluster.led("ONE")
+        assert [(await again.get(b"ONE", seq))[2] for seq in range(1, 6)] == [b"%d" % number for number in range(5)]
+
+
+@virtual_time
+async def test_a_node_whose_data_store_is_damaged_gets_no_new_replicas_while_others_are_well() -> None:
+    async with Cluster() as cluster:
+        await asyncio.sleep(10)
+        node = cluster["B"]
+        watched(node)
+        node.kv.damage = DAMAGE
+        await asyncio.sleep(1)
+        assert any("data: " in reason for reason in node.raft.health.reasons)
+        assert cluster.meta_leader() is not node, "it leads nothing that others can lead"
+        for number in range(6):
+            await cluster.create(f"ONE{number}", 1)
+        assert not node.js.replicas
+        node.kv.damage = ""
+        await asyncio.sleep(3)
+        for number in range(6, 12):
+            await cluster.create(f"ONE{number}", 1)
+        assert node.js.replicas
 
 
 @virtual_time

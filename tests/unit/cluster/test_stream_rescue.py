@@ -7,6 +7,7 @@ import asyncio
 from jetcluster.cluster.stream_rescue import RETRY
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.raft import rescue
+from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import scan
@@ -178,6 +179,43 @@ async def test_all_replicas_are_damaged_and_one_is_chosen() -> None:
         await cluster.equal("S")
         assert await contents(cluster["A"]) == [*had, b"new"]
         assert not any(node.journal.groups[gid].damaged for node in cluster)
+
+
+@virtual_time
+async def test_one_of_three_is_empty_another_one_damaged_and_the_third_has_everything() -> None:
+    """Two machines are damaged at a time: nobody may lead, the meta group's majority is lost as well."""
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S", 3)).gid
+        for number in range(20):
+            await publish(cluster, cluster["A"], b"%d" % number)
+            await asyncio.sleep(0.2)  # what is known to be committed is written down now and then
+        for name in "ABC":
+            cluster.crash(name)
+        disk = cluster.nodes["B"].disk
+        for group in (META_GROUP, gid):
+            place = scan(disk).groups[group].entries[2]
+            disk.corrupt(place.segment, place.offset, b"\xff\xff\xff\xff")
+        for name in "AB":
+            cluster.restart(name)
+        empty = cluster.add("C")
+        await cluster.never(lambda: cluster.meta_leader() is not None, 10, "a meta leader")
+        assert {name: cluster[name].journal.groups[gid].damaged for name in "AB"} == {"A": False, "B": True}
+        await cluster.until(lambda: _leaderless(cluster), what="no leader for long enough")
+        answers = await rescue_meta(cluster["A"], 2)
+        assert {name for name, answer in answers.items() if "error" not in answer} == {"A", "B"}
+        await cluster.until(lambda: cluster.meta_leader() is cluster["A"], 2, "a meta leader")
+        await cluster.until(lambda: empty.me in cluster["A"].js.meta.group.peers, 30, "the empty server is a member")
+        assert not any(node.has("S") and node.replica("S").leading for node in cluster)
+        await cluster.stop("A")
+        await force(cluster, "A")
+        kept = cluster.restart("A")
+        await cluster.until(lambda: kept.has("S") and kept.replica("S").leading, 60, "it leads")
+        await settled(cluster)
+        await publish(cluster, cluster["B"], b"new")
+        await cluster.equal("S")
+        for node in cluster:
+            assert await contents(node) == [*(b"%d" % n for n in range(20)), b"new"]
+            assert not any(log.damaged for log in node.journal.groups.values())
 
 
 @virtual_time

@@ -12,8 +12,6 @@ DIFFERENT: dict[str, tuple[str, ...]] = {
         "default_js_domain: {A: d}",
         "proxy_protocol: true",
         "proxies { trusted: [ {key: UD466L6EBCM3YY5HEGHJANNTN4LSKTSUXTH7RILHCKEQMQHTBNLHJJXT} ] }",
-        "no_system_account: true",
-        "no_sys_acc: true",
         "ocsp: true",
         "ocsp: { mode: auto }",
         "cluster { permissions { import: a, export: b } }",

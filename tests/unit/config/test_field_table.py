@@ -138,7 +138,8 @@ def test_what_is_honoured_is_read_by_something_that_runs() -> None:
 def test_what_is_inert_is_told_at_the_start(tmp_path: Path) -> None:
     values = {"accounts": "[A]", "compression": "s2_fast", "write_timeout": "close", "feature_flags": "{a: true}"}
     durations = ("ping_interval", "write_deadline")
-    switches = ("connect_backoff", "disable_sublist_cache", "no_sublist_cache", "ocsp_cache", "meta_compact_sync")
+    switches = {"connect_backoff", "disable_sublist_cache", "no_sublist_cache", "ocsp_cache", "meta_compact_sync"}
+    switches |= {"no_system_account", "no_system", "no_sys_acc"}
     for section, (_, _, inert) in SECTIONS.items():
         for name in sorted(inert):
             value = values.get(name, "'3s'" if name in durations else "4")

@@ -128,7 +128,6 @@ def test_errors_are_worded_as_by_the_real_server(text: str, expected: str) -> No
         ("proxies { trusted: [ {key: x} ] }\n", "proxies are not supported"),
         ("ocsp: true\n", "ocsp is not supported"),
         ("ocsp { mode: auto }\n", "ocsp is not supported"),
-        ("no_system_account: true\n", "no_system_account is not supported"),
         ("default_js_domain { A: hub }\n", "default_js_domain is not supported"),
         ("leafnodes { isolate: true }\n", "isolation of leafnodes is not supported"),
         ("leafnodes { remotes [ {url: x, request_isolation: true} ] }\n", "isolation of leafnodes is not supported"),
@@ -250,6 +249,12 @@ def test_switches_that_ask_for_what_is_the_case_are_accepted() -> None:
         leafnodes { isolate: false, remotes [ {url: x, request_isolation: false, js_cluster_migrate: false} ] }
     """)
     assert options.inert == []
+
+
+@pytest.mark.parametrize("name", ["no_system_account", "no_system", "no_sys_acc"])
+def test_a_server_without_a_system_account_is_accepted_and_has_one(name: str) -> None:
+    options = load(f"{name}: true\n")
+    assert options.inert == [f'"{name}"'] and options.system_account_name == "$SYS"
 
 
 def test_mqtt_is_refused_by_name() -> None:

@@ -69,3 +69,13 @@ def test_a_consumer_that_began_anew() -> None:
     assert (advance.cseq, advance.sseq) == (0, 2)
     advance.flush(0)
     assert not submitted
+
+
+def test_more_than_the_log_could_take_is_not_recorded_again() -> None:
+    """The state was moved on without this owner: what it sent beside that is no count of what lies between."""
+    state, advance, submitted = made()
+    advance.sent(3, 3)
+    state.delivered_cseq, state.delivered_sseq = 1, 2
+    advance.reset()
+    advance.flush(0)
+    assert submitted == [] and (advance.cseq, advance.sseq) == (1, 2)

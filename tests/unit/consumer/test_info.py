@@ -6,13 +6,14 @@ import pytest
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.info import consumer_info, num_pending
+from jetcluster.errors import ApiError
 from jetcluster.model import times
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, Node
 
 
 def info(n: Node, **known: Any) -> dict[str, Any]:
-    return consumer_info("S", n.state(), n.store, n.now, **known)
+    return consumer_info("S", n.state(), n.store, n.now, n.machine.rules, **known)
 
 
 def text(ns: int) -> str:
@@ -151,3 +152,18 @@ def test_what_last_per_subject_left_is_looked_for_again_only_when_it_changes(mon
     assert num_pending(n.state(), n.store) == 2
     n.create(deliver_policy="last_per_subject", filter_subjects=["s.*"])
     assert num_pending(n.state(), n.store) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "of_stream", "retention", "shown"),
+    [(3, 1, "limits", 1), (1, 3, "limits", 1), (0, 3, "limits", 0), (3, 3, "limits", 3), (3, 1, "workqueue", 1),
+     (1, 3, "interest", 3), (0, 1, "interest", 0)],
+)  # fmt: skip
+def test_a_consumer_is_shown_with_as_many_replicas_as_its_stream_permits(
+    asked: int, of_stream: int, retention: str, shown: int
+) -> None:
+    n = Node({"num_replicas": max(asked, 1), "retention": retention})
+    n.create(durable_name="C", num_replicas=asked)
+    n.configure({"num_replicas": of_stream, "retention": retention})
+    assert info(n)["config"]["num_replicas"] == shown
+    assert not isinstance(n.create(action="update", **info(n)["config"], description="edited"), ApiError)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import pytest
+
 from jetcluster.consumer import operation_log as consumer_turns
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.operation_log import ConsumerOperationLog
-from jetcluster.consumer.results import TurnResult
+from jetcluster.consumer.results import Outcome, TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from tests.twins.time import ManualTime
@@ -26,6 +28,8 @@ class Log:
         self.serial = 0
         self.applied: list[int] = []
         """Values of the ops that took effect."""
+        self.void: dict[int, Outcome] = {}
+        """Outcomes of ops of a kind that does not fit its consumer."""
 
     def take(self, session: int, body: bytes) -> bool:
         if self.up:
@@ -39,7 +43,7 @@ class Log:
         if accepted:
             self.session, self.serial = turn.session, turn.serial
             self.applied += [op.value for op in turn.ops]  # type: ignore[misc]
-        result.outcomes = [1 if accepted else None for _ in turn.ops]
+        result.outcomes = [self.void.get(op.kind, 1) if accepted else None for op in turn.ops]
         return turn, result
 
     def _next(self) -> tuple[int, int]:
@@ -340,3 +344,58 @@ def test_after_a_restart_the_new_session_follows_the_one_in_the_table() -> None:
     node.turns.want()
     node.apply()
     assert node.turns.is_open and node.log.session == 2**62 + 1
+
+
+VOID: list[tuple[int, Any, Outcome]] = [
+    (log_turn.DELIVER, [7], None),
+    (log_turn.REDELIVER, [7], None),
+    (log_turn.ACK, [7], None),
+    (log_turn.NAK, [(7, 0)], None),
+    (log_turn.TERM, [7], None),
+    (log_turn.PROGRESS, [7], None),
+    (log_turn.EXHAUSTED, [7], None),
+    (log_turn.GONE, [7], None),
+    (log_turn.SKIP, 7, 0),
+    (log_turn.ADVANCE, (7, 1), 0),
+]
+
+
+@pytest.mark.parametrize(("kind", "value", "outcome"), VOID)
+def test_after_an_op_that_came_out_void_the_owner_goes_on_from_the_state(
+    kind: int, value: Any, outcome: Outcome
+) -> None:
+    node = opened()
+    node.log.void[kind] = outcome
+    node.turns.submit(node.owners[0], kind, value, "void")
+    node.skip(8, owner=1, token="sound")
+    node.turn()
+    node.apply()
+    assert [told[2] for told in node.owners[0].told] == ["void"]
+    assert [told[2] for told in node.owners[1].told] == ["sound"]
+    assert not node.turns.may_run and node.turns.lost == 1
+    node.log.void.clear()
+    node.apply()
+    assert node.turns.is_open and [owner.resets for owner in node.owners] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(log_turn.WAIT, b"reply"), (log_turn.UNWAIT, b"reply"), (log_turn.PIN, (b"group", b"pin"))],
+)
+def test_what_is_true_already_ends_no_session(kind: int, value: Any) -> None:
+    node = opened()
+    node.log.void[kind] = 0
+    node.turns.submit(node.owners[0], kind, value, None)
+    node.turn()
+    node.apply()
+    assert node.turns.is_open and node.turns.lost == 0
+
+
+def test_what_comes_out_void_for_an_owner_that_was_let_go_ends_no_session() -> None:
+    node = opened()
+    node.log.void[log_turn.DELIVER] = None
+    node.turns.submit(node.owners[0], log_turn.DELIVER, [7], None)
+    node.turn()
+    node.turns.forget(node.owners[0])
+    node.apply()
+    assert node.turns.is_open and node.turns.lost == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -222,3 +223,29 @@ def test_without_acks_all_is_delivered_in_order(seed: int) -> None:
     assert sorted(got.items()) == list(enumerate(wanted, 1))
     rig.advance(1)
     assert rig.state.delivered_cseq == len(wanted)
+
+
+def test_the_end_of_a_pause_is_told_once_by_the_owner_that_saw_it() -> None:
+    rig = Rig(pause_until_ns=0)
+    told = rig.event("PAUSE")
+
+    def pause(seconds: int) -> None:
+        until = rig.now + seconds * SECOND if seconds else 0
+        rig.node.extended(commands.CONSUMER_PAUSE, {"name": "C", "pause_until": until})
+        rig.owner.configured()
+
+    pause(5)
+    rig.advance(4)
+    assert not told
+    rig.advance(2)
+    assert [json.loads(event.payload)["paused"] for event in told] == [False]
+    rig.advance(2)
+    rig.take_over()  # it did not see the pause
+    rig.advance(2)
+    assert len(told) == 1
+    pause(5)
+    pause(9)
+    rig.advance(6)
+    pause(0)  # who resumes it tells that
+    rig.advance(9)
+    assert len(told) == 1

@@ -92,6 +92,21 @@ def test_no_wait_waits_for_room_when_acks_are_what_is_missing() -> None:
     assert inbox.seqs == [1, 2]
 
 
+def test_no_wait_with_a_heartbeat_waits_for_room_until_that() -> None:
+    """As nats-server: a request that got something is over at its first heartbeat, one that got nothing waits on."""
+    rig = Rig(max_ack_pending=1)
+    rig.publish(b"s.a", b"s.b")
+    times = {"no_wait": True, "expires": SECOND, "idle_heartbeat": SECOND // 10}
+    inbox = rig.next(batch=2, **times)
+    other = rig.next(b"other", batch=1, **times)
+    rig.advance(0.09)
+    assert inbox.seqs == [1] and inbox.statuses == []
+    rig.advance(0.02)
+    assert inbox.statuses == [b"404 No Messages"] and rig.owner.num_waiting == len(other.statuses)
+    rig.ack(inbox[0])
+    assert inbox.seqs == [1]
+
+
 def test_expires_tells_what_is_left() -> None:
     rig = Rig()
     rig.publish(b"s.a")

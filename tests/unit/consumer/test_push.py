@@ -58,6 +58,29 @@ def test_deliveries_begin_within_milliseconds_of_the_subscription(pattern: bytes
     assert [frame.subject for frame in rig.got(client, 0.003)] == [b"a", b"b"]
 
 
+def test_nothing_comes_before_who_asked_for_the_consumer_is_answered() -> None:
+    rig = Rig(idle_heartbeat=SECOND)
+    client = listener(rig)
+    rig.publish(b"a", b"b")
+    rig.owner.hold(rig.time.time_ns() + SECOND // 4)
+    assert rig.got(client, 0.2) == [] and rig.owner.push_bound
+    rig.owner.release()
+    assert [frame.subject for frame in rig.got(client)] == [b"a", b"b"]
+    rig.owner.hold(rig.time.time_ns() + SECOND // 4)
+    rig.publish(b"c")
+    assert rig.got(client, 0.2) == []
+    assert [frame.subject for frame in rig.got(client, 0.1)] == [b"c"], "the word may never come"
+
+
+def test_a_release_does_not_undo_what_else_holds_deliveries() -> None:
+    rig = Rig(rate_limit_bps=8 * 1000)
+    client = listener(rig)
+    rig.publish(*((b"a", bytes(1000)) for _ in range(4)))
+    before = len(rig.got(client, 0.1))
+    rig.owner.release()
+    assert before < 4 and rig.got(client, 0.1) == []
+
+
 def test_interest_of_another_node_counts() -> None:
     rig = Rig()
     rig.publish(b"a")

@@ -57,6 +57,16 @@ def test_nodes_tell_which_frames_they_understand_and_those_before_told_nothing()
             decode_info(json.dumps(data | {"frames": wrong}).encode(), "")
 
 
+def test_nodes_tell_how_long_what_they_acknowledge_may_not_be_on_disk_and_those_before_told_nothing() -> None:
+    for seconds in (0.0, 10.0):
+        assert decode_info(encode_info(replace(NODE, sync_interval=seconds))[5:], "").sync_interval == seconds
+    data = json.loads(encode_info(NODE)[5:])
+    assert "sync_interval" not in data and decode_info(json.dumps(data).encode(), "").sync_interval is None
+    for wrong in (-1, 1e12, True, "10"):
+        with pytest.raises(FrameError):
+            decode_info(json.dumps(data | {"sync_interval": wrong}).encode(), "")
+
+
 def test_a_wildcard_host_becomes_the_address_the_peer_was_seen_from() -> None:
     node = NodeInfo("Abcdefg1", "n1", "Bootboo1", "0.0.0.0:6222", "[::]:4222")
     seen = decode_info(encode_info(node)[5:], "192.168.1.7")

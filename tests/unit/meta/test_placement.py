@@ -124,6 +124,17 @@ def test_an_offline_zone_does_not_make_a_majority() -> None:
         place("S", 3, nodes, rules=AZ)
 
 
+def test_a_node_without_room_for_what_is_reserved_gets_no_replica() -> None:
+    nodes = [Candidate("n1", room=10), Candidate("n2", room=9), Candidate("n3", room=30), Candidate("n4")]
+    assert set(place("S", 3, nodes, claim=10).peers) == {"n1", "n3", "n4"}
+    assert place("S", 1, nodes, claim=31).peers == ("n4",)
+    with pytest.raises(ApiError) as refused:
+        place("S", 3, nodes, claim=11)
+    assert refused.value.err_code == 10005
+    assert refused.value.description == "no suitable peers for placement, insufficient storage"
+    assert len(place("S", 4, nodes).peers) == 4, "nothing is reserved"
+
+
 def test_a_node_that_is_full_gets_no_more_replicated_streams() -> None:
     nodes = [Candidate("n1"), Candidate("n2"), Candidate("n3", full=True)]
     with pytest.raises(ApiError, match="maximum number of HA assets reached"):

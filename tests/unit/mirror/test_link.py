@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mirror import inflow
-from jetcluster.mirror.link import SILENCE_SECONDS
+from jetcluster.mirror.link import ROOM_SECONDS, SILENCE_SECONDS
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
@@ -211,6 +211,18 @@ def test_where_in_the_log_all_is_that_came() -> None:
     assert rig.links.newest() == rig.log[-1][0]
     rig.links.end()
     assert rig.links.newest() == 0
+
+
+def test_whether_an_upstream_here_has_what_has_not_come() -> None:
+    rig = begun()
+    assert not rig.links.behind(lambda name: 3), "not live"
+    rig.live()
+    assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 0)
+    rig.send(1, 2)
+    assert rig.links.behind(lambda name: 3) and not rig.links.behind(lambda name: 2)
+    assert not rig.links.behind(lambda name: 12), "far behind: nobody waits for that"
+    rig.links.end()
+    assert not rig.links.behind(lambda name: 3)
 
 
 def test_a_log_that_takes_nothing_is_asked_by_the_timer_only() -> None:
@@ -429,6 +441,71 @@ def test_a_full_stream_is_told_until_it_takes_something() -> None:
     rig.send(2)
     rig.commit()
     assert (rig.error, len(rig.stored())) == ("", 2)
+
+
+def delete(rig: Rig, seq: int) -> None:
+    rig.index += 1
+    result = rig.machine.apply(rig.index, 1, commands.encode_delete_msg(0, seq, erase=False))
+    rig.links.applied(rig.index, result)
+
+
+def fill(rig: Rig, *seqs: int) -> None:
+    """An attempt in which the stream takes what it has room for."""
+    rig.live(last_seq=100)
+    rig.send(*seqs)
+    rig.commit()
+    assert "10077" in rig.error and not rig.link.live
+
+
+def test_a_full_stream_is_tried_again_at_short_intervals_and_at_once_when_there_is_room() -> None:
+    rig = begun(**SOURCE, max_msgs=2, discard="new")
+    fill(rig, 1, 2, 3)
+    for _ in range(8):
+        asked = rig.count("STREAM.INFO")
+        rig.run(1.25)
+        assert rig.count("STREAM.INFO") == asked + 1, "no more rarely the longer it lasts"
+        fill(rig, 3)
+    rig.run(ROOM_SECONDS)
+    asked = rig.count("STREAM.INFO")
+    delete(rig, 1)
+    rig.run()
+    assert rig.count("STREAM.INFO") == asked + 1, "at once"
+    fill(rig, 3, 4)
+    delete(rig, 2)
+    rig.run()
+    assert rig.count("STREAM.INFO") == asked + 1, "what goes one by one is no reason to ask without a pause"
+    rig.run(ROOM_SECONDS)
+    rig.links.tick()
+    assert rig.count("STREAM.INFO") == asked + 2
+    rig.live(last_seq=100)
+    rig.send(4)
+    rig.commit()
+    assert [payload for _, payload in rig.stored()] == [b"3", b"4"]
+
+
+def test_a_stream_that_may_hold_more_takes_it_soon() -> None:
+    rig = begun(**SOURCE, max_msgs=1, discard="new")
+    fill(rig, 1, 2)
+    asked = rig.count("STREAM.INFO")
+    rig.configure(**SOURCE, max_msgs=5, discard="new")
+    rig.run(ROOM_SECONDS)
+    rig.links.tick()
+    rig.run()
+    assert rig.count("STREAM.INFO") == asked + 1
+
+
+def test_what_no_room_helps_is_tried_ever_more_rarely() -> None:
+    rig = begun(**SOURCE, max_msg_size=1)
+    attempts = 0
+    for _ in range(60):
+        before = rig.count("STREAM.INFO")
+        rig.run(1.0)
+        if rig.count("STREAM.INFO") > before or not attempts:
+            attempts += 1
+            rig.live(last_seq=100)
+            rig.send(10)
+            rig.commit()
+    assert attempts < 15
 
 
 def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,22 @@ def test_defaults(config: dict[str, Any], expected: dict[str, Any]) -> None:
         assert key not in result
 
 
+def test_what_is_beyond_the_limits_of_a_stream() -> None:
+    config = {"max_ack_pending": 50, "inactive_threshold": 10}
+    for limits in ({}, {"max_ack_pending": -1}, {"max_ack_pending": 50, "inactive_threshold": 10}):
+        assert not consumer_rules.is_beyond(config, limits)
+    assert consumer_rules.is_beyond(config, {"max_ack_pending": 49})
+    assert consumer_rules.is_beyond(config, {"max_ack_pending": 50, "inactive_threshold": 9})
+    assert not consumer_rules.is_beyond({"max_ack_pending": -1}, {"max_ack_pending": 1})
+
+
+def test_an_ephemeral_consumer_without_a_threshold_of_its_own_is_always_new() -> None:
+    assert consumer_rules.always_new({}, STREAM)
+    assert not consumer_rules.always_new({"durable_name": "c"}, STREAM)
+    assert not consumer_rules.always_new({"inactive_threshold": 5}, STREAM)
+    assert not consumer_rules.always_new({}, {**STREAM, "consumer_limits": {"inactive_threshold": 5}})
+
+
 def test_defaults_of_stream_account_and_server() -> None:
     limited = {**STREAM, "consumer_limits": {"max_ack_pending": 50, "inactive_threshold": 10 * SECOND}}
     for config in ({}, {"durable_name": "c"}, {"ack_policy": "none"}):

@@ -87,10 +87,12 @@ def test_normalisation(given: dict[str, Any], shown: dict[str, Any]) -> None:
     assert "placement" not in got
 
 
-def test_a_mirror_gets_neither_subjects_nor_a_duplicate_window() -> None:
-    got = wire(mirror={"name": "UP", "filter_subject": "a"}, duplicate_window=60 * SECOND)
+def test_a_mirror_gets_neither_subjects_nor_a_duplicate_window_and_keeps_its_own() -> None:
+    got = wire(mirror={"name": "UP", "filter_subject": "a"})
     assert "subjects" not in got
     assert "duplicate_window" not in got
+    window = 60 * SECOND
+    assert wire(mirror={"name": "UP"}, duplicate_window=window)["duplicate_window"] == window
     assert got["mirror"] == {"name": "UP", "filter_subject": "a"}
 
 

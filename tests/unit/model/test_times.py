@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetcluster.model import times
-from jetcluster.model.times import parse_rfc3339, rfc3339
+from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from tests.twins.memory import kept_bytes
 
 
@@ -60,6 +60,11 @@ def test_everything_else_is_refused(text: str) -> None:
 def test_leap_day_and_zero_time() -> None:
     assert rfc3339(parse_rfc3339("2028-02-29T00:00:00Z")) == "2028-02-29T00:00:00Z"
     assert parse_rfc3339("0001-01-01T00:00:00Z") < 0
+
+
+def test_years_have_four_digits() -> None:
+    for text in ("0001-01-01T00:00:00Z", "0500-01-01T00:00:00.5Z", "9999-12-31T23:59:59Z"):
+        assert rfc3339_bytes(parse_rfc3339(text)).decode() == text
 
 
 def test_a_time_before_1970_is_written_as_bytes() -> None:

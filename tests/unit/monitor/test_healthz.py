@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.restart_safety import Risk, Safety
 from jetcluster.health.node_health import Aspect
 from jetcluster.monitor.node_source import NodeSource
@@ -42,40 +43,37 @@ async def test_no_meta_leader(server: Server) -> None:
     found = health(node)
     assert found.status == 503
     assert found.body["error"] == "JetStream has not established contact with a meta leader"
-    assert health(node, js_server_only="1").status == 503
     assert health(node, js_enabled_only="1").status == 200
 
 
-@pytest.mark.parametrize(
-    ("ill", "well", "silent", "current", "ready"),
-    [
-        (True, "", "", True, True),  # all of them
-        (False, "", "", True, True),  # all others: nobody can be elected, and this one answers reads
-        (False, "", "C", True, True),
-        (False, "", "BC", True, False),  # cut off: the others may do well without it
-        (True, "", "BC", True, False),
-        (True, "B", "", True, False),  # another one answers instead
-        (False, "B", "", True, False),  # there will be a leader in a moment
-        (True, "BC", "", True, False),
-        (True, "", "", False, False),  # a cold start: it does not know what there is
-    ],
-)
-async def test_where_nobody_can_be_elected_readiness_does_without_a_meta_leader(
-    server: Server, ill: bool, well: str, silent: str, current: bool, ready: bool
-) -> None:
+async def test_a_meta_leader_that_is_not_followed(node: Any) -> None:
+    node.jetstream.jetstream.meta.group.refused = "B lies"
+    assert health(node).body["error"] == "JetStream does not follow the meta leader: B lies"
+    assert health(node, js_server_only="1").status == 503
+
+
+async def test_a_server_that_was_removed_says_so(server: Server) -> None:
+    clock = ManualTime()
+    engine = twins.engine(clock, leader=None)
+    engine.joining.removed = REMOVED
+    found = health(twins.node(server, clock, engine), js_server_only="1")
+    assert (found.status, found.body["error"]) == (503, REMOVED)
+    assert "it can come back with an empty store" in REMOVED
+
+
+@pytest.mark.parametrize("current", [True, False])
+async def test_readiness_is_no_matter_of_the_meta_leader(server: Server, *, current: bool) -> None:
+    """A probe that followed it would find no server ready whenever the leadership moves."""
     clock = ManualTime()
     node = twins.node(server, clock, twins.engine(clock, leader=None))
-    context = node.jetstream.jetstream.context
-    context.meta_current = current
-    context.raft.peers.others_well, context.raft.peers.silent = (
-        {8 * peer for peer in well},
-        {8 * peer for peer in silent},
-    )
-    if ill:
-        context.raft.health.watch(Aspect.JOURNAL, lambda: "hangs")
-        context.raft.health.look()
-    assert health(node, js_server_only="1").status == (200 if ready else 503)
+    node.jetstream.jetstream.context.meta_current = current
+    assert health(node, js_server_only="1") == Health(200, {"status": "ok"})
     assert health(node).status == health(node, js_meta_only="1").status == 503
+    checks = node.jetstream.jetstream.context.raft
+    checks.peers.others_well = {8 * "B"}
+    checks.health.watch(Aspect.STORE, lambda: "hangs")
+    checks.health.look()
+    assert health(node, js_server_only="1").status == 503
 
 
 @pytest.mark.parametrize(("aspect", "ready"), [(Aspect.CLOCK, True), (Aspect.SPACE, True), (Aspect.STORE, False)])
@@ -105,7 +103,7 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
     assert health(node, js_server_only="1") == health(node, js_meta_only="1") == Health(200, {"status": "ok"})
     assert health(node).status == 503
     node.jetstream.jetstream.meta.group = None
-    assert health(node, js_server_only="1").status == 503
+    assert health(node, js_meta_only="1").status == 503
 
 
 @pytest.mark.parametrize(
@@ -118,6 +116,7 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
         (lambda replica: setattr(replica, "installing", True), "is not current"),
         (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
         (lambda replica: setattr(replica.group, "leader", None), "has no leader"),
+        (lambda replica: setattr(replica.group, "refused", "B lies"), "is not the one that others have: B lies"),
     ],
 )
 async def test_a_replica_that_is_behind_or_broken(node: Any, change: Any, text: str) -> None:

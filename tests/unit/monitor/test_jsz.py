@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from jetcluster.budget import at_once
+from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
@@ -64,6 +67,18 @@ async def test_streams_in_detail(node: Any) -> None:
     for alone in ({"config": "1"}, {"direct_consumers": "1"}):
         assert "account_details" not in ask(node, **alone)
         assert "stream_detail" not in ask(node, acc="$G", **alone)["account_details"][0]
+
+
+async def test_an_account_without_streams_is_shown_with_zeros(node: Any) -> None:
+    node.jetstream.apis["E"] = SimpleNamespace(
+        counters=SimpleNamespace(total=3, errors=1), waiting=node.jetstream.apis["$G"].waiting
+    )
+    found = ask(node, accounts="1")
+    assert [account["name"] for account in found["account_details"]] == ["$G", "E"] and found["total"] == 2
+    (empty,) = ask(node, acc="E", streams="1")["account_details"]
+    assert (empty["storage"], empty["reserved_storage"], empty["api"]["total"]) == (0, 0, 3)
+    assert "stream_detail" not in empty
+    assert at_once(account_detail(node, "E", {"streams": "1"})) == empty
 
 
 async def test_a_follower_names_the_leader(server: Server) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import time
-
-import pytest
-
 from jetcluster.monitor.page_counters import CpuMeter, PageCounters
 
 
-def test_the_processor_time_of_the_last_second_or_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processor_time_of_the_last_second_or_more() -> None:
     wall, cpu = [100.0], [7.0]
-    monkeypatch.setattr(time, "monotonic", lambda: wall[0])
-    monkeypatch.setattr(time, "process_time", lambda: cpu[0])
-    meter = CpuMeter()
+    meter = CpuMeter(lambda: wall[0], lambda: cpu[0])
 
     def after(seconds: float, busy: float) -> float:
         wall[0] += seconds

@@ -23,6 +23,7 @@ class GroupTwin:
         self.role = Role.LEADER if leader == me else Role.FOLLOWER
         self.ready = leader == me
         self.commit_index = self.applied_index = self.last_index = 10
+        self.refused = ""
         self._me = me
 
     def status(self) -> GroupStatus:
@@ -109,7 +110,9 @@ def engine(clock: Any, leader: str | None = "AAAAAAAA", replicas: int = 3) -> Si
         broken={},
         scrubber=SimpleNamespace(passes=4, bytes=1000),
         drift=SimpleNamespace(compared=7, votes=SimpleNamespace(undecided=[7])),
+        durability=SimpleNamespace(differing=["B"]),
         unassigned=(),
+        joining=SimpleNamespace(removed=""),
         meta=SimpleNamespace(
             group=GroupTwin(1, peers, "AAAAAAAA", leader), leading=leader == "AAAAAAAA", machine=MetaMachine()
         ),

@@ -76,3 +76,18 @@ def test_the_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert capacity.physical_memory() > 1 << 20
     assert capacity.free_disk(tmp_path) > 0
     assert capacity.free_disk(tmp_path / "missing") == capacity.UNKNOWN_DISK
+
+
+def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_as_room(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a start on a full disk, or beside what an earlier start has stored."""
+    monkeypatch.setattr(capacity, "free_disk", lambda directory, files: 64 << 10)
+    found = Capacity(options, tmp_path)
+    assert found.max_storage == 48 << 10
+    assert found.look(30 * GB, 10 * GB) and found.max_storage == 30 * GB
+    assert not found.look(31 * GB, 10 * GB), "too little to be told"
+    assert not found.look(GB, 10 * GB) and found.max_storage == 30 * GB, "what is full is the journal's to say"
+    assert found.look(40 * GB, 10 * GB) and found.limits("B", lambda: 2).max_storage == 75 * GB
+    options.jetstream = JetStreamOptions(enabled=True, max_file_store=5)
+    assert not found.look(80 * GB, 10 * GB) and found.max_storage == 5 and not found.by_disk

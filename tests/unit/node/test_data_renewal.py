@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.cluster.meta_replica import LOST_KEY
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
 from jetcluster.node.data_renewal import COOL_DOWN, open_data, recently_renewed, settle
@@ -39,13 +40,17 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rot(directory: Path, stream: int) -> None:
-    """Flips a bit in the stream's messages, in the table file that holds them."""
+def table_file(directory: Path, start: bytes) -> Path:
+    """The one that begins with a key that begins so."""
     kv = RocksKv(directory / "data")
-    start = keys.stream_prefix(keys.BLOCK, stream)
     files = [file for file in kv._db.live_files() if file["start_key"].startswith(start)]
     kv.close()
-    path = directory / "data" / str(files[0]["name"]).lstrip("/")
+    return directory / "data" / str(files[0]["name"]).lstrip("/")
+
+
+def rot(directory: Path, stream: int) -> None:
+    """Flips a bit in the stream's messages, in the table file that holds them."""
+    path = table_file(directory, keys.stream_prefix(keys.BLOCK, stream))
     with path.open("r+b") as file:
         at = path.stat().st_size // 3
         file.seek(at)
@@ -74,7 +79,7 @@ def test_what_is_marked_is_renewed_and_streams_that_are_whole_are_kept(directory
     assert renewal is not None
     assert (renewal.reason, renewal.kept, renewal.left) == ("a test", (WHOLE,), (ROTTEN,))
     assert messages(kv, WHOLE) == 200 and messages(kv, ROTTEN) == 0
-    assert kv.get(b"\x00meta") == b"of the node"
+    assert kv.get(b"\x00meta") == b"of the node" and kv.get(LOST_KEY) is None
     assert (directory / "data" / MARKER_NAME).read_text() == "nonce\n"
     assert (renewal.quarantine / MARKER_NAME).exists(), "what was there is kept"
     kv.close()
@@ -147,3 +152,19 @@ def test_a_crash_leaves_no_mark_without_its_reason(directory: Path, monkeypatch:
     with pytest.raises(OSError):
         data_renewal.mark(directory, "a test")
     assert not (directory / "data" / data_renewal.MARKER).exists()
+
+
+@pytest.mark.parametrize("what", ["MANIFEST", "records of the node"])
+def test_a_store_that_was_renewed_without_the_state_of_the_meta_group_says_so(directory: Path, what: str) -> None:
+    path = next((directory / "data").glob("MANIFEST*"))
+    if what != "MANIFEST":
+        path = table_file(directory, b"\x00")
+        data_renewal.mark(directory, "a test")
+    raw = bytearray(path.read_bytes())
+    for at in range(10, 80):
+        raw[at] ^= 0x5A
+    path.write_bytes(raw)
+    kv, renewal = open_data(directory, renewable=True, now=NOW)
+    assert renewal is not None
+    assert kv.get(b"\x00meta") is None and kv.get(LOST_KEY) == b""
+    kv.close()

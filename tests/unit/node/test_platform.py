@@ -50,3 +50,4 @@ def test_what_the_machine_has() -> None:
     assert platform.physical_memory() > 64 << 20
     assert platform.memory_trouble()() == ""
     assert platform.stopwatch() <= platform.stopwatch()
+    assert platform.usage.memory_bytes() > 1_000_000

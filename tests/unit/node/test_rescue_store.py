@@ -103,6 +103,20 @@ def test_the_most_advanced_of_damaged_ones_and_what_the_others_lose(site: Site) 
     assert all(other.found.damaged and other.config.rescue == 0 for other in others)
 
 
+def test_the_whole_one_of_a_damaged_and_a_missing_one(site: Site) -> None:
+    """It has everything that the damaged one still has; what was only on the disk that is gone nobody can say."""
+    for name in ("n1", "n2"):
+        site.fill(name, {"S": (40, 12)})
+    hurt(site.folder("n2"), site.gids["S"], 20)
+    with opened(site.folders("n1", "n2")) as stores:
+        view = view_of(stores)
+        assert view.best is not None and view.best.name == "n1" and not view.majority
+    choice = rescue(site, "n1", "n1", "n2")
+    assert [r.name for r in choice.others] == ["n2"]
+    assert len(choice.lost) == 1 and "only n3 may have had it" in choice.lost[0]
+    assert group(site, "n1").config.voters == (site.peer("n1"),) and group(site, "n2").found.damaged
+
+
 def test_a_sound_survivor_does_not_vote_any_more(tmp_path: Path) -> None:
     """Two of five are left: the other one must not help those that come back with an old log."""
     site = Site(tmp_path, 5)
@@ -150,7 +164,7 @@ def test_a_second_rescue_counts_on(site: Site) -> None:
 
         log = journal.groups[site.gids["S"]]
         for peer in (site.peer("n2"), site.peer("n3")):
-            log.append(CONFIG, log.term, encode_config(log.config.with_learner(peer).promoted(peer)))
+            log.append(CONFIG, log.term, encode_config(log.config.joint((*log.config.voters, peer)).left()))
         yield
         meta = journal.groups[1]
         body = {"kind": "stream_rescue", "request": "x", "account": "A", "name": "S", "gid": site.gids["S"]}
@@ -176,10 +190,24 @@ def test_refusals(site: Site) -> None:
     assert "a majority of the replicas of A/S is whole (n1, n2): start the servers" in refusal(site, "n1", "n1", "n2")
     assert "holds nothing of A/ONE" in refusal(site, "n1", stream="ONE")
     assert "a majority of the replicas of A/ONE is whole (n3)" in refusal(site, "n3", stream="ONE")
-    hurt(site.folder("n3"), site.gids["ONE"], 5)
-    assert "has one replica, which goes on with what it has" in refusal(site, "n3", stream="ONE")
     left_out.mark(site.folder("n1"), "rescued without n1")
     assert "the cluster goes on without this store: rescued without n1" in refusal(site, "n1")
+
+
+def test_a_lone_replica_is_kept_where_its_server_would_wait_for_others(site: Site) -> None:
+    """As the server has it: while nothing is lost it goes on by itself, after damage by the word of all others."""
+    site.fill("n3", {"ONE": (10, 10)})
+    hurt(site.folder("n3"), site.gids["ONE"], 5)
+    with opened(site.folders("n3")) as stores:
+        lines = report(view_of(stores, "ONE"))
+    assert any("once all other servers have said that they have nothing of the stream" in line for line in lines)
+    assert any(f"keep n3: {site.folder('n3')}" in line for line in lines)
+    assert not any("needs no rescue" in line for line in lines)
+    carry_out(chosen(site, "n3", stream="ONE"), "ops@host", NOW, SeededRng(9))
+    found = read_journal(site.folder("n3") / "journal").groups[site.gids["ONE"]]
+    assert not found.found.damaged
+    assert (found.config.voters, found.config.rescue) == ((site.peer("n3"),), 1)
+    assert "was rescued here already" in refusal(site, "n3", stream="ONE")
 
 
 def test_an_unusable_replica_is_not_kept(site: Site) -> None:

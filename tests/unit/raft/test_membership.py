@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from jetcluster.raft.membership import (
     Config,
     MembersError,
+    decisive,
     decode_config,
     encode_config,
     is_quorum,
@@ -19,6 +20,13 @@ ids = st.text(min_size=1, max_size=20).filter(lambda s: len(s.encode(errors="ign
 @given(st.lists(ids, unique=True, max_size=9), st.integers(0, 9))
 def test_configurations_come_back(names: list[str], voters: int) -> None:
     config = Config(tuple(names[:voters]), tuple(names[voters:]))
+    assert decode_config(encode_config(config)) == config
+
+
+@given(st.lists(ids, unique=True, min_size=1, max_size=9), st.integers(0, 9), st.integers(1, 9), st.integers(0, 2))
+def test_joint_configurations_come_back(names: list[str], voters: int, outgoing: int, rescue: int) -> None:
+    left_out = ("gone",) if rescue else ()
+    config = Config(tuple(names[:voters]), (), rescue, left_out, tuple(reversed(names))[:outgoing])
     assert decode_config(encode_config(config)) == config
 
 
@@ -47,7 +55,7 @@ def test_a_peer_is_a_member_once() -> None:
 def test_changes() -> None:
     config = Config(("A", "B")).with_learner("C")
     assert config.others("A") == ("B", "C")
-    assert config.promoted("C") == Config(("A", "B", "C"))
+    assert config.joint(("A", "B", "C")).left() == Config(("A", "B", "C"))
     assert config.without("C") == Config(("A", "B"))
     assert config.without("A") == Config(("B",), ("C",))
 
@@ -84,7 +92,7 @@ def test_a_rescue_is_part_of_the_configuration() -> None:
     again = after.rescued(("A",), ())
     assert again == Config(("A",), (), 2, ("C", "D", "E", "B", "L"))
     # What comes later keeps it, and whoever is a member again is not fenced off any more.
-    assert again.with_learner("C").promoted("C") == Config(("A", "C"), (), 2, ("D", "E", "B", "L"))
+    assert again.with_learner("C").joint(("A", "C")).left() == Config(("A", "C"), (), 2, ("D", "E", "B", "L"))
     assert again.without("A").rescue == 2
     data = encode_config(after)
     for cut in range(len(data)):
@@ -96,3 +104,64 @@ def test_a_rescue_is_part_of_the_configuration() -> None:
 
 def test_a_configuration_without_a_rescue_is_written_as_ever() -> None:
     assert encode_config(Config(("A",))) == b"\x01\x01\x00\x01A"
+
+
+JOINT = Config(("A", "B", "C")).with_learner("D").joint(("A", "B", "D"))
+
+
+def test_a_joint_configuration_needs_a_majority_of_both() -> None:
+    assert Config(("A", "B", "D"), (), outgoing=("A", "B", "C")) == JOINT
+    assert JOINT.electorate == JOINT.members == ("A", "B", "D", "C")
+    assert JOINT.others("B") == ("A", "D", "C")
+    assert [JOINT.is_quorum(set(agreeing)) for agreeing in ("AB", "CD", "ACD", "BD")] == [True, False, True, False]
+    assert JOINT.quorum_index({"A": 9, "B": 4, "C": 7, "D": 2}) == 4
+    assert JOINT.left() == Config(("A", "B", "D"))
+    alone = Config(("A",)).joint(("A", "B", "C"))
+    assert (alone.is_only("A"), Config(("A",)).is_only("A")) == (False, True)
+    assert JOINT.rescued(("A",), ()).fenced == ("B", "D", "C")
+    for cut in range(len(encode_config(JOINT))):
+        with pytest.raises(MembersError):
+            decode_config(encode_config(JOINT)[:cut])
+
+
+@pytest.mark.parametrize(
+    ("config", "peer", "agreeing", "enough"),
+    [
+        (Config(("A", "B")), "B", "A", True),
+        (Config(("A", "B", "C")), "B", "A", False),
+        (Config(("A", "B", "C")), "B", "AC", True),
+        (Config(("A", "B", "C", "D")), "B", "AC", True),
+        (Config(("A", "B", "C", "D")), "B", "A", False),
+        (Config(("A", "B", "C", "D", "E")), "B", "AC", False),
+        (Config(("A", "B", "C", "D")), "X", "AC", False),  # it has no vote: who leads is what is asked
+        (Config(("A",)).joint(("A", "B", "C")), "B", "A", True),
+        (Config(("A", "B", "C")).joint(("B",)), "B", "A", False),
+        (Config(("A", "B", "C")).joint(("B",)), "B", "AC", True),
+    ],
+)
+def test_who_may_vouch_for_a_damaged_voter(config: Config, peer: str, agreeing: str, enough: bool) -> None:
+    assert config.vouches(set(agreeing), peer) is enough
+
+
+@given(st.integers(1, 7), st.integers(1, 7), st.data())
+def test_those_who_vouch_meet_every_quorum_that_the_peer_was_part_of(old: int, new: int, data: st.DataObject) -> None:
+    names = "ABCDEFG"
+    voters = tuple(data.draw(st.permutations(names))[:new])
+    config = Config(voters, outgoing=tuple(names[:old]) if data.draw(st.booleans()) else ())
+    peer = data.draw(st.sampled_from(config.electorate))
+    agreeing = set(data.draw(st.sets(st.sampled_from(config.electorate)))) - {peer}
+    quorum = set(data.draw(st.sets(st.sampled_from(config.electorate)))) | {peer}
+    if config.is_quorum(quorum) and config.vouches(agreeing, peer):
+        assert quorum & agreeing
+
+
+def test_one_of_two_is_part_of_every_quorum() -> None:
+    two, three = Config(("A", "B")), Config(("A", "B", "C"))
+    assert decisive([two], "A")
+    assert not decisive([three], "A")
+    assert not decisive([three, two], "A"), "the one before may be in force"
+    assert not decisive([two.joint(("A", "B", "C"))], "A"), "it may have been left, by B and C"
+    assert not decisive([two.joint(("B",))], "A")
+    assert decisive([three.joint(("A", "B"))], "A")
+    assert decisive([Config(("A",))], "A")
+    assert not decisive([Config(())], "A")

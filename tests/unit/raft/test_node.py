@@ -134,3 +134,18 @@ def test_what_may_use_the_reserve_gets_in_on_a_full_disk() -> None:
     net["A"].journal.stuck = True
     with pytest.raises(StorageFullError):
         leader.propose(b"purge", reserve=True)
+
+
+def test_a_replica_that_has_left_its_group_does_not_begin_with_a_vote() -> None:
+    """Whatever it is told of founders: it voted once, and has forgotten for whom."""
+    net = Loopback()
+    leader = net.start()
+    leader.propose(b"x")
+    net.run(0.1)
+    net["C"].node.remove_group(1)
+    net.run(0.1)
+    net.crash("C")
+    again = net.restart("C").create(1, ("A", "B", "C"))
+    assert again.peers == ("A", "B") and not again.may_campaign()
+    net["C"].create(2, ("A", "B", "C"))
+    assert net["C"].group(2).may_campaign(), "this one is new"

@@ -45,6 +45,14 @@ def test_the_node_itself_is_well_while_nothing_troubles_it() -> None:
     assert not node.peers.is_well("A")
 
 
+def test_what_a_peer_waits_for_is_known_also_while_it_is_away() -> None:
+    node = Node()
+    node.peers.states["B"] = PeerState(up=False, waits=False)
+    node.hear("C")
+    assert (node.peers.waits_for_disk("B"), node.peers.waits_for_disk("C")) == (False, None)
+    assert node.peers.waits_for_disk("X") is None
+
+
 def test_nobody_knows_a_peer_that_was_never_linked() -> None:
     peers = Node().peers
     assert not (peers.is_up("X") or peers.is_alive("X") or peers.is_well("X"))

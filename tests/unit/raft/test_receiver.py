@@ -6,6 +6,7 @@ import errno
 from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
+from jetcluster.raft.group import Group
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import crowd
 
@@ -63,6 +64,86 @@ def test_what_a_leader_of_an_older_term_committed_is_heard() -> None:
     follower.engine.receive_vote("B", follower.engine.term)
     assert follower.engine.leading
     assert (follower.commit_index, follower.told_index) == (told, told + 1)
+
+
+def behind(net: Loopback, name: str = "C") -> Group:
+    """A follower that stands for election, and whose log ends where it knows everything to be committed."""
+    crowd(net, net["A"].group(), 5)
+    net.run(0.2)
+    follower = net[name].group()
+    net.filter = lambda source, target, gid, frame: not gid
+    follower.engine.step_down(follower.term + 1)
+    follower.sync()
+    assert follower.last_index == follower.commit_index == follower.told_index
+    return follower
+
+
+def test_entries_of_an_older_term_that_are_not_taken_may_be_acknowledged() -> None:
+    net = Loopback()
+    leader = net.start()
+    follower = behind(net)
+    told = follower.told_index
+    entries: list[codec.Entry] = [(b"\0late", told + i, leader.term, 0) for i in (1, 2)]
+    follower.receiver.on_message("A", codec.Append(leader.term, told, leader.term, told, 0, entries))
+    assert (follower.last_index, follower.told_index) == (told, told + 2)
+    follower.receiver.on_message("B", codec.Append(follower.term, told, leader.term, told, 0, []))
+    assert follower.told_index == told, "they were not committed, or the next leader would have them"
+
+
+def test_an_offer_of_an_older_term_and_one_to_a_leader_say_what_is_committed() -> None:
+    net = Loopback()
+    leader = net.start()
+    follower = behind(net)
+    told = follower.told_index
+    offer = codec.SnapOffer(leader.term, told + 3, leader.term, leader.log.config)
+    follower.receiver.on_message("A", offer)
+    assert (follower.leader, follower.told_index) == (None, told + 3)
+    follower.engine.campaign()
+    follower.engine.receive_vote("B", follower.engine.term)
+    assert follower.told_index == follower.last_index == told + 1, "its own first entry; what it lacks is not committed"
+    follower.sync()
+    follower.propose(b"x")
+    assert follower.told_index == follower.last_index == told + 2
+
+
+def test_a_list_of_led_groups_says_what_is_committed() -> None:
+    net = Loopback()
+    leader = net.start()
+    follower = behind(net)
+    told = follower.told_index
+    net["C"].node.on_frame("A", 0, codec.encode_digest([(1, leader.term, told + 2)]))
+    assert (follower.leader, follower.told_index) == (None, told + 2)
+
+
+def test_who_knows_no_leader_takes_the_word_of_one_that_it_does_not_follow() -> None:
+    net = Loopback()
+    leader = net.start()
+    follower = behind(net)
+    told, term = follower.told_index, follower.term
+    contradiction = codec.Append(term + 1, 2, 1, told + 1, 0, [(b"\0other", 3, term + 1, 0)])
+    follower.receiver.on_message("B", contradiction)
+    assert "contradicts" in follower.refused
+    assert (follower.leader, follower.term, follower.told_index) == (None, term, told + 1)
+    follower.receiver.on_message("A", codec.Append(term, told, leader.term, told, 0, []))
+    assert (follower.leader, follower.told_index) == ("A", told)
+    follower.receiver.on_message("B", contradiction)
+    assert (follower.told_index, follower.refused) == (told, "")
+
+
+def test_nobody_waits_for_what_a_later_leader_has_lost() -> None:
+    """Two of three lost it with their power, and had not waited for their disks. This replica heard of it, no more."""
+    net = Loopback()
+    leader = net.start()
+    follower = behind(net)
+    told, term = follower.told_index, leader.term
+    follower.receiver.on_message("A", codec.Append(term, told, term, told + 9, 0, []))
+    follower.receiver.on_message("B", codec.Append(term + 1, told, term, told, 0, []))
+    assert follower.told_index == told + 9, "the new leader has not committed anything, and may know of less at first"
+    noop: list[codec.Entry] = [(b"", told + 1, term + 1, codec.NOOP)]
+    follower.receiver.on_message("B", codec.Append(term + 1, told, term, told, 0, noop))
+    assert follower.told_index == told + 9
+    follower.receiver.on_message("B", codec.Append(term + 1, told + 1, term + 1, told + 1, 0, []))
+    assert follower.told_index == told + 1
 
 
 def test_a_leader_whose_disk_is_full_refuses_and_loses_nothing() -> None:

@@ -218,6 +218,48 @@ def test_one_copy_of_the_header_is_enough() -> None:
     assert content(bench.journal.groups[1]) == truth
 
 
+def ended(*groups: int) -> Bench:
+    """A journal whose end, with all of `groups` but the first, was cut off."""
+    bench = Bench()
+    fill(bench.log(groups[0]), 3)
+    bench.settle()
+    _, start, _ = batches(bench.disk)[-1]
+    for gid in groups[1:]:
+        fill(bench.log(gid), 3)
+    bench.settle()
+    bench.kill()
+    number, at, end = batches(bench.disk)[-1]
+    assert at > start
+    bench.disk.corrupt(number, at, b"\xee" * (end - at))
+    bench.mark.write(bench.journal.seq)
+    bench.open()
+    assert bench.found.damage and set(bench.journal.groups) == {groups[0]}
+    return bench
+
+
+def test_which_groups_a_journal_without_its_end_may_have_had_the_cluster_knows() -> None:
+    bench = ended(1, 9)
+    assert [gid for gid in (2, 9, 10, 500) if bench.journal.never_had(gid)] == []
+    bench.journal.learn_top(11)
+    assert [gid for gid in (2, 9, 11, 12, 500) if bench.journal.never_had(gid)] == [12, 500]
+    assert bench.log(9).damaged and not bench.log(12).damaged
+    bench.settle()
+    again = bench.crash()
+    assert [gid for gid in (2, 11, 13, 500) if again.never_had(gid)] == [13, 500]
+    again.learn_top(300)
+    assert again.never_had(13), "it knows"
+
+
+def test_a_journal_that_has_not_learnt_it_yet_does_not_take_itself_for_whole_at_the_next_start() -> None:
+    bench = ended(1, 9)
+    fill(bench.log(1), 3)
+    bench.settle()
+    again = bench.crash()
+    assert not again.never_had(9)
+    again.learn_top(11)
+    assert not again.never_had(9) and again.never_had(12)
+
+
 def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> None:
     bench = Bench()
     fill(bench.log(1), 3)

@@ -138,3 +138,29 @@ def test_a_follower_that_lacks_the_entry_at_the_base_is_offered_the_state() -> N
     net.connect_all()
     net.run(0.3)
     assert net["C"].machine().snapshots[0][0] == "A"
+
+
+def test_nothing_that_an_earlier_log_of_a_peer_had_counts_for_the_next() -> None:
+    """The peer deletes its log and begins anew over the same link; acks say which log they speak of."""
+    net = Loopback("ABC")
+    leader = net.start()
+    for i in range(20):
+        leader.propose(b"%d" % i)
+    net.run(0.1)
+    flow = leader.flows["C"]
+    assert flow.match == leader.last_index == leader.engine.matches["C"]
+    net["C"].node.remove_group(1)
+    net["C"].machines.clear()
+    net["C"].create(1, ("A", "B"))
+    seen: list[tuple[int, int]] = []
+
+    def spy(source: str, target: str, gid: int, frame: bytes) -> bool:
+        if gid and (source, target) == ("A", "C"):
+            seen.append((flow.match, leader.engine.matches.get("C", 0)))
+        return True
+
+    net.filter = spy
+    leader.propose(b"more")
+    net.until(lambda: net["C"].machine().commands() == net["A"].machine().commands(), seconds=2.0)
+    assert (0, 0) in seen, "it was to begin at nothing"
+    assert flow.life == net["C"].group().log.life != 0

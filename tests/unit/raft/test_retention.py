@@ -9,10 +9,11 @@ import pytest
 
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
 from jetcluster.raft.retention import PinLimits
+from tests.twins.memory_disk import MemoryDisk
 from tests.unit.raft.journals import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder
 
@@ -326,7 +327,7 @@ def test_a_journal_without_groups_keeps_what_shows_that_nothing_is_missing() -> 
         bench.settle(2.0)
         bench.crash()
         assert bench.found.damage == [] and bench.found.groups == {}
-        assert bench.journal.open_seq == bench.mark.batch
+        assert bench.journal.open_seq == bench.mark.batch + 1, "the open one tells of the group that left"
     fill(bench.log(3), 5)
     bench.settle(2.0)
     bench.journal.housekeep()
@@ -347,3 +348,103 @@ def test_a_roll_after_the_last_group_went_takes_nothing_away() -> None:
         bench.settle(1.0)
         bench.crash()
         assert bench.found.damage == []
+
+
+# -- entries that cannot be read
+
+
+def rot(disk: MemoryDisk, log: GroupLog, body: bytes) -> None:
+    """The only copy of an entry's `body` on the disk rots, and memory has forgotten it."""
+    assert log.shrink(0)
+    (place,) = [(number, at) for number in disk.segments() if (at := disk.load(number).find(body)) >= 0]
+    disk.corrupt(*place, b"ROT")
+
+
+def test_an_entry_that_cannot_be_read_is_forgotten_when_its_state_is_on_the_disk() -> None:
+    bench = Bench(retain_entries=50, retain_bytes=2_000)
+    told: list[tuple[int, str]] = []
+    bench.journal.retention.report = lambda gid, text: told.append((gid, text))
+    quiet, busy = bench.log(1), bench.log(2)
+    fill(quiet, 4)
+    bench.settle()
+    rot(bench.disk, quiet, b"000003")
+    for _ in range(20):
+        written(bench, busy, 1)
+        flushed(bench, busy)
+    assert (quiet.damaged, quiet.unreadable, len(told)) == (False, 3, 1), "told once, and nothing that it vouched for"
+    assert bench.journal.counters.read_failures == 1, "it is not tried again and again"
+    assert bench.journal.retention.wants_compaction and min(bench.disk.segments()) <= quiet.first_segment()
+    flushed(bench, quiet)
+    assert (quiet.unreadable, quiet.base_index >= 3, quiet.last_index) == (0, True, 4)
+    for _ in range(3):
+        written(bench, busy, 1)
+        flushed(bench, busy)
+    assert len(bench.disk.segments()) <= 6
+    bench.crash()
+    assert bench.found.damage == [] and not bench.log(1).damaged
+
+
+def test_nobody_keeps_an_entry_that_cannot_be_read() -> None:
+    """It is pinned for a peer, to which it cannot be sent."""
+    bench, log = pinned()
+    fill(log, 3)
+    bench.settle()
+    rot(bench.disk, log, b"000002")
+    with pytest.raises(JournalDamageError):
+        log.slice(2, 1 << 20, 100)
+    assert log.unreadable == 2
+    flushed(bench, log)
+    assert (log.base_index, log.unreadable, log.damaged) == (2, 0, False)
+
+
+def test_an_entry_that_is_replaced_need_not_be_readable() -> None:
+    bench = Bench()
+    log = bench.log(1)
+    fill(log, 4)
+    bench.settle()
+    rot(bench.disk, log, b"000003")
+    with pytest.raises(JournalDamageError):
+        log.command(3)
+    log.truncate(4)
+    assert log.unreadable == 3
+    log.truncate(3)
+    assert log.unreadable == 0
+
+
+def test_who_has_an_entry_that_cannot_be_read_goes_on_to_count() -> None:
+    """Its journal carries entries forward all the time, and the state is not flushed."""
+    net = Loopback("ABC", SCALED)
+    leader = net.start(leader="A")
+    for number in range(20):
+        leader.propose(b"number %03d" % number)
+    net.run(0.5)
+    group = net["C"].group()
+    rot(net["C"].disk, group.log, b"number 007")
+    net.cut("A", "B")
+    net.cut("B", "C")
+    other = net["C"].journal.create(9, Config(("C",)), durable=True)
+    for _ in range(30):
+        fill(other, 200, size=50)
+        other.compactable = other.last_index
+        net["C"].journal.retention.trim(other)
+        index = leader.propose(b"more")
+        net.run(1.0)
+        assert leader.commit_index >= index and not leader.replicator.flows["C"].recovering
+        assert not group.log.damaged
+    assert group.log.unreadable
+    group.compact(group.machine_index)
+    net.run(1.1)
+    assert not group.log.unreadable
+    assert [text for _, text in net["C"].reports if "does not validate" in text]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_who_lacks_an_entry_that_it_has_not_applied_does_not_stand(applied: bool) -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    leader.propose(b"x")
+    net.run(0.3)
+    group = net["C"].group()
+    group.log.unreadable = group.last_index
+    group.applied_index -= not applied
+    assert group.may_campaign() == applied

@@ -13,6 +13,7 @@ from jetcluster.replica.account_quota import (
     FAR,
     MAX_SIZE,
     NOTICE,
+    SMALL,
     TELL_SECONDS,
     WARN_SECONDS,
     AccountQuota,
@@ -51,9 +52,20 @@ class Node:
         self.time, self.mesh, self.log = ManualTime(), FakeMesh(), ListLog()
         self.members = {"n1": 1, "n2": 1}
         self.replicas: dict[int, Any] = {}
-        self.room = AccountQuota(lambda account: limits.get(account, AccountLimits()), lambda memory: node)
+        self.node, self.was, self.by_disk, self.looked = node, node, False, list[int]()
+        self.room = AccountQuota(
+            lambda account: limits.get(account, AccountLimits()),
+            lambda memory: self.node,
+            self.look,
+            lambda: self.by_disk,
+        )
         mesh: Any = self.mesh
         self.room.begin(mesh, self.time, self.log, lambda: self.members, self.holdings)
+
+    def look(self, stored: int) -> bool:
+        self.looked.append(stored)
+        was, self.was = self.was, self.node
+        return self.node != was
 
     def holdings(self) -> list[Holding]:
         return [holding_of(replica) for replica in self.replicas.values()]
@@ -117,15 +129,15 @@ def test_what_is_on_its_way_through_the_log_counts() -> None:
         node.take(stream, 1)
 
 
-def test_every_replica_counts_and_the_limit_once_per_replica() -> None:
+def test_every_replica_counts_and_the_limit_is_that_of_all_together() -> None:
     node = Node(storage=1000)
     wide, single = node.stream(copies=3), node.stream()
-    assert node.taken(wide, 100) == 10
-    assert node.taken(single, 1) == 0
+    assert node.taken(wide, 100) == 3
+    assert node.taken(single, 1, 200) == 100
     node = Node(storage=1000)
-    single, wide = node.stream(900), node.stream(copies=3)
+    single, wide = node.stream(300), node.stream(copies=3)
     node.room.tick()
-    assert node.taken(wide, 100) == 7  # 900 + 3 * 700 = 3 * 1000
+    assert node.taken(wide, 100) == 2  # 300 + 3 * 200
 
 
 def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
@@ -173,7 +185,7 @@ def test_the_node_has_a_limit_for_what_it_holds() -> None:
 
 
 def test_far_from_every_limit_a_replica_gets_some_ahead() -> None:
-    node = Node(storage=FAR + 10 * AHEAD)
+    node = Node(storage=3 * (FAR + 10 * AHEAD))
     one = node.stream(copies=3)
     share = node.take(one, 100)
     assert share.left == AHEAD
@@ -318,3 +330,37 @@ def test_limits_are_asked_for_when_they_change_and_not_for_each_message() -> Non
     node.room.limits_changed()
     assert node.taken(stream, 10) == 0
     assert node.error.err_code == 10002
+
+
+def test_a_node_whose_disk_had_no_room_takes_more_as_soon_as_it_has() -> None:
+    node = Node(node=1000)
+    node.by_disk = True
+    stream = node.stream(400)
+    assert node.room.trouble() == ""
+    assert node.taken(stream, 100) == 6 and node.error.err_code == 10023
+    assert "used up" in node.room.trouble(), "somebody else leads"
+    node.room.tick()
+    assert node.looked == [1000] and node.room.trouble()
+    node.node = 5000
+    node.room.tick()
+    assert node.room.trouble() == "" and node.taken(stream, 100) == 40
+
+
+def test_a_node_ends_to_be_in_trouble_when_something_goes_and_over_nothing_large() -> None:
+    node = Node(node=10 * SMALL)
+    node.by_disk = True
+    stream = node.stream(10 * SMALL)
+    assert node.taken(stream, 1) == 0 and node.room.trouble()
+    stream.store.byte_count -= 1
+    node.room.tick()
+    assert node.room.trouble() == ""
+    stream.store.byte_count = 8 * SMALL
+    assert node.taken(stream, 3 * SMALL) == 0 and node.room.trouble() == "", "what is small finds room"
+
+
+def test_what_the_configuration_lets_a_node_hold_and_what_is_in_memory_is_no_trouble() -> None:
+    node = Node(node=1000)
+    assert node.taken(node.stream(), 100) == 10 and node.room.trouble() == ""
+    node = Node(node=1000)
+    node.by_disk = True
+    assert node.taken(node.stream(memory=True), 100) == 10 and node.room.trouble() == ""

@@ -92,6 +92,27 @@ async def test_the_consumer_goes_on_after_a_restart_of_all() -> None:
 
 
 @virtual_time
+async def test_a_push_consumer_delivers_once_its_client_is_answered_wherever_the_owner_is() -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 3)
+        asker, home = cluster["A"], cluster["B"]
+        for told in (True, False):
+            name, got = f"told{told}", []
+            home.bus.subscribe(name.encode(), lambda *message, got=got: got.append(message))
+            made = await consumer(home, name, deliver_subject=name, ack_policy="none")
+            assert made["owner"] == home.me and not got
+            if told:
+                gid = home.replica("S").assignment.gid
+                asker.js.consumers.answered(made["owner"], gid, made["cid"])
+                asker.js.consumers.answered(made["owner"], gid, 99)  # gone meanwhile
+            await asyncio.sleep(0.05)
+            assert len(got) == (3 if told else 0)
+            await asyncio.sleep(0.25)
+            assert len(got) == 3, "a word that is lost holds nobody"
+        assert host(home).owns == 2
+
+
+@virtual_time
 async def test_a_node_that_steps_aside_hands_its_consumers_over() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 3)
@@ -202,3 +223,33 @@ async def test_a_replica_that_has_stopped_gives_its_consumers_away() -> None:
         client = Puller(home, "S", "c")
         await cluster.until(lambda: home.bus.has_interest(client.next), what="its subjects")
         assert len(await client.fetch(5)) == 5
+
+
+@virtual_time
+async def test_owners_that_were_let_go_with_turns_in_flight_pass_over_nothing_when_they_come_back() -> None:
+    """As when a disk hangs for a second and is well again before the last turn is applied."""
+    async with Cluster() as cluster:
+        await filled(cluster, 12)
+        leader = await cluster.led("S")
+        await consumer(leader, "c")
+        home = cluster.followers("S")[0]
+        await owned_by(cluster, "c", home)
+        local = Puller(home, "S", "c")
+        await local.fetch(5)
+        there = host(home)
+        sessions = there.turns.lost
+        local.pull(1)
+        await cluster.until(lambda: there.turns.in_flight > 0, what="a turn on its way")
+        home.context.meta_current = False
+        there.refresh()
+        home.context.meta_current = True
+        there.refresh()
+        assert not there.turns.is_open and there.turns.lost == sessions + 1
+        await cluster.until(lambda: there.hosted == 1, what="the owner is back")
+        local.pull(2)
+        await cluster.until(lambda: len(local.got) >= 7, what="what comes next")
+        await local.fetch(4)
+        delivered = {int(payload) for _, _, payload in local.got}
+        assert delivered >= set(range(6, 12)) and delivered <= set(range(12))
+        assert state(home).delivered_sseq == 12 and len(state(home).pending) == 12
+        await cluster.equal("S")

@@ -74,6 +74,30 @@ async def test_a_mirror_is_equal_on_all_replicas(replicas: int) -> None:
 
 
 @virtual_time
+@pytest.mark.parametrize("copy", ["mirror", "republish"])
+async def test_a_read_right_behind_the_ack_finds_the_copy_on_the_same_node(copy: str) -> None:
+    async with Cluster("A", clustered=False) as cluster:
+        (node,) = cluster
+        apis = with_api(cluster)
+        republish = {"republish": {"src": "up", "dest": "copied"}} if copy == "republish" else {}
+        await cluster.create("UP", 1, **republish)
+        if copy == "mirror":
+            await cluster.create("M", 1, subjects=[], mirror={"name": "UP"}, allow_direct=True)
+            subject = b"up"
+        else:
+            await cluster.create("M", 1, subjects=["copied"], allow_direct=True)
+            subject = b"copied"
+        await fill(node, 1)
+        await copied(cluster, 1)
+        await asyncio.sleep(1.0)
+        for number in range(20):
+            await node.publish(b"up", b"%d" % number)
+            _, _, payload = await node.request(b"$JS.API.DIRECT.GET.M." + subject)
+            assert payload == b"%d" % number
+        await stop(apis)
+
+
+@virtual_time
 async def test_the_new_leader_goes_on() -> None:
     async with Cluster(options=SMALL_LOG) as cluster:
         apis = with_api(cluster)

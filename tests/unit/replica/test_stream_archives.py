@@ -13,6 +13,7 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.stream_archives import IDLE_SECONDS, MAX_OPEN, StreamArchives
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.rules import StreamRules
 from tests.twins.mem_kv import MemKv
 from tests.twins.time import ManualTime, SeededRng
 
@@ -45,6 +46,7 @@ class Desk:
             store=store,
             assignment=SimpleNamespace(gid=gid, config={"name": "S"}, account="A"),
             consumers=SimpleNamespace(table=SimpleNamespace(by_cid={})),
+            machine=SimpleNamespace(rules=StreamRules.from_config({})),
         )
 
     async def open(self) -> str:

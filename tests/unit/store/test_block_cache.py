@@ -3,7 +3,7 @@ from __future__ import annotations
 import time
 
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache, cache_of
+from jetcluster.store.block_cache import BlockCache, bytes_of, cache_of
 from tests.twins.mem_kv import MemKv
 
 
@@ -86,3 +86,7 @@ def test_one_for_all_streams_of_a_kv() -> None:
     kv, other = MemKv(), MemKv()
     assert cache_of(kv) is cache_of(kv)
     assert cache_of(kv) is not cache_of(other)
+
+
+def test_its_size_goes_by_the_memory_that_there_is() -> None:
+    assert [bytes_of(memory) >> 20 for memory in (0, 1 << 30, 5 << 30, 1 << 40)] == [32, 32, 102, 192]

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from jetcluster.model.times import rfc3339
+from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.duties import LeaderDuties
 from tests.twins.time import ManualTime
@@ -30,12 +35,25 @@ class Leader:
             self,
             self.propose,
             self.soon.append,
-            lambda *args: self.later.append(args),  # type: ignore[arg-type]
+            self.call_later,
             lambda event, error: self.failures.append(error),
         )
 
     def time_ns(self) -> int:
         return self.stream.now
+
+    def call_later(self, delay: float, call: Callable[[], None]) -> Any:
+        timer = (delay, call)
+        self.later.append(timer)
+        return SimpleNamespace(cancel=lambda: self.later.remove(timer) if timer in self.later else None)
+
+    def wait(self, late: int = 0) -> tuple[float, list[int]]:
+        """Until the timer goes off, so many nanoseconds late: seconds, and kinds of what was applied then."""
+        ((delay, call),) = self.later
+        self.later.clear()
+        self.stream.now += round(delay * SECOND) + late
+        call()
+        return delay, self.apply()
 
     def propose(self, command: bytes) -> bool:
         if self.accepting:
@@ -82,18 +100,92 @@ def test_a_ttl_ends_in_time_and_not_at_the_next_tick() -> None:
     leader.stream.one("a", "Nats-TTL: 5")
     assert leader.tick(4.4) == [] and leader.later == []
     assert leader.tick(0.2) == [] and leader.tick(0) == []
-    ((delay, call),) = leader.later
-    assert 0.25 < delay < 0.4
-    leader.later.clear()
-    leader.stream.now += int(delay * SECOND) + 1_000_000
-    call()
-    assert leader.apply() == [commands.EXPIRE]
+    delay, kinds = leader.wait(1_000_000)
+    assert 0.25 < delay < 0.4 and kinds == [commands.EXPIRE]
     assert leader.stream.seqs() == [3]
-    ((delay, call),) = leader.later
-    assert delay == 0.05, "those that end soon after go together"
-    leader.stream.now += int(delay * SECOND)
-    call()
-    assert leader.apply() == [commands.EXPIRE] and leader.stream.seqs() == []
+    assert leader.wait() == (0.05, [commands.EXPIRE]), "those that end soon after go together"
+    assert leader.stream.seqs() == [] and leader.later == []
+
+
+def test_what_is_too_old_goes_in_time_and_leaves_its_marker() -> None:
+    leader = Leader(
+        Stream(allow_msg_ttl=True, allow_rollup_hdrs=True, max_age=SECOND, subject_delete_marker_ttl=SECOND)
+    )
+    leader.duties.begin()
+    stored = leader.stream.now
+    leader.stream.one("a")
+    leader.tick(0.7)
+    assert leader.wait()[1] == [commands.EXPIRE]
+    assert leader.stream.now - stored <= SECOND + 1_000_000
+    assert leader.stream.seqs() == [2], "the marker"
+
+
+def test_what_is_too_old_and_nobody_is_told_of_goes_with_what_follows() -> None:
+    leader = Leader(Stream(max_age=SECOND))
+    leader.duties.begin()
+    for _ in range(3):
+        leader.stream.one("a")
+        leader.stream.now += SECOND // 10
+    leader.tick(0.5)
+    assert leader.wait()[1] == [commands.EXPIRE] and leader.stream.seqs() == [2, 3]
+    assert leader.wait() == (0.25, [commands.EXPIRE]) and leader.stream.seqs() == []
+
+
+def test_who_tells_of_publishes() -> None:
+    for stream, heeds in ((Stream(), False), (scheduling(), True), (Stream(republish={"src": "a", "dest": "b"}), True)):
+        leader = Leader(stream)
+        assert not leader.duties.heeds_publishes
+        leader.duties.begin()
+        assert leader.duties.heeds_publishes is heeds
+        leader.duties.end()
+        assert not leader.duties.heeds_publishes
+
+
+def test_a_schedule_fires_in_time_also_when_it_is_due_before_the_next_tick() -> None:
+    leader = Leader(scheduling())
+    leader.duties.begin()
+    due = leader.stream.now + SECOND // 10
+    at = rfc3339(due)
+    leader.stream.one("s.x", f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: s.t")
+    assert leader.later == []
+    leader.duties.applied(commands.PUBLISH)
+    assert leader.duties.rest() < 0
+    assert leader.wait()[1] == [commands.FIRE]
+    assert 0 <= leader.stream.now - due <= 1_000_000
+    assert leader.later == [] and leader.duties.rest() == inf
+
+
+def test_an_earlier_schedule_takes_the_place_of_the_timer_and_those_at_once_fire_together() -> None:
+    leader = Leader(scheduling())
+    leader.duties.begin()
+    for number, late in enumerate((300, 200, 203, 250)):
+        at = rfc3339(leader.stream.now + late * 1_000_000)
+        leader.stream.one(f"s.x{number}", f"Nats-Schedule: @at {at}", "Nats-Schedule-Target: s.t")
+        leader.duties.applied(commands.PUBLISH)
+        assert len(leader.later) == 1
+    before = leader.stream.now
+    delays = []
+    while leader.later:
+        assert leader.wait()[1] == [commands.FIRE]
+        delays.append((leader.stream.now - before) // 1_000_000)
+    assert len(delays) == 4 and delays[1] - delays[0] == 5, "a pause between two commands"
+
+
+def test_a_schedule_that_cannot_be_read_is_told_at_the_next_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = Leader(scheduling())
+    leader.duties.begin()
+    leader.stream.one("s.x", "Nats-Schedule: @every 10s", "Nats-Schedule-Target: s.t")
+    leader.tick(9.7)
+
+    def broken(now: int) -> bytes:
+        raise DamagedError(1, 1)
+
+    monkeypatch.setattr(leader.stream.machine, "fire_command", broken)
+    assert leader.wait() == (pytest.approx(0.3, abs=0.01), [])
+    with pytest.raises(DamagedError):
+        leader.tick(0.2)
+    monkeypatch.undo()
+    assert leader.tick(0.1) == [commands.FIRE]
 
 
 def test_a_timer_that_goes_off_too_early_or_without_leadership_does_nothing_wrong() -> None:
@@ -104,8 +196,9 @@ def test_a_timer_that_goes_off_too_early_or_without_leadership_does_nothing_wron
     (_, call) = leader.later.pop()
     call()
     assert leader.log == [] and len(leader.later) == 1
-    (_, call) = leader.later.pop()
+    ((_, call),) = leader.later
     leader.duties.end()
+    assert leader.later == []
     leader.stream.now += SECOND
     call()
     assert leader.log == [] and leader.later == []
@@ -141,11 +234,13 @@ def test_more_than_one_command_can_remove_goes_on_at_once() -> None:
         leader.stream.now += 6 * SECOND
     leader.log.append(commands.encode_expire(leader.stream.now - 6 * SECOND))  # removes the first only
     leader.apply()
-    assert leader.soon == []
+    leader.duties.end()
+    leader.duties.begin()
     leader.stream.one("a", "Nats-TTL: 5")
+    leader.stream.now += 60 * SECOND
     leader.stream.machine.clock += 60 * SECOND
     leader.duties.applied(commands.EXPIRE)
-    assert len(leader.soon) == 1
+    assert [delay for delay, _ in leader.later] == [0.0]
 
 
 def test_republish_only_while_leading_and_as_configured_now() -> None:

@@ -117,6 +117,19 @@ def test_a_gap_ends_a_batch_that_takes_none_when_what_came_before_is_applied() -
     assert bench.told() == [("refused", 10208)]
 
 
+@pytest.mark.parametrize(("seq", "operation"), [(3, 3), (4, 1), (5, 4)], ids=["end", "gap", "ping"])
+def test_who_ends_a_batch_is_told_at_its_own_reply_subject(seq: int, operation: int) -> None:
+    """Also when messages before it are not applied yet."""
+    bench = Bench()
+    bench.send(1, gap="fail")
+    bench.send(2, gap="fail")
+    bench.send(seq, operation, gap="fail")
+    bench.settle()
+    subject, body, _ = bench.bus.sent[-1]
+    assert subject.endswith(b".%d.%d.$FI" % (seq, operation)) and b'"batch":"b"' in body
+    assert [what[0] for what in bench.told()] == ["ack", *["gap"] * (operation != 3), "end"]
+
+
 def test_a_message_that_came_before_ends_either_kind() -> None:
     bench = Bench()
     bench.send(1)

@@ -20,7 +20,7 @@ from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
 from jetcluster.stream.expected_wildcards import MAX_EXPECTED
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, Ingest
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, OPEN, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.twins.time import ManualTime
@@ -377,3 +377,31 @@ def test_a_command_that_all_replicas_refuse_is_answered() -> None:
     assert (bench.ingest.pending_messages, bench.ingest.pending_bytes) == (0, 0)
     bench.ingest.on_refused(77, errors.by_code(10051, err="no"))  # of somebody else
     assert len(bench.bus.sent) == 2
+
+
+class Server(Origin):
+    kind = "internal"
+    account = "$G"
+
+
+def test_where_in_the_log_the_newest_copy_of_the_server_is() -> None:
+    bench = Bench()
+    ingest = bench.ingest
+    ingest.on_message(b"a", b"reply", b"", b"x", CLIENT)
+    ingest.on_message(b"a", b"", b"", b"x", CLIENT)
+    ingest.on_message(b"a", b"reply", b"", b"a request of the server's own", Server())
+    ingest.flush()
+    assert ingest.copied == 0
+    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    assert ingest.copied == OPEN
+    ingest.flush()
+    assert ingest.copied == 102
+    ingest.on_message(b"a", b"reply", b"", b"x", CLIENT)
+    ingest.flush()
+    assert ingest.copied == 102
+    ingest.on_dropped(102)
+    assert ingest.copied == 0
+    ingest.on_message(b"a", b"", b"", b"copy", Server())
+    bench.log.error = NotLeaderError("n2")
+    ingest.flush()
+    assert ingest.copied == 0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import Expire, Purge, UpdateConfig
-from jetcluster.stream.levels import AHEAD, lowered
+from jetcluster.stream.levels import AHEAD, ROOM, lowered
 from tests.unit.stream.test_machine import SECOND, Stream
 
 MS = 1_000_000
@@ -65,6 +66,16 @@ def test_a_lowered_command_is_one_that_the_version_before_wrote() -> None:
     update = commands.decode(lowered(commands.encode_update_config(9, {}), 9, 1) or b"")
     assert isinstance(update, UpdateConfig) and update.sliced and not update.placed
     assert commands.decode(lowered(commands.encode_purge(9), 9) or b"") == Purge(9, b"", 0, 0, sliced=False)
+
+
+def test_a_command_with_messages_is_bounded_where_all_nodes_know_what_that_is() -> None:
+    batch = Batch.encode([b"a"], [b""], [b"x"])
+    for plain in (commands.encode_publish(9, batch), commands.encode_fast(9, [], batch)):
+        marked = commands.bounded(plain)
+        assert marked != plain and commands.decode(marked) is not None
+        assert commands.boundless(marked) == plain == commands.boundless(plain)
+        assert lowered(marked, 9, ROOM) == marked and lowered(marked, 9, ROOM - 1) == plain
+    assert commands.bounded(commands.encode_expire(9)) == commands.encode_expire(9)
 
 
 def test_nothing_is_removed_by_a_clock_that_is_far_ahead() -> None:

@@ -154,12 +154,16 @@ class Backups(Workload):
 
     async def _restore(self, session: Session, archive: Archive) -> None:
         """Raises what requests raise; then the stream is not to be there, or it is uncertain."""
+        with self.deployment.resizing(self.rng.choice([1, 3])) as copies:
+            await self._restore_with(copies, session, archive)
+
+    async def _restore_with(self, copies: int, session: Session, archive: Archive) -> None:
         self.attempts += 1
         name = f"COPY_{self.attempts}"
         config = archive.config | {
             "name": name,
             "subjects": [f"copy.{self.attempts}"],
-            "num_replicas": self.rng.choice([1, 3]),
+            "num_replicas": copies,
         }
         self.unfinished.append(name)
         answer = await session.api(f"STREAM.RESTORE.{name}", {"config": config, "state": archive.state})

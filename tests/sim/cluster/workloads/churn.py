@@ -62,18 +62,19 @@ class Churn(Workload):
         await session.close()
 
     async def _create(self, session: Session, stream: str, copies: int) -> None:
-        config = {"name": stream, "subjects": [f"{stream}.>"], "num_replicas": copies, "allow_direct": True}
+        config = {"name": stream, "subjects": [f"{stream}.>"], "allow_direct": True}
 
         async def create() -> None:
             try:
-                await session.api(f"STREAM.CREATE.{stream}", config)
+                await session.api(f"STREAM.CREATE.{stream}", config | {"num_replicas": copies})
             except ApiError as error:
                 if error.err_code == UNAVAILABLE and self.is_lost(stream):
                     self.count("lost before they were created")
                     await session.api(f"STREAM.DELETE.{stream}")
                 raise
 
-        await self.insist(f"creating {stream}", create)
+        with self.deployment.resizing(copies) as copies:
+            await self.insist(f"creating {stream}", create)
         self.logs[stream] = Log()
         self.count("created")
 
@@ -103,7 +104,8 @@ class Churn(Workload):
 
     async def _scale(self, session: Session, stream: str) -> None:
         sizes = [1, 3, 5] if len(self.members) >= 5 else [1, 3]
-        await self._change(session, stream, num_replicas=self.rng.choice(sizes))
+        with self.deployment.resizing(self.rng.choice(sizes)) as copies:
+            await self._change(session, stream, num_replicas=copies)
         self.count("scaled")
 
     async def _update(self, session: Session, stream: str) -> None:

@@ -1,0 +1,149 @@
+"""Replicas that go on alone, once every other node has said that it has nothing of the stream (`raft.alone`).
+
+The journal of a replica has lost something, and by what is left nobody else ever had a vote. This node asks all nodes
+of the cluster, as it does not know who was a member; those that were removed from it never come back. A word counts
+when it was given by a node that has applied the assignment which this one goes by, so that it will not begin a replica
+by an older one. As long as one is silent the replica waits: others may lead the stream, and heal this one then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from jetcluster.mesh.api import MeshError
+from jetcluster.meta.state import Assignment
+from jetcluster.replica.background import Background
+from jetcluster.replica.context import NodeContext
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.meta_replica import MetaReplica
+    from jetcluster.raft.grouplog import GroupLog
+    from jetcluster.replica.stream_replica import StreamReplica
+
+METHOD: Final = "stream.rest"
+ASK_SECONDS: Final = 2.0
+RETRY: Final = 1.0
+
+
+class LoneReplicas:
+    """One per node; `tick` a few times per second."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        meta: MetaReplica,
+        replicas: Mapping[int, StreamReplica],
+        background: Background,
+    ) -> None:
+        self._context = context
+        self._meta = meta
+        self._replicas = replicas
+        self._background = background
+        self._waiting: dict[int, str] = {}
+        """By group, what it waits for as told last."""
+        self._try_at: dict[int, float] = {}
+        context.mesh.serve(METHOD, self._serve)
+
+    def watch(self, gid: int) -> None:
+        """The group's replica was begun here."""
+        if self._context.raft.in_doubt(gid):
+            self._waiting.setdefault(gid, "")
+
+    def tick(self) -> None:
+        if not self._waiting or not self._context.meta_current:
+            return
+        now = self._context.clock.monotonic()
+        for gid in list(self._waiting):
+            replica = self._replicas.get(gid)
+            if replica is None or not self._context.raft.in_doubt(gid):
+                self._waiting.pop(gid)
+                self._try_at.pop(gid, None)
+            elif now >= self._try_at.get(gid, 0.0) and replica.group.leader is None:
+                self._try_at[gid] = now + ASK_SECONDS + RETRY
+                self._background.spawn(self._ask(replica))
+
+    async def _ask(self, replica: StreamReplica) -> None:
+        assignment, context = replica.assignment, self._context
+        gid, log = assignment.gid, context.raft.journal.groups[assignment.gid]
+        others = self._others(assignment)
+        answers = await asyncio.gather(*(self._word_of(peer, assignment) for peer in others))
+        if self._replicas.get(gid) is not replica or replica.assignment.revision != assignment.revision:
+            return
+        end = max(log.last_index, replica.machine.applied_index)
+        objections = [
+            f"{self._name(peer)} {why}"
+            for peer, said in zip(others, answers, strict=True)
+            if (why := _objection(said, context.me, assignment.rescue, end))
+        ]
+        if not objections:
+            context.raft.go_on_alone(gid)
+            return
+        self._try_at[gid] = context.clock.monotonic() + RETRY
+        text = ", ".join(objections)
+        if self._waiting.get(gid, text) != text:
+            self._waiting[gid] = text
+            context.log.warning(
+                "the journal has lost something of a stream with one replica, which does not go on alone yet",
+                stream=f"{assignment.account}/{assignment.name}", reason=text,
+            )  # fmt: skip
+
+    def _others(self, assignment: Assignment) -> list[str]:
+        machine = self._meta.machine
+        nodes = {peer for peer, node in machine.nodes.items() if node.jetstream}
+        return sorted({*nodes, *assignment.peers}.difference(machine.removed, [self._context.me]))
+
+    async def _word_of(self, peer: str, assignment: Assignment) -> dict[str, Any] | None:
+        """None: it says nothing that counts."""
+        payload = json.dumps({"gid": assignment.gid, "revision": assignment.revision}).encode()
+        try:
+            said = json.loads(await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS))
+            return said if isinstance(said, dict) and said["current"] is True else None
+        except (MeshError, ValueError, KeyError, RecursionError):
+            return None
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        try:
+            asked = json.loads(payload)
+            gid, revision = int(asked["gid"]), int(asked["revision"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise MeshError(f"malformed question: {error!r}") from error
+        current = self._context.meta_current and self._meta.machine.applied_index >= revision
+        log = self._context.raft.journal.groups.get(gid)
+        return json.dumps({"current": current, "log": _account_of(log) if log is not None else None}).encode()
+
+    def _name(self, peer: str) -> str:
+        node = self._meta.machine.nodes.get(peer)
+        return node.name if node is not None else peer
+
+
+def _account_of(log: GroupLog) -> dict[str, Any]:
+    return {
+        "voters": log.config.electorate,
+        "hearsay": log.joining and not log.config_index,
+        "last_index": log.last_index,
+        "damaged": log.damaged and not log.joining,
+        "rescue": log.rescues,
+    }
+
+
+def _objection(said: dict[str, Any] | None, me: str, rescue: int, end: int) -> str:
+    """The reason why `me`, whose log and state end at `end`, may not go on alone by this word; "" where it may."""
+    if said is None:
+        return "does not say whether it has a replica"
+    log = said.get("log")
+    if log is None:
+        return ""
+    try:
+        if log["rescue"] < rescue:
+            return ""  # it is no part of the stream any more, by the meta log
+        if log["damaged"]:
+            return "has a replica, whose journal is damaged, too"
+        if log["last_index"] > end:
+            return "has more of the stream"
+        # One that is being added knows the members by the assignment, as long as it has nothing of the log.
+        return "" if log["hearsay"] or set(log["voters"]) <= {me} else "has a replica that votes"
+    except (KeyError, TypeError):
+        return "has a replica, and does not say which"

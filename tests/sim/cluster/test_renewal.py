@@ -1,0 +1,116 @@
+"""A data store that is made anew beside a whole journal: its server founds nothing that it has left."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.api import Role
+from tests.sim.cluster.deployment import Deployment
+from tests.sim.cluster.invariants import replicas
+from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.network import Link
+from tests.sim.cluster.run import warm_up
+from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
+
+pytestmark = pytest.mark.sim
+
+
+class Site:
+    """Five servers, and a client."""
+
+    def __init__(self) -> None:
+        self.deployment = Deployment(5, LAYOUTS["five"])
+        for machine in self.deployment.machines.values():
+            machine.start()
+        self.deployment.run(8.0)
+        self.loop = self.deployment.client("me")
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        task = self.deployment.spawn(self.loop, work)
+        self.deployment.run_until_done(task, 60.0)
+        return task.result()
+
+    async def session(self, *servers: str) -> Session:
+        session = Session("s" + "".join(servers), self.deployment.addresses(*servers))
+        await session.connect(5.0)
+        return session
+
+    async def publish(self, session: Session, *texts: str) -> list[int]:
+        """The sequences of those that were acknowledged."""
+        found = []
+        for text in texts:
+            try:
+                found.append((await session.js_publish("s.x", text.encode(), {}, seconds=2.0))["seq"])
+            except (ApiError, Disconnected, NoResponders, TimeoutError):
+                continue
+        return found
+
+    def cut(self, name: str) -> None:
+        """Off from all other servers."""
+        for link in self._links([name], list(self.deployment.machines)):
+            link.cut()
+
+    def heal(self, *names: str) -> None:
+        """The links between these."""
+        for link in self._links(list(names), list(names)):
+            link.heal()
+
+    def _links(self, here: list[str], there: list[str]) -> list[Link]:
+        ip = {name: machine.host.ip for name, machine in self.deployment.machines.items()}
+        ends = {(a, b) for one in here for other in there if one != other for a, b in ((one, other), (other, one))}
+        return [self.deployment.network.link(ip[a], ip[b]) for a, b in sorted(ends)]
+
+    def leaders(self) -> list[str]:
+        """Of the stream."""
+        found = (one for one in replicas(self.deployment) if one.stream is not None)
+        return [one.machine.name for one in found if one.group.role is Role.LEADER]
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    warm_up()
+    site = Site()
+    yield site
+    site.deployment.close()
+
+
+def test_two_majorities_do_not_come_of_one_damaged_store_and_a_partition(site: Site) -> None:
+    """The stream is on a, b and c. While b is cut off it moves from c to another server. Then c's data store is damaged
+    (its journal is whole), and it comes back to where b is."""
+    deployment = site.deployment
+    session = site.do(site.session(*deployment.machines))
+    site.do(session.api("STREAM.CREATE.S", {"name": "S", "subjects": ["s.>"], "num_replicas": 3}))
+    assert site.do(site.publish(session, "before")) == [1]
+    cluster = site.do(session.api("STREAM.INFO.S"))["cluster"]
+    a, (b, c) = cluster["leader"], [replica["name"] for replica in cluster["replicas"]]
+    site.do(session.close())
+    machines = deployment.machines
+    site.cut(b)
+    deployment.run(3.0)
+    session = site.do(site.session(a))
+    site.do(session.api("STREAM.PEER.REMOVE.S", {"peer": c}))
+    deployment.run(100.0)
+    assert c not in [one.machine.name for one in replicas(deployment) if one.stream is not None], "it has moved away"
+
+    machines[c].kill()
+    (manifest,) = [path for path, _ in machines[c].disk.tree() if "/data/MANIFEST" in path]
+    machines[c].disk.rot(manifest, 20, 64)
+    site.cut(c)
+    machines[c].start()
+    site.heal(b, c)
+    deployment.run(8.0)
+    other = site.do(site.session(b))
+    acked = [site.do(site.publish(session, "A1", "A2")), site.do(site.publish(other, "B1", "B2"))]
+    assert acked == [[2, 3], []]
+    assert site.leaders() == [a]
+
+    site.heal(*machines)
+    deployment.run(60.0)
+    assert site.leaders() == [a]
+    found = [one for one in replicas(deployment) if one.stream is not None]
+    assert len(found) == 3 and c not in [one.machine.name for one in found]
+    assert {one.stream.store.last_seq for one in found if one.stream is not None} == {3}
+    assert len({frozenset(one.group.peers) for one in found}) == 1

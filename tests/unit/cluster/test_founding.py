@@ -1,0 +1,129 @@
+"""Streams that are cut off in the middle of their founding, and servers that carry out their meta log once more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.meta.state import Assignment
+from jetcluster.raft.journal import Journal
+from jetcluster.replica.consumer_exchange import ConsumerExchange
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.stream_replica import StreamReplica
+from tests.unit.cluster.nodes import ACCOUNT, Cluster
+from tests.unit.cluster.test_moves import tag
+from tests.unit.cluster.virtual_loop import virtual_time
+
+
+async def assigned(cluster: Cluster, replicas: int) -> Assignment:
+    """It is in the meta log, and nobody has got any further."""
+    node = cluster["A"]
+    body = node.js.service and cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": replicas})
+    return Assignment.from_dict((await node.js.meta_request("stream_create", body))["assignment"])
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("begun", [0, 1])
+async def test_all_lose_power_before_the_group_is_made(
+    replicas: int, begun: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`begun`: so many have made their replica, and it had not yet voted."""
+    async with Cluster() as cluster:
+        made: list[str] = []
+
+        def begin(context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
+            if len(made) >= begun:
+                raise OSError("no space left on device")
+            made.append(context.me)
+            return StreamReplica(context, assignment, exchange)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            assignment = await assigned(cluster, replicas)
+            await cluster.until(lambda: all(n.js.assignment(ACCOUNT, "S") is not None for n in cluster))
+            await asyncio.sleep(0.1)
+            for name in "ABC":
+                cluster.crash(name)
+        knew = [name for name in "ABC" if assignment.gid in cluster[name].journal.groups]
+        assert len(knew) == len(made) == begun
+        for name in "ABC":
+            cluster.restart(name)
+        await cluster.led("S")
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 1
+        await cluster.until(lambda: sum(node.has("S") for node in cluster) == replicas)
+        await cluster.equal("S")
+        assert not any(n.replica("S").group.log.damaged for n in cluster if n.has("S"))  # type: ignore[attr-defined]
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_all_lose_power_right_after_a_stream_is_made(replicas: int) -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", replicas)
+        await cluster["A"].publish(b"s", b"kept")
+        for name in "ABC":
+            cluster.crash(name)
+        for name in "ABC":
+            cluster.restart(name)
+        await cluster.led("S")
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 2
+
+
+@virtual_time
+async def test_a_founder_that_was_away_from_the_beginning_comes_with_its_vote() -> None:
+    async with Cluster() as cluster:
+        cluster.crash("C")
+        assignment = await assigned(cluster, 2)
+        away = next(name for name in "AB" if cluster[name].me in assignment.peers)
+        await cluster.led("S")
+        cluster.crash(away)
+        cluster.restart(away)
+        cluster.restart("C")
+        await cluster.led("S")
+
+
+@virtual_time
+@pytest.mark.parametrize("replicas", [1, 3])
+async def test_who_carries_out_its_meta_log_once_more_founds_nothing_that_it_has_left(
+    replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store has forgotten all, and nothing says that there was any; its journal remembers what it has left."""
+    async with Cluster("ABCDEF") as cluster:
+        await tag(cluster)
+        gid = (await cluster.create("S", replicas, placement={"tags": ["old"]})).gid
+        await cluster["A"].publish(b"s", b"kept")
+        old = cluster.leader("S")
+        await cluster.update("S", replicas, placement={"tags": ["new"]})
+        await cluster.until(lambda: not old.has("S") and gid not in old.journal.groups, what="it has moved away")
+        await asyncio.sleep(3.0)  # the journal knows what was committed
+        cluster.crash(old.name)
+        old.kv.flushed.clear()
+        monkeypatch.setattr(MetaReplica, "had_state", lambda self: False)
+        back = cluster.restart(old.name)
+        cluster.isolate(old.name)
+        await cluster.until(lambda: gid in back.raft.groups, what="it is told of the stream once more")
+        await asyncio.sleep(5.0)
+        group = back.raft.groups[gid]
+        assert back.me not in group.peers and group.leader is None and not group.may_campaign()
+        cluster.heal()
+        await cluster.until(lambda: back.context.meta_current and not back.has("S"), what="it knows better")
+        await cluster.led("S")
+        assert (await back.publish_again(b"s"))["seq"] == 2
+        await cluster.equal("S")
+
+
+@virtual_time
+async def test_a_journal_learns_from_the_cluster_which_groups_it_may_have_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that the cluster has made by then; damage may have taken what it knew of them itself."""
+    learnt: list[tuple[Journal, int]] = []
+    monkeypatch.setattr(Journal, "learn_top", lambda journal, gid: learnt.append((journal, gid)))
+    async with Cluster() as cluster:
+        made = [(await cluster.create(name, 3)).gid for name in ("S", "T")]
+        cluster.crash("B")
+        learnt.clear()
+        again = cluster.restart("B")
+        await cluster.until(lambda: again.context.meta_current, what="it knows the streams")
+        assert learnt == [(again.journal, made[-1])]
