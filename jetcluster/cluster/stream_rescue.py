@@ -19,7 +19,7 @@ from jetcluster.errors import MEMBER_CHANGE_REFUSED, STREAM_NOT_FOUND, ApiError,
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
-from jetcluster.raft.rescue import ReplicaReport, standing
+from jetcluster.raft.rescue import ReplicaReport, standing, standing_of
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
 
@@ -123,8 +123,15 @@ class StreamRescues:
             self._asking.discard(gid)
 
     async def _serve_standing(self, peer: str, payload: bytes) -> bytes:
-        group = self._context.raft.groups.get(int(json.loads(payload)))
-        return json.dumps(standing(group).to_dict() if group is not None else None).encode()
+        gid, raft = int(json.loads(payload)), self._context.raft
+        group, log = raft.groups.get(gid), raft.journal.groups.get(gid)
+        if group is not None:
+            return json.dumps(standing(group).to_dict()).encode()
+        if log is None:
+            return b"null"
+        # It is there all the same, and votes as soon as it is begun.
+        _, why = self._broken.get(gid, (None, ""))
+        return json.dumps(standing_of(log, self._context.me, why).to_dict()).encode()
 
     # ---- on the meta leader
 

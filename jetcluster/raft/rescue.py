@@ -107,6 +107,24 @@ def standing(group: Group) -> ReplicaReport:
     )
 
 
+def standing_of(log: GroupLog, me: str, stopped: str = "") -> ReplicaReport:
+    """The standing of a replica that does not run: `stopped` says why it cannot."""
+    return ReplicaReport(
+        peer=me,
+        gid=log.gid,
+        term=log.term,
+        leader=None,
+        last_term=log.last_term,
+        last_index=log.last_index,
+        commit_index=log.commit_hint,
+        voters=log.config.voters,
+        learners=log.config.learners,
+        rescue=log.rescues,
+        damaged=log.damaged,
+        stopped=stopped,
+    )
+
+
 def promise(group: Group, term: int, candidate: str) -> None:
     """Gives the vote of `term` away; `promised` says when that is durable. Raises RescueError."""
     _check_stuck(group)
