@@ -9,6 +9,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.jetcluster-installed
 WORKERS ?= 2
 SIM_SECONDS ?= 60
+# `make sim SIM_COVERAGE=1` shows at its end which branches of these rooms its new seeds have taken.
+SIM_COVERAGE ?=
+SIM_ROOMS := raft stream consumer replica meta cluster mirror mesh api
+comma := ,
+space := $(subst ,, )
 SECONDS_OF_CHAOS ?= 60
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
 FILES ?= 3
@@ -69,7 +74,12 @@ unit: install ## the fast tests only
 
 sim: install ## deterministic simulation of the Raft engine and of whole clusters; new seeds for SIM_SECONDS
 	$(BIN)/pytest -q -n $(WORKERS) tests/sim
+ifneq ($(SIM_COVERAGE),)
+	$(BIN)/python -m coverage run --branch --source=jetcluster --data-file=.sim-coverage -m tests.sim.cluster --count 1000000 --seconds $(SIM_SECONDS)
+	$(BIN)/python -m coverage report --data-file=.sim-coverage --precision=1 --include='$(subst $(space),$(comma),$(SIM_ROOMS:%=jetcluster/%/*))'
+else
 	$(BIN)/python -m tests.sim.cluster --workers $(WORKERS) --count 1000000 --seconds $(SIM_SECONDS)
+endif
 
 spark: install ## source, sink and jobs on a real SparkSession (needs Java 17 or newer)
 	$(BIN)/pytest -q -rs tests/spark

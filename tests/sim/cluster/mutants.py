@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +44,8 @@ class Mutant:
     """What came of it (`--record`)."""
     survives: str = ""
     """Why nothing notices it."""
+    only: tuple[str, ...] | list[str] = ()
+    """Workloads of which its seeds are drawn, where most seeds do nothing that it changes; all by default."""
 
     @property
     def path(self) -> Path:
@@ -101,17 +104,17 @@ def try_one(mutant: Mutant, tree: Path, seconds: float, start: int = FIRST) -> V
         mutant.apply(root)
         seeds, cpu = 0, 0.0
         while True:
-            verdict = _simulate(root, seconds - cpu, start + seeds)
+            verdict = _simulate(root, seconds - cpu, start + seeds, mutant.only)
             seeds, cpu = seeds + verdict.seeds, cpu + verdict.cpu
-            if not verdict.killed or not _fails(tree, start + seeds - 1):
+            if not verdict.killed or not _fails(tree, start + seeds - 1, mutant.only):
                 return Verdict(verdict.killed, seeds, cpu, verdict.said)
             if cpu >= seconds:
                 return Verdict(False, seeds, cpu, "")
 
 
-def _fails(tree: Path, seed: int) -> bool:
+def _fails(tree: Path, seed: int, only: Sequence[str]) -> bool:
     """Without the change."""
-    command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed)]
+    command = [sys.executable, "-m", "tests.sim.cluster", "--seed", str(seed), *_drawn_of(only)]
     return (
         subprocess.run(command, cwd=tree, env=_environment(tree), stdout=subprocess.DEVNULL, check=False).returncode
         != 0
@@ -122,7 +125,11 @@ def _environment(root: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def _simulate(root: Path, seconds: float, start: int) -> Verdict:
+def _drawn_of(only: Sequence[str]) -> list[str]:
+    return ["--only", *only] if only else []
+
+
+def _simulate(root: Path, seconds: float, start: int, only: Sequence[str]) -> Verdict:
     """In a process of its own, which ends with the first seed that fails; a loop that never ends is a failure too."""
 
     def limit() -> None:
@@ -130,7 +137,16 @@ def _simulate(root: Path, seconds: float, start: int) -> Verdict:
         resource.setrlimit(resource.RLIMIT_CPU, (most, most))
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.sim.cluster.mutants", "--simulate", str(seconds), "--start", str(start)],
+        [
+            sys.executable,
+            "-m",
+            "tests.sim.cluster.mutants",
+            "--simulate",
+            str(seconds),
+            "--start",
+            str(start),
+            *_drawn_of(only),
+        ],
         cwd=root,
         env=_environment(root),
         stdout=subprocess.PIPE,
@@ -149,13 +165,14 @@ def _simulate(root: Path, seconds: float, start: int) -> Verdict:
     return Verdict(process.returncode == 1, int(found.group(1)), cpu, lines[-2][:300] if len(lines) > 1 else "")
 
 
-def _simulating(seconds: float, start: int) -> int:
+def _simulating(seconds: float, start: int, only: Sequence[str] | None) -> int:
     """In the copy: 1 when a seed failed."""
     from tests.sim.cluster.batch import run_one
+    from tests.sim.cluster.scenario import Scenario
 
     cpu, seed = 0.0, start
     while cpu < seconds:
-        outcome = run_one(seed)
+        outcome = run_one(Scenario.of(seed, only))
         cpu += outcome.cpu
         seed += 1
         if outcome.failure:
@@ -173,10 +190,11 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=FIRST, help="the first seed")
     parser.add_argument("--record", action="store_true", help="write what came of it into mutants.toml")
     parser.add_argument("--survivors", action="store_true", help="only those that were not killed yet")
+    parser.add_argument("--only", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--simulate", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.simulate is not None:
-        return _simulating(arguments.simulate, arguments.start)
+        return _simulating(arguments.simulate, arguments.start, arguments.only)
     survived = []
     wanted = set(arguments.names)
     with tempfile.TemporaryDirectory(prefix="tree-") as folder:
