@@ -8,6 +8,7 @@ References that lead nowhere are found by `scripts.check_docs`.
 | sizes | a file of more than 600 lines |
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
 | classes | a public class without a docstring; one of nothing but `pass` may have none |
+| loops | a loop over what clients can make many of, without a bound and not in steps (`scripts.long_loops`) |
 | tests | a source file with a function in it, without a test file of its own name |
 | private | a test that reaches into a private attribute of something that its own file does not define |
 
@@ -28,6 +29,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from scripts.long_loops import ROOMS, long_loops
 
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "jetcluster"
@@ -102,6 +105,15 @@ class House:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not ast.get_docstring(node):
                     found[self.name(file)] += not all(isinstance(one, ast.Pass) for one in node.body)
         return {name: count for name, count in found.items() if count}
+
+    def long_loops(self) -> dict[str, int]:
+        """File of a room that works for clients -> how many of its loops may be long."""
+        found = {}
+        for file, tree in self.trees.items():
+            room = file.relative_to(self.top / PACKAGE).parts[0]
+            if room in ROOMS and (lines := long_loops(tree)):
+                found[self.name(file)] = len(lines)
+        return found
 
     def untested(self) -> list[str]:
         """Source files without `tests/unit/.../test_<name>.py`. Records, ports and constants need none: where no
@@ -274,6 +286,7 @@ def problems(house: House, allowed: Mapping[str, Any]) -> list[str]:
         *_counted("lines", house.long_files(), allowed.get("sizes", {})),
         *_openings(house.openings()),
         *_counted("public classes without a docstring", house.bare_classes(), allowed.get("classes", {})),
+        *_counted("loops over what may be many", house.long_loops(), allowed.get("loops", {})),
         *_untested(house, allowed.get("tests", {})),
         *_counted("reaches into private attributes", house.private_reaches(), allowed.get("private", {})),
     ]
@@ -342,6 +355,7 @@ def _untested(house: House, allowed: Mapping[str, Mapping[str, str]]) -> Iterato
 def shrunk(text: str, house: House) -> str:
     """`house.toml` without what nothing needs any more; entries stand on one line each, and nothing is added."""
     counts = {"sizes": house.long_files(), "private": house.private_reaches(), "classes": house.bare_classes()}
+    counts["loops"] = house.long_loops()
     kept = {"names": set(house.repeated_names()), "tests": {"why", *house.untested()}}
     in_circles = {module for circle in house.circles() for module in circle}
     lines, table = [], ""

@@ -205,6 +205,9 @@ async def list_streams(context: ApiContext, request: Request) -> Fields:
             stream_info(context, _newest(a, answers[a.gid]), answers[a.gid]) for a in assignments if a.gid in answers
         ],
     }
+    if not context.cluster.clustered:
+        for stream in fields["streams"]:
+            stream.pop("cluster", None)  # as for CREATE
     missing = [a.name for a in assignments if a.gid not in answers]
     return {**fields, "missing": missing} if missing else fields
 

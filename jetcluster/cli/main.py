@@ -74,6 +74,9 @@ def serve(words: Sequence[str], program: str) -> int:
         return _signal(str(flags["signal"]))
     if flags.get("check_config"):
         return _check_config(str(flags.get("config", "")))
+    from jetcluster.net.early_port import EARLY
+
+    EARLY.open(flags)
     return _run(flags)
 
 

@@ -131,7 +131,7 @@ class Administration:
         if peer not in self._meta.machine.removed or peer in self._meta.machine.nodes:
             await self._service.handle("node_remove", {"request": body["request"], "peer": peer, "name": name})
         end = self._context.clock.monotonic() + REMOVE_SECONDS
-        while peer in group.members_at(group.commit_index).voters or peer in learners(group):
+        while peer in group.members_at(group.commit_index).electorate or peer in learners(group):
             if self._context.clock.monotonic() >= end:
                 raise by_code(10202)  # it is finished by `tend`
             self._drop_members(group)

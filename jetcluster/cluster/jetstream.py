@@ -492,11 +492,6 @@ class JetStream:
         replica = self.replicas.get(gid)
         return replica is not None and replica.reads.joined
 
-    def stored_here(self, gid: int) -> int:
-        """Last sequence of the stream as this node's own replica has it; 0: there is none."""
-        replica = self.replicas.get(gid)
-        return replica.store.last_seq if replica is not None and replica.trusted else 0
-
     # ---- time
 
     def _tick(self) -> None:

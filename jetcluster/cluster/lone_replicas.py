@@ -4,6 +4,9 @@ The journal of a replica has lost something, and by what is left nobody else eve
 of the cluster, as it does not know who was a member; those that were removed from it never come back. A word counts
 when it was given by a node that has applied the assignment which this one goes by, so that it will not begin a replica
 by an older one. As long as one is silent the replica waits: others may lead the stream, and heal this one then.
+
+In the same way a stream is founded of which nobody ever began a replica before its assignment was changed: its peers
+of now are not those whose votes count where anybody did.
 """
 
 from __future__ import annotations
@@ -49,8 +52,12 @@ class LoneReplicas:
 
     def watch(self, gid: int) -> None:
         """The group's replica was begun here."""
-        if self._context.raft.in_doubt(gid):
+        if self._waits(gid):
             self._waiting.setdefault(gid, "")
+
+    def _waits(self, gid: int) -> bool:
+        raft = self._context.raft
+        return raft.in_doubt(gid) or raft.is_unfounded(gid)
 
     def tick(self) -> None:
         if not self._waiting or not self._context.meta_current:
@@ -58,7 +65,7 @@ class LoneReplicas:
         now = self._context.clock.monotonic()
         for gid in list(self._waiting):
             replica = self._replicas.get(gid)
-            if replica is None or not self._context.raft.in_doubt(gid):
+            if replica is None or not self._waits(gid):
                 self._waiting.pop(gid)
                 self._try_at.pop(gid, None)
             elif now >= self._try_at.get(gid, 0.0) and replica.group.leader is None:
@@ -73,20 +80,29 @@ class LoneReplicas:
         if self._replicas.get(gid) is not replica or replica.assignment.revision != assignment.revision:
             return
         end = max(log.last_index, replica.machine.applied_index)
+        founds = context.raft.is_unfounded(gid)
         objections = [
             f"{self._name(peer)} {why}"
             for peer, said in zip(others, answers, strict=True)
-            if (why := _objection(said, context.me, assignment.rescue, end))
+            if (why := _begun(said) if founds else _objection(said, context.me, assignment.rescue, end))
         ]
-        if not objections:
+        if founds and (removed := self._meta.machine.removed):
+            # An empty stream would hide that it is lost.
+            objections.append(f"{', '.join(sorted(removed.values()))} may have had it, and was removed")
+        if not objections and not founds:
             context.raft.go_on_alone(gid)
+            return
+        if not objections:
+            if context.me in assignment.founders:
+                context.raft.found(gid, assignment.founders)
             return
         self._try_at[gid] = context.clock.monotonic() + RETRY
         text = ", ".join(objections)
         if self._waiting.get(gid, text) != text:
             self._waiting[gid] = text
+            what = "never had anything" if founds else "has lost something of the journal"
             context.log.warning(
-                "the journal has lost something of a stream with one replica, which does not go on alone yet",
+                f"a replica that {what} waits for those who may have the stream",
                 stream=f"{assignment.account}/{assignment.name}", reason=text,
             )  # fmt: skip
 
@@ -111,8 +127,11 @@ class LoneReplicas:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise MeshError(f"malformed question: {error!r}") from error
         current = self._context.meta_current and self._meta.machine.applied_index >= revision
-        log = self._context.raft.journal.groups.get(gid)
-        return json.dumps({"current": current, "log": _account_of(log) if log is not None else None}).encode()
+        journal = self._context.raft.journal
+        log = journal.groups.get(gid)
+        begun = not (journal.never_had(gid) if log is None else log.joining or self._context.raft.is_unfounded(gid))
+        account = _account_of(log) if log is not None else None
+        return json.dumps({"current": current, "begun": begun or bool(log and log.last_index), "log": account}).encode()
 
     def _name(self, peer: str) -> str:
         node = self._meta.machine.nodes.get(peer)
@@ -121,12 +140,19 @@ class LoneReplicas:
 
 def _account_of(log: GroupLog) -> dict[str, Any]:
     return {
-        "voters": log.config.voters,
+        "voters": log.config.electorate,
         "hearsay": log.joining and not log.config_index,
         "last_index": log.last_index,
         "damaged": log.damaged and not log.joining,
         "rescue": log.rescues,
     }
+
+
+def _begun(said: dict[str, Any] | None) -> str:
+    """The reason why a stream may not be founded by this word."""
+    if said is None:
+        return "does not say whether it has a replica"
+    return "has had a replica" if said.get("begun") is not False else ""
 
 
 def _objection(said: dict[str, Any] | None, me: str, rescue: int, end: int) -> str:

@@ -282,18 +282,19 @@ class MetaRescue:
 def plan_of(views: Mapping[str, SurvivorView], silent: set[str], quorum: int) -> RescuePlan:
     """Raises RescueError where the group is not stuck, or not as the operator believes it is."""
     standings = {peer: view.standing for peer, view in views.items() if view.standing is not None}
-    voting = {peer: s for peer, s in standings.items() if peer in s.voters}
+    voting = {peer: s for peer, s in standings.items() if s.votes}
     if not voting:
         raise RescueError(raft.NOT_VOTING)
     # The most advanced log wins; of two that are equal, one that is whole, and always the same.
     winner = max(voting, key=lambda peer: (voting[peer].place, voting[peer].sound, peer))
     best = voting[winner]
-    needed = len(best.voters) // 2 + 1
+    before = best.config.electorate
+    needed = len(before) // 2 + 1
     if not 1 <= quorum <= needed:
         raise RescueError(raft.BAD_QUORUM)
     if any(s.leader is not None for s in standings.values()):
         raise RescueError(raft.LEADER_KNOWN)
-    survivors = tuple(peer for peer in best.voters if peer in voting)
+    survivors = tuple(peer for peer in before if peer in voting)
     _check_stuck(views, voting, silent, survivors, best)
     if not best.last_index:
         raise RescueError(raft.EMPTY_LOG)
@@ -308,7 +309,7 @@ def plan_of(views: Mapping[str, SurvivorView], silent: set[str], quorum: int) ->
             f"ask for {len(survivors)}"
         )
     term = max(s.term for s in voting.values()) + raft.TERM_STEP
-    return RescuePlan(winner, term, best.voters, voters, learners, survivors, best.place)
+    return RescuePlan(winner, term, before, voters, learners, survivors, best.place)
 
 
 def _check_stuck(
@@ -316,11 +317,11 @@ def _check_stuck(
     survivors: tuple[str, ...], best: ReplicaReport,
 ) -> None:  # fmt: skip
     """Raises RescueError unless the voters that anybody here is connected with are no majority, and stand still."""
-    if unheard := [peer for peer in best.voters if peer in silent]:
+    if unheard := [peer for peer in best.config.electorate if peer in silent]:
         raise RescueError(f"{', '.join(unheard)} is connected and does not answer: it may be alive")
     for peer in survivors:
         view, others = views[peer], set(survivors) - {peer}
-        if elsewhere := [p for p in best.voters if p in view.links and p not in views]:
+        if elsewhere := [p for p in best.config.electorate if p in view.links and p not in views]:
             raise RescueError(f"{view.name} is connected with voter {', '.join(elsewhere)}: ask that server")
         if apart := others - view.links:
             raise RescueError(f"{view.name} is not connected with {', '.join(views[p].name for p in sorted(apart))}")
@@ -329,8 +330,8 @@ def _check_stuck(
         if view.leaderless < LEADERLESS:
             raise RescueError(f"a leader was known to {view.name} {view.leaderless:.1f} s ago: wait for an election")
     sound = [peer for peer in survivors if voting[peer].sound]
-    if 2 * len(sound) > len(best.voters):
+    if best.config.is_quorum(sound):
         raise RescueError(
-            f"{len(sound)} of {len(best.voters)} voters are connected, which is a majority: they elect a leader by "
-            "themselves"
+            f"{len(sound)} of {len(best.config.electorate)} voters are connected, which is a majority: they elect a "
+            "leader by themselves"
         )

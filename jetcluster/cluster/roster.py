@@ -68,7 +68,7 @@ class Roster:
     def told(self, peer: str, announcement: Announcement) -> None:
         """`peer` says who votes in the meta group. Counts when `peer` does, by this node's own log."""
         log = self._context.raft.journal.groups.get(META_GROUP)
-        voters = log.config.voters if log is not None else ()
+        voters = log.config.electorate if log is not None else ()
         for gone in [known for known in self._told if known not in voters]:
             del self._told[gone]
         if peer in voters:
@@ -86,7 +86,7 @@ class Roster:
     def _members(self) -> frozenset[str]:
         """By this node's log."""
         log = self._context.raft.journal.groups.get(META_GROUP)
-        return frozenset() if log is None else frozenset(log.config.voters + log.config.learners)
+        return frozenset() if log is None else frozenset(log.config.members)
 
     def _peer_up(self, info: NodeInfo) -> None:
         if not self._context.raft.admission.is_member(info.peer_id):

@@ -172,4 +172,4 @@ class StoreCare:
         if len(assignment.peers) > 1 or raft.journal.never_had(gid) or raft.holds_all(gid):
             return False
         log = raft.journal.groups.get(gid)
-        return log is None or log.damaged or set(log.config.voters) <= {self._context.me}
+        return log is None or log.damaged or set(log.config.electorate) <= {self._context.me}

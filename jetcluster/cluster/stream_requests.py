@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from jetcluster.budget import BusyError
+from jetcluster.budget import BusyError, at_once
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.object_requests import ObjectRequests
 from jetcluster.cluster.once import carry_out
@@ -238,7 +238,11 @@ class StreamRequests:
             await self._context.budget.run(replica.assignment.account, steps)
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        return {"response": msg_get.answer(replica.store, request).decode()}
+        message = msg_get.found(replica.store, request)
+        rendering = msg_get.rendering(message, no_headers=request.no_hdr)
+        if len(message.headers) < msg_get.LONG:
+            return {"response": at_once(rendering).decode()}
+        return {"response": (await self._context.budget.run(replica.assignment.account, rendering)).decode()}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
         check_wanted(self._context.clock)

@@ -19,7 +19,7 @@ from jetcluster.errors import MEMBER_CHANGE_REFUSED, STREAM_NOT_FOUND, ApiError,
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
-from jetcluster.raft.rescue import ReplicaReport, standing
+from jetcluster.raft.rescue import ReplicaReport, standing, standing_of
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
 
@@ -123,8 +123,15 @@ class StreamRescues:
             self._asking.discard(gid)
 
     async def _serve_standing(self, peer: str, payload: bytes) -> bytes:
-        group = self._context.raft.groups.get(int(json.loads(payload)))
-        return json.dumps(standing(group).to_dict() if group is not None else None).encode()
+        gid, raft = int(json.loads(payload)), self._context.raft
+        group, log = raft.groups.get(gid), raft.journal.groups.get(gid)
+        if group is not None:
+            return json.dumps(standing(group).to_dict()).encode()
+        if log is None:
+            return b"null"
+        # It is there all the same, and votes as soon as it is begun.
+        _, why = self._broken.get(gid, (None, ""))
+        return json.dumps(standing_of(log, self._context.me, why).to_dict()).encode()
 
     # ---- on the meta leader
 
@@ -166,10 +173,10 @@ class StreamRescues:
                 break
             await asyncio.sleep(0.2)
         # One that has nothing yet, in the place of a lost one, is no voter by what it knows itself.
-        voting = [said for said in known if said.sound and said.peer in said.voters]
+        voting = [said for said in known if said.sound and said.votes]
         for said in voting:
-            sound = [other.peer for other in voting if other.peer in said.voters]
-            if 2 * len(sound) > len(said.voters):
+            sound = [other.peer for other in voting if said.config.has_vote(other.peer)]
+            if said.config.is_quorum(sound):
                 names = ", ".join(map(self._name, sound))
                 raise _refused(f"a majority of its replicas is whole and connected ({names})")
 

@@ -44,6 +44,8 @@ class Assignment:
     founders: tuple[str, ...] = ()
     """Those of the peers that have been members since the group began: only they may take an empty log for the group's
     and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
+    reshaped: bool = False
+    """It was created with other peers: these are to be members, and say nothing of whose votes count."""
 
     origin: MoveOrigin | None = None
     """Origin of the last move; the move may be done by now, which only the stream's leader can tell."""
@@ -85,6 +87,7 @@ class Assignment:
             leader_hint=hint,
             revision=revision,
             founders=founders,
+            reshaped=self.reshaped or set(peers) != set(self.peers),
             origin=origin,
         )
 
@@ -110,8 +113,10 @@ class Assignment:
             raise ValueError("not normalised")
 
     def first_peers(self, me: str) -> tuple[str, ...]:
-        """The voters with which node `me` begins a replica that its journal does not know."""
-        return self.peers if me in self.founders else tuple(p for p in self.peers if p != me)
+        """The voters with which node `me` begins a replica that its journal does not know. Without itself it votes, if
+        it is a founder, and does not stand for election before it knows who has a vote."""
+        founds = me in self.founders and not self.reshaped
+        return self.peers if founds else tuple(p for p in self.peers if p != me)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -125,6 +130,7 @@ class Assignment:
             "revision": self.revision,
             "founders": list(self.founders),
             "origin": self.origin._asdict() if self.origin is not None else None,
+            **({"reshaped": True} if self.reshaped else {}),
             **({"rescue": self.rescue, "kept": self.kept, "fenced": list(self.fenced)} if self.rescue else {}),
         }
 
@@ -141,6 +147,7 @@ class Assignment:
             str(data["leader_hint"]),
             int(data["revision"]),
             tuple(map(str, data.get("founders", data["peers"]))),
+            bool(data.get("reshaped", False)),
             MoveOrigin.from_dict(data["origin"]) if data.get("origin") else None,
             int(data.get("rescue", 0)),
             str(data.get("kept", "")),

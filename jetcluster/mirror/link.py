@@ -32,6 +32,8 @@ from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
 from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
+FLOW: Final = (b"$JS.FC.", b"$JS.ACK.")
+"""Subjects at which servers take answers to flow control, and acks."""
 NOWHERE: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
 """Without a message or a heartbeat, of which there is one per second, the consumer counts as gone."""
@@ -509,7 +511,7 @@ class UpstreamLink:
 
     def _control(self, inflow: Inflow, reply: bytes, headers: bytes) -> None:
         if reply:
-            inflow.question(reply, self._handled())
+            self._question(inflow, reply)
             return
         last = header_block.get(headers, b"Nats-Last-Consumer")
         if last is not None and last != b"%d" % self._dseq:
@@ -518,7 +520,7 @@ class UpstreamLink:
         self._fails = 0
         stalled = header_block.get(headers, b"Nats-Consumer-Stalled")
         if stalled:
-            inflow.question(stalled, self._handled())
+            self._question(inflow, stalled)
             return
         cursor = self._around.target.cursor(self.upstream.key)
         if inflow.settled:
@@ -526,6 +528,14 @@ class UpstreamLink:
             self._refused, self.error = False, None
             if cursor is not None and cursor.lag >= CURRENT:
                 inflow.tell(0)  # it is idle: nothing is left
+
+    def _question(self, inflow: Inflow, reply: bytes) -> None:
+        """Answers flow control when its time has come. The upstream chose the subject, and this account publishes
+        there: only where servers take such answers, then."""
+        if not reply.startswith(FLOW):
+            self._fail(self.upstream.setup_error("flow control is to be answered at a subject of another kind"))
+            return
+        inflow.question(reply, self._handled())
 
     def _handled(self) -> bytes:
         """Headers of an answer to flow control, which acknowledge what came so far."""

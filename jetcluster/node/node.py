@@ -1,6 +1,7 @@
 """One node: puts the rooms together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served. The port
+may be open before (`net.early_port`): who connects then waits for INFO.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 

@@ -344,6 +344,7 @@ class NodeJetStream:
         from jetcluster.replica.context import NodeContext
         from jetcluster.replica.leaders import LeaderTable
         from jetcluster.replica.snapshot_owner import SnapshotOwner
+        from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota
@@ -374,7 +375,9 @@ class NodeJetStream:
             bus=server.account,
             find_stream=self._find,
             answers_reads=lambda gid: self.jetstream is not None and self.jetstream.answers_reads(gid),
-            stored_here=lambda gid: self.jetstream.stored_here(gid) if self.jetstream is not None else 0,
+            stored_here=lambda gid: last_stored(
+                self.jetstream.replicas.get(gid) if self.jetstream is not None else None
+            ),
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),

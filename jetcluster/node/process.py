@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
+from jetcluster.net.early_port import EARLY, SECONDS
 from jetcluster.node.node import Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.stop_watch import StopWatch
@@ -55,11 +56,14 @@ def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]
 
 async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
     """Starts the node, calls `started`, and returns the exit code once it has stopped."""
+    late = asyncio.get_running_loop().call_later(SECONDS, EARLY.close)
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:
         node.log.fatal(str(error))
         return 1
+    finally:
+        late.cancel()
     started()
     await node.stopped.wait()
     return START_AGAIN if node.again else node.exit_code

@@ -37,7 +37,7 @@ from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
 from jetcluster.raft.journal import Journal, file_journal
 from jetcluster.raft.mark import FileMark
-from jetcluster.raft.membership import Config
+from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 
 LOOK: Final = 0.05
@@ -125,8 +125,8 @@ def whole_without(stream: StreamView, kept: ReplicaView) -> list[str]:
     """Names of the replicas that are a majority of before the rescue of `kept`, without it: then the servers do not use
     it (`cluster.stream_rescue`). Empty where there is none."""
     _, voters = kept.before
-    whole = [r.name for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
-    return whole if 2 * len(whole) > len(voters) else []
+    whole = [r for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
+    return [r.name for r in whole] if is_quorum(voters, [r.peer for r in whole]) else []
 
 
 def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:

@@ -99,7 +99,7 @@ class ReplicaView:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        return self.log.config.voters if self.log is not None else ()
+        return self.log.config.electorate if self.log is not None else ()
 
     @property
     def rescues(self) -> int:
@@ -118,7 +118,7 @@ class ReplicaView:
         if self.log is None or at is None:
             return self.place, self.voters
         index, config = at
-        earlier = [old.voters for where, old in self.log.configs if where < index]
+        earlier = [old.electorate for where, old in self.log.configs if where < index]
         voters = earlier[-1] if earlier else (*config.voters, *config.fenced)
         return (self.log.term_at(index - 1) or 0, index - 1), voters
 
@@ -168,9 +168,13 @@ class StreamView:
     @property
     def voters(self) -> tuple[str, ...]:
         """By the most advanced log that is here."""
+        return self._config.electorate
+
+    @property
+    def _config(self) -> Config:
         known = [replica for replica in self.replicas if replica.voters]
         newest = max(known, key=lambda replica: (replica.rescues, replica.place), default=None)
-        return newest.voters if newest is not None else self.assignment.peers
+        return newest.log.config if newest is not None and newest.log is not None else Config(self.assignment.peers)
 
     @property
     def missing(self) -> list[str]:
@@ -185,8 +189,7 @@ class StreamView:
     @property
     def majority(self) -> bool:
         """Enough of the replicas are here and whole to elect a leader."""
-        sound = [replica for replica in self.replicas if replica.sound and replica.peer in self.voters]
-        return 2 * len(sound) > len(self.voters)
+        return self._config.is_quorum([replica.peer for replica in self.replicas if replica.sound])
 
 
 def jetstream_folder(path: Path) -> Path:

@@ -55,6 +55,11 @@ def parse(block: bytes) -> list[tuple[bytes, bytes]]:
     return pairs
 
 
+def beginning(block: bytes, most: int) -> bytes:
+    """The lines of a block that are within its first `most` bytes: for those who show it, and do not need all of it."""
+    return block if len(block) <= most else block[: block.rfind(_CRLF, 0, most) + 2]
+
+
 def is_well_formed(block: bytes) -> bool:
     """True for a block that a JetStream store keeps: version line, `key: value` lines, the empty line at the end."""
     if not block.startswith(_PREFIX) or not block.endswith(b"\r\n\r\n"):

@@ -20,6 +20,10 @@ from jetcluster.protocol import subjects
 MAX_CACHED = 32_768
 """Answers per cache; a cache that is full is emptied (nats-server sweeps its cache of 1,024 at random)."""
 
+LONGEST_CACHED = 256
+"""Bytes of a subject; the answers for longer ones are found each time. Clients choose subjects, of 4 KB and more, and a
+cache that counts its entries would hold hundreds of megabytes of them."""
+
 DEEP = 5
 """Last tokens of an ack's subject, a consumer's numbers, each of which is taken by wildcards only."""
 
@@ -209,7 +213,7 @@ class Sublist(Generic[S, A]):
         if answer is not None and len(parts) > DEEP and b"" not in parts:
             return answer
         answer, free = self._compiled(subject)
-        if free >= DEEP and len(parts) > DEEP:
+        if free >= DEEP and len(parts) > DEEP and len(parts[0]) <= LONGEST_CACHED:
             if len(self._deep) >= MAX_CACHED:
                 self._deep.clear()
             self._deep[parts[0]] = answer
@@ -218,6 +222,8 @@ class Sublist(Generic[S, A]):
 
     def remember(self, subject: bytes, answer: A) -> None:
         """Caches by subject an answer that came by prefix: worth it for a subject that is published to repeatedly."""
+        if len(subject) > LONGEST_CACHED:
+            return
         literals = self.literals
         if len(literals) >= MAX_CACHED:
             literals.clear()
@@ -227,6 +233,8 @@ class Sublist(Generic[S, A]):
 
     def _walk(self, subject: bytes, head: bytes) -> A:
         answer, free = self._compiled(subject)
+        if len(subject) > LONGEST_CACHED:
+            return answer
         if free and head:
             if len(self.prefixes) >= MAX_CACHED:
                 self.prefixes.clear()

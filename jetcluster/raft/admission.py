@@ -72,13 +72,13 @@ class Admission:
         log = self._journal.groups.get(META_GROUP)
         if log is None:
             return True
-        return peer in log.config.voters or peer in log.config.learners or self.vouched(peer)
+        return peer in log.config.members or self.vouched(peer)
 
     def is_voter(self, peer: str) -> bool:
         """Does `peer` have a vote in the cluster, as far as this node knows? As in `is_member`, anybody has one before
         this node has met its cluster."""
         log = self._journal.groups.get(META_GROUP)
-        return log is None or peer in log.config.voters or self.vouched(peer)
+        return log is None or log.config.has_vote(peer) or self.vouched(peer)
 
     def knows(self, peer: str) -> bool:
         """The same, of a node that has met its cluster; False before it has."""
@@ -90,7 +90,8 @@ class Admission:
 
     def standing(self, group: GroupState, peer: str) -> Standing:
         """The standing of `peer` in `group`."""
-        if peer in group.log.configs[-1][1].voters:
+        config = group.log.configs[-1][1]
+        if peer in config.voters or peer in config.outgoing:
             meta = self._groups.get(META_GROUP)
             known = group is meta or (meta is not None and peer in meta.members) or self.is_member(peer)
             return Standing.VOTER if known else Standing.STRANGER

@@ -17,7 +17,7 @@ from jetcluster.raft.membership import Config
 def is_lone(me: str, config: Config, *, damaged: bool, joining: bool) -> bool:
     """`config`: the newest of what is left of the log. A replica that is being added was promised the group's content,
     and has to get it from the others: it never goes on with what it has."""
-    return damaged and not joining and set(config.voters) <= {me}
+    return damaged and not joining and set(config.electorate) <= {me}
 
 
 def go_on(log: GroupLog, me: str, applied_index: int, applied_term: int) -> str:

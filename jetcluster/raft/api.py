@@ -116,6 +116,8 @@ class PeerStatus:
     """It said that its journal is damaged: it neither votes nor counts yet."""
     silent: bool = False
     """Nothing has come from it for longer than from a node that lives (`RaftConfig.suspect_after`)."""
+    caught_up: bool = False
+    """It is a learner that could be a voter now."""
 
 
 @dataclass(slots=True)
@@ -184,7 +186,8 @@ class RaftGroup(Protocol):
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Voters' peer ids in the newest configuration in the log, this one included if it is a voter."""
+        """Voters' peer ids in the newest configuration in the log, this one included if it is a voter; old and new ones
+        while voters change."""
         ...
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
@@ -205,6 +208,12 @@ class RaftGroup(Protocol):
     def add_peer(self, peer: str) -> int: ...
 
     def remove_peer(self, peer: str) -> int: ...
+
+    def change_voters(self, voters: tuple[str, ...]) -> int:
+        """Has the group decide by `voters` instead, in one change: by those that there are, and learners that have
+        caught up (`PeerStatus.caught_up`). Where this replica is none of them it hands the leadership over to one.
+        Returns the log index at which the change begins. Raises NotLeaderError, MembershipError."""
+        ...
 
     def compact(self, index: int) -> None:
         """The state machine is durable up to `index`; the journal may forget entries up to it."""

@@ -93,6 +93,14 @@ class PreVote(NamedTuple):
     term: int
     last_index: int
     last_term: int
+    decisive: bool = False
+    """The sender was part of every decision that there can have been (`membership.decisive`): also a damaged replica
+    may vote for it (see `rejoin.py`)."""
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The place of the log's end: the greater one is the more advanced."""
+        return self.last_term, self.last_index
 
 
 class PreVoteReply(NamedTuple):
@@ -110,6 +118,8 @@ class Vote(NamedTuple):
     term: int
     last_index: int
     last_term: int
+    decisive: bool = False
+    """As in PreVote."""
 
 
 class VoteReply(NamedTuple):
@@ -192,7 +202,7 @@ Control = Heartbeat | Digest
 _APPEND = struct.Struct("<BBQQQQII")  # version, kind, term, prev index, prev term, commit, context, count
 _ENTRY = struct.Struct("<QBI")  # term, type, length
 _ACK = struct.Struct("<BBQQIBI")
-_VOTE = struct.Struct("<BBQQQ")
+_VOTE = struct.Struct("<BBQQQB")
 _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
 _OLD_HEARTBEAT = struct.Struct("<BBQ")
@@ -280,12 +290,12 @@ def _bounded_group(group: tuple[int, int, int]) -> tuple[int, int, int]:
     return group
 
 
-def _log_end(frame: bytes) -> tuple[int, int, int]:
-    """(term, last index, last term) of a candidate."""
-    _, _, term, last_index, last_term = _exactly(_VOTE, frame)
+def _candidate(frame: bytes) -> tuple[int, int, int, bool]:
+    """(term, last index, last term, decisive)."""
+    _, _, term, last_index, last_term, decisive = _exactly(_VOTE, frame)
     if last_term > term:
         raise CodecError("vote: an entry from the future")
-    return term, last_index, last_term
+    return term, last_index, last_term, _flag(decisive)
 
 
 def _flag(value: int) -> bool:
@@ -382,8 +392,8 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
     **{kind: _decoder(message, layout) for message, (kind, layout) in _NUMBERS.items()},
     APPEND: _decode_append,
     ACK: _decode_ack,
-    PRE_VOTE: lambda frame: PreVote(*_log_end(frame)),
-    VOTE: lambda frame: Vote(*_log_end(frame)),
+    PRE_VOTE: lambda frame: PreVote(*_candidate(frame)),
+    VOTE: lambda frame: Vote(*_candidate(frame)),
     SNAP_OFFER: _decode_snap_offer,
 }
 

@@ -34,7 +34,7 @@ class Credit:
         state, log = self._state, self._state.log
         if not log.durable:
             return  # on credit by itself (`GroupLog.relaxed`)
-        waits = {self._waits(peer) for peer in log.config.voters}
+        waits = {self._waits(peer) for peer in log.config.electorate}
         if False in waits:
             log.set_credit(ALL)
         elif None not in waits and log.credit == ALL:

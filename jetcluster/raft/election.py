@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from jetcluster.raft import codec
 from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.membership import is_quorum
 
 
 class Election:
@@ -36,7 +35,7 @@ class Election:
             self.at = None
             return
         delay = state.node.rng.uniform(*bounds)
-        if state.needs_snapshot and len(state.log.config.voters) > 1:
+        if state.needs_snapshot and not state.log.config.is_only(state.me):
             delay += state.config.stateless_delay
         when = state.now() + delay
         if not sooner or self.at is None or when < self.at:
@@ -61,17 +60,18 @@ class Election:
         if not self.may_stamp():
             self.schedule(state.config.retry)
             return
-        if state.log.config.voters == (state.me,):
+        config = state.log.config
+        if config.is_only(state.me):
             self.campaign()
             return
-        if self._deferred < state.config.deferrals and not state.node.peers.may_lead(state.log.config.voters):
+        if self._deferred < state.config.deferrals and not state.node.peers.may_lead(config.electorate):
             self._deferred += 1
             self.schedule(state.config.retry)  # somebody else should; if nobody does, this node may be well by then
             return
         self._asked = state.term + 1
         self._granted = {state.me}
-        frame = codec.encode(codec.PreVote(self._asked, state.log.last_index, state.log.last_term))
-        for peer in state.log.config.voters:
+        frame = codec.encode(codec.PreVote(self._asked, state.log.last_index, state.log.last_term, state.decisive))
+        for peer in config.electorate:
             if peer != state.me:
                 state.send(peer, frame)
         self.schedule(state.config.retry)
@@ -79,7 +79,7 @@ class Election:
     def may_stamp(self) -> bool:
         """True when the time to stamp is the cluster's, not only that of the own clock."""
         state = self._state
-        return state.node.peers.may_stamp(state.log.config.voters, self._since)
+        return state.node.peers.may_stamp(state.log.config.electorate, self._since)
 
     def campaign(self) -> None:
         state = self._state
@@ -94,10 +94,9 @@ class Election:
         granted = (
             message.term > state.term
             and not state.engine.leading
-            and not log.damaged
             and state.node.health.may_vote
             and not state.has_live_leader()
-            and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
+            and (message.decisive if log.damaged else message.end >= (log.last_term, log.last_index))
         )
         state.send(peer, codec.encode(codec.PreVoteReply(state.term, message.term, granted)))
 
@@ -109,5 +108,5 @@ class Election:
             self._asked = 0
             return
         self._granted.add(peer)
-        if is_quorum(state.log.config.voters, self._granted):
+        if state.log.config.is_quorum(self._granted):
             self.campaign()

@@ -1,7 +1,8 @@
 """pysyncobj 0.3.17 with its dangerous parts closed off: the only file that knows the package's private names.
 
-What stays pysyncobj's: the role and term machine, granting and counting votes, following a new leader, replacing
-entries that conflict, check-quorum, the no-op of a new leader, TimeoutNow. Where nothing is to decide it is
+What stays pysyncobj's: the role and term machine, granting votes, following a new leader, replacing entries that
+conflict, the no-op of a new leader, TimeoutNow. It counts members one by one and knows no joint configuration: it hears
+of votes, and of voters that are alive, when they are a quorum (`membership.py`). Where nothing is to decide it is
 not asked: entries of the leader that is followed, behind all others, go into the log (`receive_append`), and an index
 that a majority has stored is committed (`commit_to`).
 What never reaches it, because 0.3.17 gets it wrong (docs/reference/pysyncobj.md): unverified or overlapping
@@ -19,7 +20,6 @@ import hashlib
 import sys
 import types
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from jetcluster.clock import Clock, SystemClock
 from jetcluster.raft.api import Role
 from jetcluster.raft.codec import NOOP, Entry
 from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.membership import Config
 
 
 def _without_encryptor() -> None:
@@ -188,14 +189,19 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     _SyncObj__raftCommitIndex: int
 
     def __init__(
-        self, me: str, others: Iterable[str], log: GroupLog, clock: Clock, outbox: Outbox, quorum_timeout: float
+        self, me: str, config: Config, log: GroupLog, clock: Clock, outbox: Outbox, quorum_timeout: float
     ) -> None:
+        self._me = me
+        self._config = config
         self._log = log
         self._outbox = outbox
         self._clock = clock
         self._peers: dict[str, Peer] = {}
         self._votes: set[str] = set()
-        self._voters = frozenset(others)
+        self._heard: dict[str, float] = {}
+        """As leader: when each other voter was alive."""
+        self._quorum_timeout = quorum_timeout
+        self._voters = frozenset(config.electorate).difference((me,))
         """The other ones."""
         self.matches: dict[str, int] = {}
         """As leader: up to where each other voter has this term's log durably; who is missing has told nothing."""
@@ -258,9 +264,10 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self.commit = max(applied, min(commit, self._log.last_index))
         self._SyncObj__raftCommitIndex = self.commit
 
-    def set_voters(self, others: Iterable[str]) -> None:
-        """The other voters of the configuration in force."""
-        self._voters = frozenset(others)
+    def follow(self, config: Config) -> None:
+        """The configuration in force is another one."""
+        self._config = config
+        self._voters = frozenset(config.electorate).difference((self._me,))
         for peer in self.matches.keys() - self._voters:
             del self.matches[peer]
         nodes = {self._peer(p) for p in sorted(self._voters)}
@@ -271,6 +278,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             self._SyncObj__raftMatchIndex.setdefault(node, 0)
             self._SyncObj__raftNextIndex[node] = self._log.last_index + 1
             self._SyncObj__lastResponseTime[node] = now
+            self._heard[node.id] = now
         for node in current - nodes:
             current.discard(node)
             self._votes.discard(node.id)
@@ -293,6 +301,11 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__setState(Role.FOLLOWER)
         self.forget_leader()
 
+    def grant(self, term: int, candidate: str) -> None:
+        """A vote that the candidate's log is not compared for: this one's end is not known (`rejoin.py`)."""
+        self.promise(term, candidate)
+        self._outbox.send_vote(candidate, term)
+
     def abdicate(self) -> None:
         """Stops leading (or campaigning) without a reason from outside."""
         self._SyncObj__setState(Role.FOLLOWER)
@@ -308,8 +321,20 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def tick(self) -> None:
         """The base's turn: elections that are due, check-quorum."""
         _base_clock.clock = self._clock
+        if self.leading:
+            self._check_quorum()
         self._onTick(0.0)
         self._look()
+
+    def _check_quorum(self) -> None:
+        """The base counts the voters that it heard of; which of them are a quorum is the configuration's to say."""
+        now = self._clock.monotonic()
+        deadline = now - self._quorum_timeout
+        alive = {peer for peer, when in self._heard.items() if when > deadline}
+        alive.add(self._me)
+        counted = now if self._config.is_quorum(alive) else deadline - 1.0
+        for node in self._SyncObj__otherNodes:
+            self._SyncObj__lastResponseTime[node] = counted
 
     def commit_to(self, index: int) -> bool:
         """A majority, this node among it, has the log durably up to `index`: commits it, but entries of older terms
@@ -324,7 +349,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
 
     def heard(self, peer: str, when: float) -> None:
         """Check-quorum: `peer` was alive at `when`."""
-        self._SyncObj__lastResponseTime[self._peer(peer)] = when
+        self._heard[peer] = when
 
     def receive_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         self._feed(
@@ -333,13 +358,15 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         )
 
     def receive_vote(self, peer: str, term: int) -> None:
-        """Each member's vote counts once (D9)."""
+        """Each member's vote counts once (D9), and the base hears of the one that makes a quorum."""
         if self._SyncObj__raftState != Role.CANDIDATE or term != self.term or peer in self._votes:
             return
         if self._peer(peer) not in self._SyncObj__otherNodes:
             return
         self._votes.add(peer)
-        self._feed(peer, {"type": "response_vote", "term": term})
+        if self._config.is_quorum({self._me, *self._votes}):
+            self._SyncObj__votesCount = len(self._SyncObj__otherNodes) + 1
+            self._feed(peer, {"type": "response_vote", "term": term})
 
     def receive_append(
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
@@ -442,6 +469,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftMatchIndex.clear()
         self._SyncObj__raftNextIndex.clear()
         self.matches.clear()
+        self._heard = dict.fromkeys(self._voters, self._clock.monotonic())
         super()._SyncObj__onBecomeLeader()
 
     def _SyncObj__sendNextNodeIdx(

@@ -34,7 +34,7 @@ from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.led import LedGroups
-from jetcluster.raft.membership import Config, is_quorum, quorum_index
+from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
 from jetcluster.raft.owner import Owner
 from jetcluster.raft.persist_before_send import PersistBeforeSend
@@ -49,7 +49,13 @@ class Group(GroupState, Outbox):
     """Implements `api.RaftGroup`; made by `RaftNode.create_group`."""
 
     def __init__(
-        self, node: NodeState, led: LedGroups, log: GroupLog, machine: StateMachine, applied_index: int
+        self,
+        node: NodeState,
+        led: LedGroups,
+        log: GroupLog,
+        machine: StateMachine,
+        applied_index: int,
+        promotes: bool = True,
     ) -> None:
         super().__init__(node, log, self, applied_index)
         self.machine = machine
@@ -67,8 +73,8 @@ class Group(GroupState, Outbox):
         self.owner = Owner(self, machine, self.fail)
         self.election = Election(self, self.sync)
         self.reads = ReadRounds(self, self.owner, self.resign)
-        self.changes = Changes(self, self.follow_config)
         self.hand_over = HandOver(self, self.resign)
+        self.changes = Changes(self, self.follow_config, self.transfer, promotes=promotes)
         self.replicator = Replicator(self, led, self.reads, self.changes)
         self.snapshots = Snapshots(self, self.owner, self.hand_over, self.follow_config)
         self.rejoin = Rejoin(self, self.snapshots, self.reads, self.send_ack)
@@ -140,13 +146,17 @@ class Group(GroupState, Outbox):
             self.sync()
 
     def add_peer(self, peer: str) -> int:
-        """Adds `peer` as a learner; it becomes a voter by itself once it has caught up. Returns the log index of the
-        change. Raises NotLeaderError, MembershipError."""
+        """Adds `peer` as a learner; where the group promotes learners it becomes a voter by itself once it has caught
+        up. Returns the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.add(peer)
 
     def remove_peer(self, peer: str) -> int:
         """Returns the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.remove(peer)
+
+    def change_voters(self, voters: tuple[str, ...]) -> int:
+        """See `api.RaftGroup`."""
+        return self.changes.change(voters)
 
     def compact(self, index: int) -> None:
         self.log.compactable = max(self.log.compactable, min(index, self.applied_index))
@@ -193,8 +203,9 @@ class Group(GroupState, Outbox):
                 match_index=flows[p].match if p in flows else 0,
                 last_seen=self.node.peers.last_seen(p),
                 connected=self.node.peers.is_up(p),
-                voter=p in log.config.voters,
+                voter=log.config.has_vote(p),
                 recovering=p in flows and flows[p].recovering,
+                caught_up=self.changes.has_caught_up(p),
                 silent=not self.node.peers.is_alive(p),
             )
             for p in log.config.others(self.me)
@@ -227,7 +238,7 @@ class Group(GroupState, Outbox):
         first = campaign and not self.log.last_index and not self.term and self.may_campaign()
         if first and self.node.health.may_vote and self.election.may_stamp():
             self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
-        elif self.log.config.voters == (self.me,):
+        elif self.log.config.is_only(self.me):
             self.election.schedule((0.0, 0.0))
         else:
             self.election.schedule(self.config.start_delay)
@@ -266,9 +277,9 @@ class Group(GroupState, Outbox):
         if config is self.followed:
             return
         self.followed = config
-        self.members = frozenset(config.voters + config.learners)
+        self.members = frozenset(config.members)
         self.fence(self._shut_out)
-        self.engine.set_voters(p for p in config.voters if p != self.me)
+        self.engine.follow(config)
         self.look_at_credit()
         self._note_leader()
         if self.engine.leading:
@@ -290,7 +301,7 @@ class Group(GroupState, Outbox):
     def fence(self, peers: tuple[str, ...]) -> None:
         config = self.log.config
         self._shut_out = peers
-        self.fenced = frozenset((*peers, *config.fenced)).difference(config.voters, config.learners)
+        self.fenced = frozenset((*peers, *config.fenced)).difference(config.members)
 
     # -- roles
 
@@ -357,8 +368,8 @@ class Group(GroupState, Outbox):
             return
         if self.leaderless_since is None:
             self.leaderless_since = self.now()
-        up = {p for p in self.log.config.voters if p == self.me or self.node.peers.is_up(p)}
-        if not is_quorum(self.log.config.voters, up):
+        config = self.log.config
+        if not config.is_quorum([p for p in config.electorate if p == self.me or self.node.peers.is_up(p)]):
             self.passed_over_since = None
         elif self.passed_over_since is None:
             self.passed_over_since = self.now()
@@ -414,7 +425,7 @@ class Group(GroupState, Outbox):
             self.election.schedule(self.config.vote_timeout)
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
-        frame = codec.encode(codec.Vote(term, last_index, last_term))
+        frame = codec.encode(codec.Vote(term, last_index, last_term, self.decisive))
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
@@ -445,11 +456,11 @@ class Group(GroupState, Outbox):
     def _commit(self) -> None:
         """Commits what a majority has stored, this node's own disk counted like any other."""
         log, engine = self.log, self.engine
-        voters = log.configs[-1][1].voters
-        if voters == (self.me,):
+        config = log.configs[-1][1]
+        if not config.outgoing and config.voters == (self.me,):
             stored = log.written_index
         else:
-            stored = quorum_index(voters, {**engine.matches, self.me: log.written_index})
+            stored = config.quorum_index({**engine.matches, self.me: log.written_index})
         if stored > engine.commit and engine.commit_to(stored):
             index, since = self._timed
             if index and stored >= index:
@@ -458,10 +469,11 @@ class Group(GroupState, Outbox):
 
     def tick_engine(self) -> None:
         """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
-        for peer in self.log.config.voters:
+        for peer in self.log.config.electorate:
             if peer != self.me:
                 flow = self.replicator.flows.get(peer)
-                if flow is None or not flow.recovering:
+                # Of a decisive leader nobody has to witness that there is no newer one.
+                if flow is None or not flow.recovering or self.decisive:
                     self.engine.heard(peer, self.node.peers.last_seen(peer))
         self.engine.tick()
         self.sync()
@@ -524,16 +536,13 @@ class Group(GroupState, Outbox):
             if self.log.fetching:
                 self.snapshots.settle()
             self.owner.tell_role(Role.LEADER, self.me)
-            if self.log.config.learners:
-                for flow in list(self.replicator.flows.values()):
-                    self.changes.on_progress(flow)
+            self.changes.proceed()
             self.mark()
 
     def _config_applied(self) -> None:
         self.owner.tell_members()
         if self.engine.leading:
-            for flow in list(self.replicator.flows.values()):
-                self.changes.on_progress(flow)
+            self.changes.proceed()
 
     def on_time(self, now: float) -> None:
         """A moment that was asked for with `wake_at` has come."""
@@ -543,11 +552,13 @@ class Group(GroupState, Outbox):
         self.snapshots.on_time(now)
         self.replicator.on_time(now)
         self.rejoin.on_time(now)
+        self.changes.on_time(now)
         self.hand_over.proceed()
         self.sync()
 
     def next_time(self) -> float | None:
         """When `on_time` is wanted next."""
         handing_over = self.hand_over.next_time()
-        parts = (self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, handing_over)
+        at = self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.changes.at
+        parts = (*at, handing_over)
         return min((t for t in parts if t is not None), default=None)

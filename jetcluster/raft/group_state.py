@@ -14,6 +14,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.engine import Engine, Outbox
 from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.membership import decisive
 from jetcluster.raft.node_state import NodeState
 from jetcluster.raft.peer_progress import PeerProgress
 
@@ -35,7 +36,7 @@ class GroupState:
         self.leader: str | None = None
         self.ready = False
         self.stopped = ""
-        self.members = frozenset(log.config.voters + log.config.learners)
+        self.members = frozenset(log.config.members)
         """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self.followed = log.config
         """The configuration that `Group.follow_config` saw last."""
@@ -51,8 +52,7 @@ class GroupState:
         """See `api.RaftGroup`."""
         self.flows: dict[str, PeerProgress] = {}
         """One for each other member, while this replica leads."""
-        voters = (peer for peer in log.config.voters if peer != node.me)
-        self.engine = Engine(node.me, voters, log, node.clock, outbox, node.config.quorum_timeout)
+        self.engine = Engine(node.me, log.config, log, node.clock, outbox, node.config.quorum_timeout)
         self.engine.restore(applied_index, max(applied_index, log.commit_hint))
         self.term = self.engine.term
 
@@ -66,8 +66,8 @@ class GroupState:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The voters, by the newest configuration of the log."""
-        return self.log.config.voters
+        """The voters, by the newest configuration of the log; all of them while it is joint."""
+        return self.log.config.electorate
 
     @property
     def needs_snapshot(self) -> bool:
@@ -81,12 +81,17 @@ class GroupState:
 
     # -- verdicts
 
+    @property
+    def decisive(self) -> bool:
+        """This replica was part of every decision that there can have been."""
+        return not self.log.damaged and decisive(self.log.configs_from(self.engine.commit), self.me)
+
     def may_campaign(self) -> bool:
         return (
             not self.stopped
             and not self.log.damaged
             and self.log.unreadable <= self.applied_index  # else it could neither apply nor send it
-            and self.me in self.log.config.voters
+            and self.log.config.has_vote(self.me)
             and not self.engine.leading
             and self.term < codec.MAX_TERM
         )

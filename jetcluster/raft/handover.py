@@ -115,8 +115,8 @@ class HandOver:
 
     def _heirs(self) -> list[PeerProgress]:
         state = self._state
-        flows = state.flows.values()
-        return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in state.peers]
+        flows, staying = state.flows.values(), state.log.config.voters
+        return [flow for flow in flows if flow.connected and not flow.recovering and flow.peer in staying]
 
     def _could_win(self, flow: PeerProgress) -> bool:
         return flow.match >= self._state.commit_index

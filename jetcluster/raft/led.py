@@ -3,14 +3,16 @@ once for all of them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
 
 from jetcluster.raft import codec
 from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.membership import is_quorum
 from jetcluster.raft.node_state import CONTROL_GID, NodeState
 
-Members = tuple[tuple[str, ...], tuple[str, ...]]
-"""Voters and learners."""
+Members = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+"""Voters, those of before where the configuration is joint, and learners."""
 
 
 class LedGroups:
@@ -32,7 +34,7 @@ class LedGroups:
         """It leads, with the members of its newest configuration."""
         self.drop(state)
         config = state.log.config
-        members = config.voters, config.learners
+        members = config.voters, config.outgoing, config.learners
         self._members[state.gid] = members
         self._by_members.setdefault(members, {})[state.gid] = state
         if _recovering(state):
@@ -57,10 +59,10 @@ class LedGroups:
         """Those that may have no quorum any more."""
         found = {gid: state for gid, state in self._recovering.items() if _recovering(state)}
         self._recovering = dict(found)
-        for (voters, _), groups in self._by_members.items():
-            others = [peer for peer in voters if peer != self._node.me]
-            # as the core counts (check-quorum): itself in any case
-            if 2 * (1 + sum(map(is_alive, others))) <= len(others) + 1:
+        me = self._node.me
+        for (voters, outgoing, _), groups in self._by_members.items():
+            alive = {peer for peer in (*voters, *outgoing) if peer == me or is_alive(peer)}
+            if not is_quorum(voters, alive) or (outgoing and not is_quorum(outgoing, alive)):
                 found.update(groups)
         return list(found.values())
 
@@ -79,8 +81,8 @@ class LedGroups:
 
     def _told(self, peers: Collection[str]) -> Iterator[tuple[list[str], Collection[GroupState]]]:
         """Groups, and those of their members that are among `peers`; none that has no such member."""
-        for (voters, learners), groups in self._by_members.items():
-            members = [peer for peer in (*voters, *learners) if peer in peers]
+        for parts, groups in self._by_members.items():
+            members = [peer for peer in dict.fromkeys(itertools.chain(*parts)) if peer in peers]
             if members:
                 yield members, groups.values()
 

@@ -98,16 +98,12 @@ class Config:
         fenced = tuple(p for p in self.fenced if p != peer)
         return replace(self, learners=(*self.learners, peer), fenced=fenced)
 
-    def promoted(self, peer: str) -> Config:
-        learners = tuple(p for p in self.learners if p != peer)
-        return replace(self, voters=(*self.voters, peer), learners=learners)
-
     def without(self, peer: str) -> Config:
         voters, learners = (tuple(p for p in peers if p != peer) for peers in (self.voters, self.learners))
         return replace(self, voters=voters, learners=learners)
 
     def joint(self, voters: tuple[str, ...]) -> Config:
-        """The way from this configuration to `voters`; learners among them learn no more."""
+        """Between this configuration and the one of `voters`; learners among them learn no more."""
         learners = tuple(p for p in self.learners if p not in voters)
         return replace(self, voters=voters, learners=learners, outgoing=self.voters)
 

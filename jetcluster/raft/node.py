@@ -110,13 +110,17 @@ class RaftNode:
     def is_alone(self, gid: int, *, clustered: bool) -> bool:
         """No other node votes in the group, as far as the journal knows; `clustered` decides where it does not."""
         log = self.journal.groups.get(gid)
-        voters = () if log is None else log.config.voters
-        return voters == (self.me,) if voters else not clustered
+        return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
         """The journal has lost something of a group in which, by what is left, nobody else ever voted: `raft.alone`."""
         log = self.journal.groups.get(gid)
         return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
+
+    def is_unfounded(self, gid: int) -> bool:
+        """A founder's replica of the group has nothing, and does not know who votes: nobody has brought it up yet."""
+        log = self.journal.groups.get(gid)
+        return log is not None and not (log.damaged or log.last_index or self.me in log.config.voters)
 
     def holds_all(self, gid: int) -> bool:
         """The journal has the group's log from its beginning, and nothing of it is missing."""
@@ -157,6 +161,8 @@ class RaftNode:
         attach: Callable[[Group], None] | None = None,
         members: Members | None = None,
         sole: bool = False,
+        promotes: bool = True,
+        founder: bool = False,
     ) -> Group:
         """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
         group; a node that is to join passes the present ones without itself and is added by the leader. So does one
@@ -166,25 +172,23 @@ class RaftNode:
         `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
         new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
         replica, by what the creator knows for sure: a group of one goes on after damage. Else it waits for
-        `go_on_alone`, or for those who have it.
+        `go_on_alone`, or for those who have it. `founder`: this node has been a member since the group began; if it has
+        never had it, it promised nothing, and votes, also where `peers` do not name it.
+        `promotes`: learners become voters by themselves; else by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
         credited = log is not None and log.relaxed
         if log is None:
-            if self.journal.has_left(gid):
-                peers = tuple(peer for peer in peers if peer != self.me)
-            log = self.journal.create(gid, Config(tuple(peers)), durable)
-            if self.me not in peers:
-                log.mark_joining()
+            log = self._begin(gid, tuple(peers), durable, founder=founder, has_state=applied_index > 0)
         log.durable = durable
         if sole and self.in_doubt(gid):
             self._told_lost(gid, go_on(log, self.me, applied_index, applied_term))
         elif applied_index >= log.base_index and log.term_at(applied_index) != applied_term:
             self._behind_its_state(log, applied_index, applied_term, members, credited)
         log.settle_relaxed()
-        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index)
+        group = self.groups[gid] = Group(self.state, self.led, log, machine, applied_index, promotes)
         if attach is not None:
             attach(group)
         group.start(campaign)
@@ -192,6 +196,17 @@ class RaftNode:
             self._delivery.deliver(group, peer, frame)
         self.turns.schedule()
         return group
+
+    def _begin(self, gid: int, peers: tuple[str, ...], durable: bool, *, founder: bool, has_state: bool) -> GroupLog:
+        left = self.journal.has_left(gid)
+        if left:
+            peers = tuple(peer for peer in peers if peer != self.me)
+        log = self.journal.create(gid, Config(peers), durable)
+        if has_state:
+            log.mark_damaged()  # it was whole once
+        elif self.me not in peers and (left or not founder):
+            log.mark_joining()
+        return log
 
     def go_on_alone(self, gid: int) -> None:
         """Has a replica that is `in_doubt` go on with what it has: all others have said that they have nothing of the
@@ -206,6 +221,15 @@ class RaftNode:
         lost = go_on(log, self.me, group.applied_index, term)
         group.goes_on_alone()
         self._told_lost(gid, lost)
+        self.turns.schedule()
+
+    def found(self, gid: int, voters: tuple[str, ...]) -> None:
+        """Has a replica that `is_unfounded` begin the group with these: all others have said that it never began."""
+        group = self.groups.get(gid)
+        if group is None or group.stopped or group.leader is not None or not self.is_unfounded(gid):
+            return
+        group.log.set_members(Config(voters))
+        group.follow_config()
         self.turns.schedule()
 
     def _told_lost(self, gid: int, lost: str) -> None:
@@ -225,7 +249,7 @@ class RaftNode:
         foreign = fetched and (members is None or members.state_index != index)
         config = members.config if members is not None else log.config
         log.install(index, term, config)
-        if len(config.voters) < 2:
+        if len(config.electorate) < 2:
             return
         if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
             log.set_fetching(True)
@@ -332,7 +356,7 @@ class RaftNode:
         groups = self.journal.groups
         meta = groups.get(META_GROUP)
         logs = [meta] if meta is not None and meta.config.voters else groups.values()
-        voters = {peer for log in logs for peer in log.config.voters}
+        voters = {peer for log in logs for peer in log.config.electorate}
         return voters - {self.me} if voters else None
 
     # -- turns

@@ -60,6 +60,8 @@ class PeerProgress:
     goal: int = 0
     """Where the leader was at `goal_at`, for a peer that catches up."""
     goal_at: float = 0.0
+    near_at: float = float("-inf")
+    """When `caught_up` said last that it is."""
 
     def reset(self, next_index: int, connected: bool) -> None:
         """The connection is new or gone: nothing is under way any more."""
@@ -84,6 +86,7 @@ class PeerProgress:
         self.whole = False
         self.offered = self.goal = 0
         self.goal_at = 0.0
+        self.near_at = float("-inf")
         self.pinned = None
 
     def check(self) -> None:
@@ -205,6 +208,10 @@ class PeerProgress:
         quick = bool(self.goal) and now - self.goal_at <= seconds
         self.goal, self.goal_at = last_index, now
         return quick
+
+    def is_near(self, last_index: int, now: float, lag: int, seconds: float) -> bool:
+        """As `caught_up`, between two acks."""
+        return last_index - self.match <= lag or now - self.near_at <= 2 * seconds
 
     def stalled(self, now: float, timeout: float) -> bool:
         """Something under way has not been answered for `timeout`."""

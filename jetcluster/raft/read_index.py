@@ -53,14 +53,16 @@ class ReadRounds:
         state = self._state
         if self._context + len(self._collecting) >= codec.NO_REPLY:
             self._resign()  # contexts are compared, so they begin anew in another term only
-        elif self._collecting and state.ready:
-            for exclude, callbacks in self._collecting.items():
+        elif self._collecting and (state.ready or self._collecting.keys() != {None}):
+            for exclude, callbacks in list(self._collecting.items()):
+                if exclude is None and not state.ready:
+                    continue  # what is committed is not known yet; that this node leads, is
+                del self._collecting[exclude]
                 self._context += 1
-                opened = _Round(self._context, exclude, callbacks, index=state.engine.commit)
+                opened = _Round(self._context, exclude, callbacks, index=state.engine.commit if exclude is None else 0)
                 if exclude != state.me:
                     opened.answered.add(state.me)
                 self._rounds.append(opened)
-            self._collecting = {}
             self._settle()
         return self._rounds[-1].context if self._rounds else 0
 

@@ -157,7 +157,10 @@ class Receiver:
     def _on_vote(self, peer: str, message: codec.Vote) -> None:
         if self._state.log.damaged:
             if message.term > self._state.term:
-                self._state.engine.step_down(message.term)
+                if message.decisive and self._state.node.health.may_vote:
+                    self._state.engine.grant(message.term, peer)
+                else:
+                    self._state.engine.step_down(message.term)
             return
         if message.term < self._state.term:
             self._state.send(peer, codec.encode(codec.VoteReply(self._state.term, False)))

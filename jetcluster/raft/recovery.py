@@ -80,7 +80,7 @@ class RecoveredGroup:
         """Nobody but one voter ever belonged to it, as far as its log says: nobody relies on what it forgot."""
         configs = [p.config for p in self.entries.values() if p.config is not None]
         known = [self.base_config, *configs] if self.base_config is not None else []
-        return bool(known) and all(len(c.voters) == 1 and not c.learners and c == known[0] for c in known)
+        return bool(known) and all(len(c.members) == 1 and c.voters and c == known[0] for c in known)
 
 
 @dataclass(slots=True)

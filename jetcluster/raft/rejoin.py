@@ -15,6 +15,19 @@ it ever vouched for belongs to terms up to T, and by leader completeness L had w
 that of "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018.) A group of one has nobody to ask: it stays
 stopped for writes, visibly.
 
+Meanwhile it votes for one candidate only: A, which was part of every quorum that there can have been
+(`membership.decisive`), such as the other one of two voters. Else such a group would never have a leader who could heal
+it. A is sound, and stands for election in a term T above all that it knows; the vote is written down before it is sent.
+Let a leader have been elected, or an entry have been committed, in a term t:
+
+- t < T: each quorum has A in it. So A has what was committed, and what this replica has of its log decides nothing: it
+  is not compared.
+- t = T: another leader of T would have A's vote, which A has given to itself. That this replica may have voted in T
+  before, and forgot it, is one vote of a quorum that is not reached without A.
+- t > T: that leader has A's vote, which A gives by its log, and after that A leads T no more.
+
+What this replica vouches for under A counts only when it is whole again, by A's word.
+
 The same question serves a replica whose log begins behind the end of its leader's, where no entry can be compared: a
 leader that was confirmed after it was asked, and lacks what is committed here, has lost it, as a power failure does to
 those who do not wait for their disks (`Snapshots.contradict`). Where all wait for theirs, somebody has to be told.

@@ -56,6 +56,16 @@ class ReplicaReport(NamedTuple):
     """`Config.rescue`."""
     damaged: bool
     stopped: str
+    outgoing: tuple[str, ...] = ()
+    """`Config.outgoing`."""
+
+    @property
+    def config(self) -> Config:
+        return Config(self.voters, self.learners, outgoing=self.outgoing)
+
+    @property
+    def votes(self) -> bool:
+        return self.config.has_vote(self.peer)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -73,8 +83,9 @@ class ReplicaReport(NamedTuple):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplicaReport:
         """Raises KeyError, TypeError or ValueError on anything else than `to_dict` made."""
-        fields = {name: data[name] for name in cls._fields}
-        return cls(**fields | {"voters": tuple(data["voters"]), "learners": tuple(data["learners"])})
+        fields = {name: data[name] for name in cls._fields if name != "outgoing"}
+        peers = {name: tuple(data.get(name, ())) for name in ("voters", "learners", "outgoing")}
+        return cls(**fields | peers)
 
 
 def standing(group: Group) -> ReplicaReport:
@@ -92,6 +103,25 @@ def standing(group: Group) -> ReplicaReport:
         rescue=log.rescues,
         damaged=log.damaged,
         stopped=group.stopped,
+        outgoing=log.config.outgoing,
+    )
+
+
+def standing_of(log: GroupLog, me: str, stopped: str = "") -> ReplicaReport:
+    """The standing of a replica that does not run: `stopped` says why it cannot."""
+    return ReplicaReport(
+        peer=me,
+        gid=log.gid,
+        term=log.term,
+        leader=None,
+        last_term=log.last_term,
+        last_index=log.last_index,
+        commit_index=log.commit_hint,
+        voters=log.config.voters,
+        learners=log.config.learners,
+        rescue=log.rescues,
+        damaged=log.damaged,
+        stopped=stopped,
     )
 
 

@@ -1,9 +1,10 @@
 """Keeping a stream's members as they are assigned.
 
-All changes are Raft's single-server changes, one at a time, each tried again by the next tick; the order is always the
-same. A peer that is gone is removed before its successor is added: while it is gone, the group needs the same peers
-for a majority with it and without it, and the number of voters never exceeds what was asked for. A peer that is there
-is removed last, when all that should be members are.
+A change of voters is one step, through a joint configuration (`raft.changes`): a stream of three is never one of four
+or two on its way, nor one of one a stream of two, so that a server that is lost meanwhile stops nothing that it would
+not have stopped before, or will after. New peers learn first. When all have caught up the assigned ones become the
+voters. Until then a peer that is there takes the place of one that is gone, one for one. Each step is tried again by
+the next tick.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jetcluster.raft.api import MembershipError, NotLeaderError, PeerStatus, RaftGroup
+from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.replica.context import NodeContext
 
 CAUGHT_UP = 256
@@ -19,18 +21,24 @@ CAUGHT_UP = 256
 
 
 def may_go(group: RaftGroup, peer: str) -> bool:
-    """Is the group, without voter `peer`, carried by a majority that is connected and caught up?"""
+    """True when the group, without voter `peer`, is carried by a majority that is connected and caught up."""
     rest, carried = carried_without(group, peer)
-    return 2 * len(carried) > len(rest)
+    return is_quorum(tuple(rest), carried)
 
 
 def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
-    """The voters without `peer`, and those of them that are heard and caught up. Only its leader knows them all. A link
-    to a machine that is gone lasts for seconds: a group that shrank to two of which one is gone is led no more."""
+    """The voters without `peer`, and those of them that are heard and caught up: while voters change, of the old and of
+    the new ones those that lack more. Only its leader knows them all. A link to a machine that is gone lasts for
+    seconds: a group that shrank to two of which one is gone is led no more."""
+    config, away = group.members_at(group.last_index), _away(group)
+    rests = [[p for p in voters if p != peer] for voters in (config.voters, config.outgoing) if voters]
+    found = [(rest, [p for p in rest if p not in away]) for rest in rests]
+    return min(found, key=lambda part: 2 * len(part[1]) - len(part[0]))
+
+
+def _away(group: RaftGroup) -> set[str]:
     status = group.status()
-    away = {p.peer for p in status.peers if not (p.connected and not p.silent and _carries(p, status.commit_index))}
-    rest = [p for p in group.peers if p != peer]
-    return rest, [p for p in rest if p not in away]
+    return {p.peer for p in status.peers if not (p.connected and not p.silent and _carries(p, status.commit_index))}
 
 
 def _carries(peer: PeerStatus, commit_index: int) -> bool:
@@ -52,37 +60,34 @@ def learners(group: RaftGroup) -> list[str]:
 def follow_assignment(context: NodeContext, group: RaftGroup, wanted: tuple[str, ...]) -> None:
     """One step of a stream's leader towards the assigned peers; nothing where they are reached, or while the last step
     is not committed."""
-    voters, me = group.peers, context.me
-    if set(voters) == set(wanted):
+    config = group.members_at(group.last_index)
+    if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
-        _step(context, group, voters, wanted, me)
+        _step(group, wanted, {context.me, *context.mesh.peers}, config)
     except (MembershipError, NotLeaderError):
         return  # the change before is under way, or the leadership is: the next tick looks again
 
 
-def _step(context: NodeContext, group: RaftGroup, voters: tuple[str, ...], wanted: tuple[str, ...], me: str) -> None:
-    online = {me, *context.mesh.peers}
-    learning = learners(group)
-    for peer in learning:
+def _step(group: RaftGroup, wanted: tuple[str, ...], online: set[str], config: Config) -> None:
+    voters = config.voters
+    for peer in config.learners:
         if peer not in wanted:
-            group.remove_peer(peer)
-            return
-    extra = [peer for peer in voters if peer not in wanted]
-    for peer in extra:
-        if peer not in online and may_go(group, peer):
             group.remove_peer(peer)
             return
     missing = [peer for peer in wanted if peer not in voters]
     for peer in missing:
-        if peer in online and peer not in learning:
+        if peer in online and peer not in config.learners:
             group.add_peer(peer)
             return
-    if missing:
-        return
-    for peer in extra:
-        if peer != me and may_go(group, peer):
-            group.remove_peer(peer)
-            return
-    if extra == [me]:
-        group.transfer()
+    able = {p.peer for p in group.status().peers if p.caught_up}
+    come = [peer for peer in missing if peer in able]
+    if come == missing:
+        aim = wanted
+    else:
+        gone = [peer for peer in voters if peer not in wanted and peer not in online]
+        places = dict(zip(gone, come, strict=False))
+        aim = tuple(places.get(peer, peer) for peer in voters)
+    away = _away(group).difference(come)
+    if set(aim) != set(voters) and is_quorum(aim, [peer for peer in aim if peer not in away]):
+        group.change_voters(aim)

@@ -50,6 +50,11 @@ CONFIRM_SECONDS = 2.0
 """Seconds that a request waits for a majority to confirm that this replica leads."""
 
 
+def last_stored(replica: StreamReplica | None) -> int:
+    """Last sequence of the stream as this node's own replica has it; 0: there is none that is to be trusted."""
+    return replica.store.last_seq if replica is not None and replica.trusted else 0
+
+
 class StreamReplica(ReplicaState):
     """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
@@ -137,6 +142,8 @@ class StreamReplica(ReplicaState):
             attach=self._attach,
             members=self.members(),
             sole=not context.cluster_name and assignment.peers == (context.me,),
+            promotes=False,
+            founder=context.me in assignment.founders,
         )
 
     def _attach(self, group: RaftGroup) -> None:

@@ -180,7 +180,8 @@ class Client(ClientLogin):
                         or (c and (not self.headers or TRACE_DEST in c))
                         or (b and not b.startswith(b"_INBOX."))
                     ) and not self._may_publish(a, b, c, d):
-                        quantum -= REFUSED
+                        quantum -= REFUSED + self._spent
+                        self._spent = 0
                         if self.pending > mark or in_msgs >= quantum:
                             break
                         continue

@@ -33,6 +33,8 @@ class ClientConnection(Connection, Sink):
 
     def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
         super().__init__(server, sockets, cid)
+        self._spent = 0
+        """Messages of its portion that were used up by work for others of them."""
         self.user = ""
         self.name = ""
         self.lang = ""
@@ -59,6 +61,10 @@ class ClientConnection(Connection, Sink):
     def no_auth_user(self) -> str:
         """The user that a client without credentials is; "" when there is none."""
         return self.server.options.no_auth_user
+
+    def spend(self, messages: int) -> None:
+        """Takes so many messages off this portion of the client: one of them has cost as much."""
+        self._spent += messages
 
     @property
     def permissions(self) -> UserPermissions | None:

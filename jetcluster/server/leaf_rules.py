@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.protocol import subjects
+from jetcluster.protocol.sublist import LONGEST_CACHED
 from jetcluster.server.permissions import first_foreign, without_domain
 
 NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
@@ -151,6 +152,8 @@ def _all_denied(subject: bytes, patterns: Sequence[bytes]) -> bool:
 
 
 def _remember(cache: dict[bytes, bool], subject: bytes, answer: bool) -> None:
+    if len(subject) > LONGEST_CACHED:
+        return
     if len(cache) >= _MAX_CACHED:
         cache.clear()
     cache[subject] = answer

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import Options
 from jetcluster.errors import OperatorError
+from jetcluster.net.early_port import EARLY
 from jetcluster.net.open_port import WILDCARDS, address_of, open_port
 
 if TYPE_CHECKING:
@@ -22,16 +23,44 @@ class ListenError(OperatorError):
     """The port could not be opened; the text is nats-server's, ready for its `[FTL]` line."""
 
 
+class OpenPorts:
+    """Sockets that listened already, served as one `asyncio.Server` would: that takes only one of them."""
+
+    def __init__(self, servers: list[asyncio.Server]) -> None:
+        self._servers = servers
+
+    @classmethod
+    async def serve(cls, sockets: Sequence[socket.socket], factory: Callable[[], asyncio.Protocol]) -> OpenPorts:
+        loop = asyncio.get_running_loop()
+        return cls([await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in sockets])
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        return tuple(one for server in self._servers for one in server.sockets)
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+
+PlainPort = asyncio.Server | OpenPorts
+
+
 async def listen(
     options: Options, factory: Callable[[], asyncio.Protocol], secure: TlsListener | None = None
-) -> asyncio.Server | TlsListener:
-    """Listens on options.host and port; -1 is any free port. `secure` takes the connections where there is TLS. Raises
-    ListenError."""
+) -> PlainPort | TlsListener:
+    """Listens on options.host and port, or takes over what does already (`net.early_port`); -1 is any free port.
+    `secure` takes the connections where there is TLS. Raises ListenError."""
     port = 0 if options.port == -1 else options.port
     address = host_port(options.host, port)
     if not 0 <= port < 65536:
         raise ListenError(f'Error listening on port: {address}, "listen tcp: address {port}: invalid port"')
     try:
+        if early := EARLY.take(options.host, options.port):
+            if secure is not None:
+                secure.serve(early)
+                return secure
+            return await OpenPorts.serve(early, factory)
         if secure is not None:
             await secure.start(options.host, port)
             return secure
@@ -44,7 +73,7 @@ async def listen(
         raise ListenError(f'Error listening on port: {address}, "listen tcp {address}: bind: {why}"') from error
 
 
-def take_over(plain: asyncio.Server, secure: TlsListener) -> TlsListener:
+def take_over(plain: PlainPort, secure: TlsListener) -> TlsListener:
     """The same open port, whose connections `secure` takes from now on; those that come meanwhile wait in its queue."""
     ports = [socket.socket(fileno=os.dup(one.fileno())) for one in plain.sockets]
     plain.close()
@@ -57,7 +86,7 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def bound_address(server: asyncio.Server | TlsListener) -> tuple[str, int]:
+def bound_address(server: PlainPort | TlsListener) -> tuple[str, int]:
     return address_of(tuple(server.sockets))
 
 

@@ -27,6 +27,12 @@ Json = dict[str, Any]
 _DEST: Final = b"Nats-Trace-Dest"
 _ONLY: Final = b"Nats-Trace-Only"
 _TRUE: Final = frozenset((b"1", b"true", b"on"))
+MOST_TAKERS: Final = 1000
+MOST_HEADERS: Final = 4096
+"""Takers, and bytes of headers, that a report shows; it is no longer than any message may be."""
+EVENT_COST: Final = 2
+HEADER_BYTES: Final = 64
+"""Messages that an event is worth to the portion of its client, and bytes of shown headers that are worth one."""
 CLIENT, ROUTER, LEAF, JETSTREAM = 0, 1, 4, 5
 """Kinds of takers, as nats-server numbers them."""
 
@@ -52,31 +58,51 @@ def publish_traced(
     payload: bytes,
 ) -> int:
     """Delivers the message, unless it is only traced, and reports to `target`; returns how many took it."""
+    # A report shows the first takers; more would take milliseconds, and megabytes, of what one small message asks for.
     route = router.literals.get(subject) or router.lookup(subject)
     events: list[Json] = [_event(client, "in", CLIENT, client) | {"acc": client.account, "subj": _text(subject)}]
-    members = [taker for taker in route.clients if isinstance(taker, ClientSubscription)]
+    members = _clients(route.clients)
     if only_traced(headers):
         taken = route.takers
         got = [member for member in members if not member.closed and (client.echo or member.owner.cid != client.cid)]
-        got += [one for group in route.queues for one in _clients(group.local)[:1]]
+        got += [one for group in route.queues[:MOST_TAKERS] for one in _clients(group.local[:1])]
     else:
-        members += [member for group in route.queues for member in _clients(group.local)]
+        for group in route.queues[:MOST_TAKERS]:
+            members += _clients(group.local[: MOST_TAKERS // len(route.queues) + 1])
         before = [member.delivered for member in members]
         taken = router.deliver(route, subject, reply, headers, payload, client)
         got = [member for member, count in zip(members, before, strict=True) if member.delivered > count]
-    events += [_egress(client, subscription) for subscription in got]
-    events += _others(client, route)
-    router.publish(target, json.dumps(_report(client, headers, payload, events), separators=(",", ":")).encode())
+    room = client.server.options.max_payload
+    for subscription in got[:MOST_TAKERS]:
+        room -= len(subscription.subject) + len(subscription.owner.name)
+        if room > 0:
+            events.append(_egress(client, subscription))
+    events += _others(client, route)[:MOST_TAKERS]
+    client.spend(len(events) * EVENT_COST + min(len(headers), MOST_HEADERS) // HEADER_BYTES)
+    router.publish(target, _encoded(client, headers, payload, events))
     return taken
 
 
+def _encoded(client: ClientConnection, headers: bytes, payload: bytes, events: list[Json]) -> bytes:
+    """A report that fits into a message: without headers, and with the first events only, where it would not."""
+    most = client.server.options.max_payload
+    report = _report(client, headers, payload, events)
+    encoded = json.dumps(report, separators=(",", ":")).encode()
+    while len(encoded) > most and report["events"]:
+        report["request"]["header"] = {}
+        report["events"] = report["events"][: len(report["events"]) * most // len(encoded)]
+        encoded = json.dumps(report, separators=(",", ":")).encode()
+    return encoded
+
+
 def _clients(members: tuple[Any, ...]) -> list[ClientSubscription]:
-    return [member for member in members if isinstance(member, ClientSubscription)]
+    """The clients' among the first of them."""
+    return [member for member in members[:MOST_TAKERS] if isinstance(member, ClientSubscription)]
 
 
 def _others(client: ClientConnection, route: Route) -> list[Json]:
     """Takers that are no clients of this node."""
-    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks]
+    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks[:MOST_TAKERS]]
     leaves: tuple[RemotePeer, ...] = route.leaves
     return events + [_event(client, "eg", LEAF if peer in leaves else ROUTER) | _link(peer) for peer in route.peers]
 
@@ -107,7 +133,7 @@ def _report(client: ClientConnection, headers: bytes, payload: bytes, events: li
         who["cluster"] = server.options.cluster_name
     who |= {"ver": REPORTED_VERSION, "time": rfc3339(server.clock.time_ns())}
     fields: dict[str, list[str]] = {}
-    for name, value in header_block.parse(headers):
+    for name, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
         fields.setdefault(_text(name), []).append(_text(value))
     request = {"header": fields, "msgsize": len(headers) + len(payload)}
     return {"server": who, "request": request, "events": events}

@@ -9,6 +9,7 @@ from typing import TypeVar
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.clock import Clock
 from jetcluster.protocol import headers as header_block
+from jetcluster.protocol.sublist import LONGEST_CACHED
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -20,7 +21,8 @@ REQUEST_INFO = b"Nats-Request-Info"
 MAX_CACHED = 4096
 """Decisions that a connection remembers, of publishes and of deliveries each."""
 MAX_REPLIES = 65_536
-"""Open reply subjects of a connection; the oldest goes first."""
+MAX_REPLIES_BYTES = 8 << 20
+"""Open reply subjects of a connection, and their bytes; the oldest goes first."""
 
 
 class ConnectionPermissions:
@@ -37,6 +39,7 @@ class ConnectionPermissions:
         self._can_deliver = permissions.can_deliver
         self._responses = permissions.allow_responses
         self._replies: dict[bytes, tuple[int, float]] = {}
+        self._replies_bytes = 0
 
     @property
     def watches_deliveries(self) -> bool:
@@ -50,7 +53,7 @@ class ConnectionPermissions:
         answer = self._publish.get(subject)
         if answer is None:
             answer = self._permissions.can_publish(self.judged(subject))
-            _remember(self._publish, subject, answer)
+            _remember(self._publish, subject, answer, len(subject))
         return answer or (bool(self._replies) and self._use_reply(subject))
 
     def can_publish_all(self, filter: bytes) -> bool:
@@ -70,9 +73,10 @@ class ConnectionPermissions:
             return False
         if reply and self._responses is not None:
             count, seconds = self._responses
-            self._replies.pop(reply, None)
-            if len(self._replies) >= MAX_REPLIES:
-                del self._replies[next(iter(self._replies))]
+            self._close_reply(reply)
+            self._replies_bytes += len(reply)
+            while self._replies and (len(self._replies) >= MAX_REPLIES or self._replies_bytes > MAX_REPLIES_BYTES):
+                self._close_reply(next(iter(self._replies)))
             self._replies[reply] = (count, self._clock.monotonic() + seconds if seconds >= 0 else math.inf)
         return True
 
@@ -82,13 +86,18 @@ class ConnectionPermissions:
             answer = self._deliver.get(subject)
             if answer is None:
                 answer = self._can_deliver(subject, None)
-                _remember(self._deliver, subject, answer)
+                _remember(self._deliver, subject, answer, len(subject))
             return answer
         answer = self._deliver_to_queue.get((subject, queue))
         if answer is None:
             answer = self._can_deliver(subject, queue)
-            _remember(self._deliver_to_queue, (subject, queue), answer)
+            _remember(self._deliver_to_queue, (subject, queue), answer, len(subject) + len(queue))
         return answer
+
+    def _close_reply(self, subject: bytes) -> None:
+        """Forgets the reply subject, if it is open."""
+        if self._replies.pop(subject, None) is not None:
+            self._replies_bytes -= len(subject)
 
     def _use_reply(self, subject: bytes) -> bool:
         left, until = self._replies.get(subject, (0, 0.0))
@@ -96,7 +105,7 @@ class ConnectionPermissions:
             return False
         late = self._clock.monotonic() > until
         if left == 1 or late:
-            del self._replies[subject]
+            self._close_reply(subject)
         elif left > 0:
             self._replies[subject] = (left - 1, until)
         return not late
@@ -140,7 +149,10 @@ def of_another_account(headers: bytes) -> bytes:
     return header_block.set_header(headers, REQUEST_INFO, b"{}") if _SCHEDULE in headers else headers
 
 
-def _remember(cache: dict[_Key, bool], subject: _Key, answer: bool) -> None:
+def _remember(cache: dict[_Key, bool], key: _Key, answer: bool, size: int) -> None:
+    """`size`: bytes of the key. Those of great length are decided each time."""
+    if size > LONGEST_CACHED:
+        return
     if len(cache) >= MAX_CACHED:
         cache.clear()
-    cache[subject] = answer
+    cache[key] = answer

@@ -13,7 +13,7 @@ from jetcluster.clock import Rng
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.protocol.sublist import Sublist
+from jetcluster.protocol.sublist import LONGEST_CACHED, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server import bulk
 from jetcluster.server.gone_owners import GoneOwners
@@ -185,7 +185,7 @@ class Router:
             route = self.index.match(subject)
         if route.seen == subject:
             self.index.remember(subject, route)
-        else:
+        elif len(subject) <= LONGEST_CACHED:
             route.seen = subject
         return route
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,7 +18,7 @@ from jetcluster.server.crowd import Crowd
 from jetcluster.server.governor import Governor
 from jetcluster.server.identity import new_server_id
 from jetcluster.server.info import client_url, connect_urls, server_info
-from jetcluster.server.listener import bound_address, listen, take_over
+from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
 from jetcluster.server.parts import ServerParts
 from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
@@ -82,8 +81,8 @@ class Server:
         """The imports and mappings of accounts; None as long as there have been none."""
         self.ws_port: WsPort | None = None
         """The other port for clients, if there is one; the node opens it."""
-        self._listener: asyncio.Server | TlsListener | None = None
-        self._plain: asyncio.Server | None = None
+        self._listener: PlainPort | TlsListener | None = None
+        self._plain: PlainPort | None = None
         """`_listener`, while it knows nothing of TLS."""
 
     # ---- life
@@ -92,7 +91,7 @@ class Server:
         """Opens the port. Raises listener.ListenError."""
         secure = self._tls_port()
         self._listener = await listen(self.options, self.new_client, secure)
-        self._plain = cast(asyncio.Server, self._listener) if secure is None else None
+        self._plain = cast(PlainPort, self._listener) if secure is None else None
         self.state.host, self.state.port = bound_address(self._listener)
 
     def _tls_port(self) -> TlsPort | None:

@@ -28,7 +28,7 @@ MAX_CHAIN = 32
 """Accounts that one request may go through."""
 MAX_CACHED = 4096
 """Exported subjects that are remembered per import."""
-LONGEST_CACHED = 1024
+LONGEST_CACHED = 512
 """Bytes of a subject and what it becomes: longer ones are made each time."""
 
 _JETSTREAM = b"$JS."

@@ -15,6 +15,8 @@ from jetcluster.protocol.bus import Origin
 from jetcluster.server.import_context import ImportContext, Publish, responder
 
 KIND = "io.nats.server.metric.v1.service_latency"
+MOST_HEADERS = 4096
+"""Bytes of a request's headers that are looked at for what tracing systems say."""
 _FAILURES = {
     "no responders": (503, "Service Unavailable"),
     "interest lost": (408, "Request Timeout"),
@@ -104,7 +106,7 @@ def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> t
 def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
     """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
     given: dict[str, list[str]] = {}
-    for key, value in header_block.parse(headers):
+    for key, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
         given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))
 
     def pick(*names: str) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from jetcluster.server.subscription import AnySubscription, Passage
 
 MAX_CACHED = 4096
 """Mapped subjects that are remembered per mapping."""
-LONGEST_CACHED = 1024
+LONGEST_CACHED = 512
 """Bytes of a subject and what it becomes: longer ones are made each time."""
 
 Deliver = Callable[[Route, bytes, bytes, bytes, bytes, Origin], int]

@@ -27,7 +27,7 @@ from jetcluster.server.subscription import (
 
 MAX_CACHED = 4096
 """Local subjects that are remembered per import."""
-LONGEST_CACHED = 1024
+LONGEST_CACHED = 512
 """Bytes of a subject and what it becomes: longer ones are made each time."""
 
 _OWN = (b"$JS.", b"$SYS.", b"_R_.")

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-_SECRETS = frozenset({"pass", "auth_token", "jwt", "sig"})
+_SECRETS = ("pass", "token", "jwt", "sig", "secret", "seed", "credential")
+"""Parts of the names of fields that are not shown: clients also write "password", which the server does not read."""
 _BARE = {PING: "PING", PONG: "PONG"}
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
@@ -94,7 +95,7 @@ def without_secrets(connect: bytes) -> str:
     if not isinstance(fields, dict):
         return "..."
     for key, value in fields.items():
-        if key.lower() in _SECRETS and value:
+        if value and any(part in key.lower() for part in _SECRETS):
             fields[key] = "[REDACTED]"
     return json.dumps(fields, separators=(",", ":"))
 

@@ -22,7 +22,7 @@ class PubAcks:
         self._stored = start + b"}"
         self._batch = start + b',"batch":%b,"count":%d}'
         self._batch_duplicate = start + b',"duplicate": true,"batch":%b,"count":%d}'
-        self._counted = start + b',"val":"%d"}'
+        self._counted = start + b',"val":"%b"}'
         self._duplicate = start + b',"duplicate": true}'  # with the blank, as nats-server has it
         self._error_end = b"," + name + b',"seq":0}'
 

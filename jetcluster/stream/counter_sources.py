@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from jetcluster.stream.long_numbers import Number, read, written
+
 MAX_DIGITS: Final = 4096
 """Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
 every message is quadratic work that one client could order."""
@@ -65,16 +67,16 @@ def is_counted(seen: Seen) -> bool:
     return all(_number(total) is not None for totals in seen.values() for total in totals.values())
 
 
-def total_of(seen: Seen, stream: bytes, subject: bytes) -> int | None:
+def total_of(seen: Seen, stream: bytes, subject: bytes) -> Number | None:
     """0 for a source that is new; None when what is there is no number."""
     total = seen.get(_text(stream), {}).get(_text(subject))
     return 0 if total is None else _number(total)
 
 
-def with_total(seen: Seen, stream: bytes, subject: bytes, total: int) -> Seen:
+def with_total(seen: Seen, stream: bytes, subject: bytes, total: Number) -> Seen:
     """A copy."""
     name = _text(stream)
-    return {**seen, name: {**seen.get(name, {}), _text(subject): str(total)}}
+    return {**seen, name: {**seen.get(name, {}), _text(subject): written(total).decode()}}
 
 
 def origin(source: bytes, subject: bytes) -> tuple[bytes, bytes]:
@@ -84,7 +86,7 @@ def origin(source: bytes, subject: bytes) -> tuple[bytes, bytes]:
     return parts[0], parts[4] if len(parts) > 4 else subject
 
 
-def _number(total: str) -> int | None:
+def _number(total: str) -> Number | None:
     return parse_increment(total.encode()) if total.isascii() else None
 
 
@@ -110,8 +112,8 @@ _OPEN: Final = ord("{")
 _NO_BRACES: Final = bytes(byte for byte in range(256) if byte not in b"{}")
 
 
-def parse_increment(value: bytes) -> int | None:
+def parse_increment(value: bytes) -> Number | None:
     """The number in `Nats-Incr`; None when it is none (or longer than MAX_DIGITS)."""
     if _INTEGER.fullmatch(value) is None or len(value) > MAX_DIGITS + 1:
         return None
-    return int(value)
+    return read(value)

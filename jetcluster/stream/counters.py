@@ -12,6 +12,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import counter_sources
 from jetcluster.stream.counter_sources import KEY, MAX_BYTES, MAX_DIGITS, NONE, Seen, parse_increment
 from jetcluster.stream.fields import nats_fields, replaced
+from jetcluster.stream.long_numbers import Number, add, has_more_bits, subtract, written
 from jetcluster.stream.ports import SIDE_COUNTED, Message
 from jetcluster.stream.rules import StreamRules
 
@@ -56,7 +57,7 @@ def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: b
 class Tally(NamedTuple):
     """Value of a counter."""
 
-    total: int
+    total: Number
     seen: Seen
     """Totals of its sources."""
     text: bytes
@@ -114,10 +115,10 @@ class CounterTotals:
             before = counter_sources.total_of(seen, *origin)
             if before is None:
                 return _BROKEN
-            increment = upstream - before
+            increment = subtract(upstream, before)
             seen = counter_sources.with_total(seen, *origin, upstream)
             text = counter_sources.encode(seen)
-            headers = replaced(headers, b"Nats-Incr", b"%d" % increment)
+            headers = replaced(headers, b"Nats-Incr", written(increment))
         elif self.tracks and not seen and (given := fields.get(KEY)):
             # Upstream takes in what it cannot read, and the counter is broken from then on.
             found = counter_sources.parse(given)
@@ -126,8 +127,8 @@ class CounterTotals:
             seen = found
         if text:
             headers = replaced(headers, KEY, text)
-        total += increment
-        if total.bit_length() > 3 * MAX_DIGITS or len(text) > MAX_BYTES:
+        total = add(total, increment)
+        if has_more_bits(total, 3 * MAX_DIGITS) or len(text) > MAX_BYTES:
             return _TOO_LARGE
         payload = payload_of(total)
         if most and len(headers) + len(payload) > most:
@@ -156,7 +157,7 @@ class CounterTotals:
         return Tally(total, seen, text) if seen is not None else None
 
 
-def value_of(payload: bytes) -> int | None:
+def value_of(payload: bytes) -> Number | None:
     """The total in a stored payload; None when it is no counter's. Upstream counts on from 0 where "val" is not a
     number; here such a counter is broken too, rather than silently set back."""
     if len(payload) > _MAX_PAYLOAD or payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH:
@@ -171,5 +172,5 @@ def value_of(payload: bytes) -> int | None:
     return parse_increment(value.encode()) if isinstance(value, str) and value.isascii() else None
 
 
-def payload_of(total: int) -> bytes:
-    return b'{"val":"%d"}' % total
+def payload_of(total: Number) -> bytes:
+    return b'{"val":"%b"}' % written(total)

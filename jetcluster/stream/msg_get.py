@@ -11,6 +11,7 @@ from binascii import b2a_base64
 from typing import Any, Final
 
 from jetcluster import errors
+from jetcluster.budget import Steps, at_once
 from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
@@ -18,6 +19,9 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.direct_get import find_one, level_is_met
 from jetcluster.stream.get_request import GetRequest, MalformedRequest
 
+STEP_LINES: Final = 500
+LONG: Final = 4096
+"""Header lines that are made into JSON in one step, and bytes of headers from which on it is done in steps."""
 RESPONSE_TYPE: Final = "io.nats.jetstream.api.v1.stream_msg_get_response"
 
 
@@ -41,24 +45,35 @@ def decode(payload: bytes, headers: bytes = b"", *, strict: bool = True) -> GetR
 
 def answer(store: BlockStore, request: GetRequest) -> bytes:
     """The JSON response. Raises ApiError (10037 when there is no such message) and DamagedError."""
+    return at_once(rendering(found(store, request), no_headers=request.no_hdr))
+
+
+def found(store: BlockStore, request: GetRequest) -> Msg:
+    """Raises ApiError and DamagedError, as `answer` does."""
     message = find_one(store, request)
     if message is None:
         raise errors.by_code(10037)
-    response = {"type": RESPONSE_TYPE, "message": message_object(message, no_headers=request.no_hdr)}
+    return message
+
+
+def rendering(message: Msg, *, no_headers: bool) -> Steps[bytes]:
+    """The JSON response, in steps: there may be thousands of header lines."""
+    fields = (yield from _fields(message.headers)) if message.headers and not no_headers else None
+    response = {"type": RESPONSE_TYPE, "message": message_object(message, fields)}
     return json.dumps(response, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def message_object(message: Msg, *, no_headers: bool = False) -> dict[str, Any]:
-    """`hdrs` is what clients read; `headers` is ours beside it. An empty payload has no `data`, as in
-    nats-server: nats.c fails on an empty base64 text."""
+def message_object(message: Msg, fields: dict[str, str | list[str]] | None) -> dict[str, Any]:
+    """`fields` are those of the headers, None for none. `hdrs` is what clients read; `headers` is ours beside it. An
+    empty payload has no `data`, as in nats-server: nats.c fails on an empty base64 text."""
     found: dict[str, Any] = {"subject": message.subject.decode(errors="replace"), "seq": message.seq}
-    if message.headers and not no_headers:
+    if fields is not None:
         found["hdrs"] = _base64(message.headers)
     if message.payload:
         found["data"] = _base64(message.payload)
     found["time"] = times.rfc3339(message.ts)
-    if message.headers and not no_headers:
-        found["headers"] = _fields(message.headers)
+    if fields is not None:
+        found["headers"] = fields
     return found
 
 
@@ -71,9 +86,11 @@ def _base64(raw: bytes) -> str:
     return b2a_base64(raw, newline=False).decode("ascii")
 
 
-def _fields(block: bytes) -> dict[str, str | list[str]]:
+def _fields(block: bytes) -> Steps[dict[str, str | list[str]]]:
     fields: dict[str, str | list[str]] = {}
-    for key, value in header_block.parse(block):
+    for number, (key, value) in enumerate(header_block.parse(block), 1):
+        if number % STEP_LINES == 0:
+            yield
         name, text = key.decode(errors="replace"), value.decode(errors="replace")
         known = fields.get(name)
         if known is None:

@@ -14,10 +14,10 @@ class Duplicate(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """The message of a counter was stored as `seq`, and `total` is the counter's value with it."""
+    """The message of a counter was stored as `seq`, and `total` is the counter's value with it, in digits."""
 
     seq: int
-    total: int
+    total: bytes
 
 
 Verdict = int | Counted | Duplicate | ApiError
@@ -92,5 +92,5 @@ def _verdict_bytes(verdict: Verdict) -> bytes:
     if isinstance(verdict, Duplicate):
         return b"d%d" % verdict.seq
     if isinstance(verdict, Counted):
-        return b"%d=%d" % verdict
+        return b"%d=%b" % verdict
     return b"e%d:%b" % (verdict.err_code, verdict.description.encode())

@@ -25,6 +25,7 @@ from jetcluster.stream.counters import CounterTotals, Made, Tally
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
+from jetcluster.stream.long_numbers import written
 from jetcluster.stream.ports import Message
 from jetcluster.stream.results import Counted
 from jetcluster.stream.rules import StreamRules
@@ -158,7 +159,7 @@ class Staging:
             return seq
         if self._told > MAX_TOLD:
             self.flush()
-        return Counted(seq, tally.total)
+        return Counted(seq, written(tally.total))
 
     def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
         """Kind of purge by the message once it is stored: b"sub", b"all" or b""; as written when it is neither."""

@@ -22,8 +22,16 @@ _DISABLED: Final = errors.by_code(10166)
 _INVALID: Final = errors.by_code(10165)
 
 
-@lru_cache(maxsize=1024)
+MAX_REMEMBERED: Final = 64
+"""Bytes of a value that is read once for what uses it again and again."""
+
+
 def parse_ttl(value: bytes) -> int | None:
+    """As `_parse_ttl`."""
+    return _remembered(value) if len(value) <= MAX_REMEMBERED else _parse_ttl(value)
+
+
+def _parse_ttl(value: bytes) -> int | None:
     """Seconds (>= LEAST) of a non-empty header value, NEVER, or None when it is neither a Go duration (fractions of a
     second are cut off), a whole number of seconds, nor `never`, or is below LEAST."""
     if value.lower() == b"never":
@@ -36,6 +44,9 @@ def parse_ttl(value: bytes) -> int | None:
     else:
         return None
     return seconds if LEAST <= seconds <= LONGEST else None
+
+
+_remembered = lru_cache(maxsize=1024)(_parse_ttl)
 
 
 def check_ttl(fields: Mapping[bytes, bytes], *, allowed: bool) -> ApiError | None:

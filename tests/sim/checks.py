@@ -95,6 +95,10 @@ class Checks:
             own = [i for i, _ in log.configs[1:] if i > commit and log.term_at(i) == term]
             if len(own) > 1:
                 raise Violation("one-change", f"{node.name} has several changes of {gid} under way")
+            if own and len(log.configs) > 1:
+                (_, old), (_, new) = log.configs[-2:]
+                if set(new.voters) != set(old.voters) and (new.outgoing != old.voters or old.outgoing):
+                    raise Violation("joint-change", f"{node.name} changes the voters of {gid} from {old} to {new}")
 
     def _completeness(self, node: SimNode, gid: int, term: int) -> None:
         log = node.journal.groups[gid]
@@ -124,9 +128,9 @@ class Checks:
             return
         # The newest configuration decides, committed or not; one may have been appended in this very event.
         for _, config in log.configs[-2:]:
-            voters = config.voters
+            voters = config.electorate
             holders = [p for p in voters if self._holds(self.world.nodes[p], gid, commit, entry_term)]
-            if 2 * len(holders) > len(voters):
+            if all(2 * len({*part} & {*holders}) > len(part) for part in (config.voters, config.outgoing) if part):
                 break
         else:
             raise Violation(

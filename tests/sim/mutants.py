@@ -58,7 +58,7 @@ def _truncate_matching() -> Iterator[None]:
 
 def _commit_without_disks() -> contextlib.AbstractContextManager[Any]:
     """The base's own commit rule, which counts the leader before its fsync."""
-    return mock.patch.object(group, "quorum_index", lambda voters, reached: max(reached.values()))
+    return mock.patch.object(membership.Config, "quorum_index", lambda self, reached: max(reached.values()))
 
 
 def _reads_unconfirmed() -> contextlib.AbstractContextManager[Any]:
@@ -105,6 +105,21 @@ def _one_vote_is_enough() -> contextlib.AbstractContextManager[Any]:
     return mock.patch.object(engine.Engine, "receive_vote", receive_vote)
 
 
+def _committed_by_the_new() -> contextlib.AbstractContextManager[Any]:
+    """In a joint configuration the old voters are not asked."""
+
+    def reached_by(self: membership.Config, reached: dict[str, int]) -> int:
+        return membership.quorum_index(self.voters, reached)
+
+    return mock.patch.object(membership.Config, "quorum_index", reached_by)
+
+
+def _at_once() -> contextlib.AbstractContextManager[Any]:
+    """Voters change from one set to another without a joint configuration between them."""
+    real = membership.Config.joint
+    return mock.patch.object(membership.Config, "joint", lambda self, voters: real(self, voters).left())
+
+
 MUTANTS: dict[str, Mutant] = {
     "ack before fsync": _ack_before_fsync,
     "votes not held": _votes_not_held,
@@ -114,4 +129,6 @@ MUTANTS: dict[str, Mutant] = {
     "many changes": _many_changes,
     "damage ignored": _damage_ignored,
     "one vote is enough": _one_vote_is_enough,
+    "committed by the new voters": _committed_by_the_new,
+    "voters change at once": _at_once,
 }

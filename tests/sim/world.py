@@ -17,7 +17,7 @@ from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
 from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal
-from jetcluster.raft.membership import Members, is_quorum
+from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
@@ -60,7 +60,7 @@ class Scenario:
         if rng.random() < 0.04:
             scenario.seconds = 4.0
         scenario.spares = rng.choice((0, 0, 1, 2)) if scenario.voters > 1 else rng.choice((0, 1))
-        scenario.corrupt = scenario.voters >= 3 and rng.random() < 0.3
+        scenario.corrupt = scenario.voters >= 2 and rng.random() < 0.3
         scenario.disk_full = rng.random() < 0.25
         if scenario.disk_full:
             scenario.settle += 1.2  # that there is room again is seen within a second, and a leader may give way then
@@ -213,6 +213,7 @@ class SimNode:
             applied_index=machine.index,
             applied_term=machine.term,
             campaign=peers[:1] == (self.name,),
+            promotes=gid == 1,
             members=store.members if machine.index else None,
             sole=peers == (self.name,),
         )
@@ -312,14 +313,14 @@ class World:
                 self.stats["excused"] += 1
 
     def excused(self, gid: int) -> bool:
-        """No majority of the voters is sound, so there is nobody to vouch for a damaged one. Who is just being added
-        counts as damaged too, and excuses nobody."""
+        """No majority of the voters is sound, nor one that was part of every decision, so there is nobody to vouch for
+        a damaged one. Who is just being added counts as damaged too, and excuses nobody."""
         sound = {n.name: n.raft.groups[gid] for n in self.nodes.values() if not n.dead and gid in n.raft.groups}
         sound = {name: group for name, group in sound.items() if not group.log.damaged and not group.stopped}
         if not sound:
             return True
         newest = max(sound.values(), key=lambda group: (group.log.last_term, group.log.last_index))
-        return not is_quorum(newest.log.config.voters, set(sound))
+        return not newest.log.config.is_quorum(set(sound)) and not newest.decisive
 
     def _match(self) -> None:
         self.checks.log_matching()
@@ -518,7 +519,7 @@ class World:
         if node is None:
             return
         group = node.raft.groups[gid]
-        members = group.log.config.voters + group.log.config.learners
+        members = group.log.config.members
         outside = [n for n in self.nodes if n not in members and gid not in self.nodes[n].assigned]
         try:
             if outside and self.rng.random() < 0.55:
@@ -528,14 +529,32 @@ class World:
                     self.nodes[name].create(gid, group.peers)
                     group.add_peer(name)
                     self.stats["added"] += 1
+            elif gid > 1 or self.rng.random() < 0.3:
+                self._change(node, gid)
             elif len(group.peers) > 2:
                 name = self.rng.choice([m for m in members if m != node.name])
                 self.log("REMOVE", gid, name)
-                index = group.remove_peer(name)
-                self.stats["removed"] += 1
-                self.at(0.1, self._take_away, gid, name, index)
+                self._removed(gid, name, group.remove_peer(name))
         except (MembershipError, NotLeaderError):
             self.stats["changes-refused"] += 1
+
+    def _change(self, node: SimNode, gid: int) -> None:
+        """Other voters in one step: any of those that there are, and of the learners that have caught up."""
+        group = node.raft.groups[gid]
+        config = group.log.config
+        able = [p.peer for p in group.status().peers if p.caught_up]
+        among = [*config.voters, *able]
+        voters = tuple(self.rng.sample(among, self.rng.choice((1, 3, len(among))) if len(among) >= 3 else 1))
+        self.log("CHANGE", gid, config.voters, "->", voters)
+        index = group.change_voters(voters)
+        self.stats["changed"] += 1
+        for name in config.voters:
+            if name not in voters:
+                self._removed(gid, name, index)
+
+    def _removed(self, gid: int, name: str, index: int) -> None:
+        self.stats["removed"] += 1
+        self.at(0.1, self._take_away, gid, name, index)
 
     def _take_away(self, gid: int, name: str, index: int) -> None:
         """Deletes the removed replica once the removal is committed."""
@@ -543,15 +562,17 @@ class World:
             return
         node = self.nodes[name]
         leader = self.healed_leader(gid)
-        done = leader is not None and leader.raft.groups[gid].commit_index >= index
-        if done and leader is not None:
-            config = leader.raft.groups[gid].log.config
-            if name in config.voters + config.learners:
+        done = False
+        if leader is not None:
+            group = leader.raft.groups[gid]
+            config = group.log.config
+            done = group.commit_index >= max(index, group.log.config_index) and not config.outgoing
+            if done and name in config.members:
                 return
-            if not node.dead and gid in node.assigned:
-                self.log("TAKE AWAY", gid, name)
-                node.drop(gid)
-                return
+        if done and not node.dead and gid in node.assigned:
+            self.log("TAKE AWAY", gid, name)
+            node.drop(gid)
+            return
         self.at(0.1, self._take_away, gid, name, index)
 
     # -- results

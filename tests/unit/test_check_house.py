@@ -212,3 +212,15 @@ x = { reason = "r", modules = ["jetcluster.a", "jetcluster.b"] }
 "tests/unit/test_a.py" = 1
 """
     )
+
+
+def test_a_loop_that_may_be_long_is_counted_in_the_rooms_that_work_for_clients(tmp_path: Path) -> None:
+    text = "def f(self) -> None:\n    for one in self.queue:\n        one.end()\n"
+    found = house(tmp_path, server__a=text, store__b=text)
+    assert problems(found, {}) == ["jetcluster/server/a.py: 1 loops over what may be many, 0 may be"]
+    assert problems(found, {"loops": {"jetcluster/server/a.py": 1}}) == []
+    assert problems(found, {"loops": {"jetcluster/server/a.py": 2}}) == [
+        "house.toml: jetcluster/server/a.py has 1 loops over what may be many, not 2"
+    ]
+    shorter = shrunk('[loops]\n"jetcluster/server/a.py" = 2\n"jetcluster/store/b.py" = 1\n', found)
+    assert shorter == '[loops]\n"jetcluster/server/a.py" = 1\n'

@@ -55,6 +55,9 @@ class Deployment:
         self.failures: list[str] = []
         self.victims: dict[str, None] = {}
         """The machines whose data was damaged at some time (`expendable.py`)."""
+        self.drifted: dict[tuple[str, int], int] = {}
+        """(server, group) of replicas that were changed behind everybody's back, until they are as the others, with the
+        index up to which they were."""
         self._shrinking: dict[object, float] = {}
         """Changes that were asked for and leave a stream with fewer than COPIES: when they are known to all or came to
         nothing."""

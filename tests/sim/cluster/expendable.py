@@ -47,7 +47,7 @@ def may_lose(deployment: Deployment, name: str, found: list[Replica], sizes: Siz
     jetstream = jetstream_of(machine)
     if not own or machine.paused or jetstream is None or not jetstream.context.meta_current:
         return False  # after a restart it may not know yet which streams it has
-    return all(_kept_without(replica, found, sizes, even=even) for replica in own)
+    return all(_kept_without(deployment, replica, found, sizes, even=even) for replica in own)
 
 
 def _sizes(deployment: Deployment) -> Sizes:
@@ -63,7 +63,7 @@ def _sizes(deployment: Deployment) -> Sizes:
     return sizes
 
 
-def _kept_without(replica: Replica, found: list[Replica], sizes: Sizes, *, even: bool) -> bool:
+def _kept_without(deployment: Deployment, replica: Replica, found: list[Replica], sizes: Sizes, *, even: bool) -> bool:
     """By the members that each replica knows of: a leader that removes others goes by fewer already."""
     if not replica.group.log.durable:
         return False
@@ -72,7 +72,13 @@ def _kept_without(replica: Replica, found: list[Replica], sizes: Sizes, *, even:
         return False
     same = [one for one in found if one.gid == replica.gid and one.cluster == replica.cluster]
     commit = max(one.group.commit_index for one in same)
-    whole = {one.group.me for one in same if _is_whole(one) and one.group.log.written_index >= commit}
+    whole = {
+        one.group.me
+        for one in same
+        if _is_whole(one)
+        and one.group.log.written_index >= commit
+        and (one.machine.name, one.gid) not in deployment.drifted
+    }
     for view in same:
         voters = view.group.log.config.voters
         kept = len([voter for voter in voters if voter != me and voter in whole])

@@ -22,6 +22,8 @@ HELD = 4_096
 """Acknowledgements of one group that wait for its disk."""
 JOBS = 8_192
 """Jobs of unknown length that wait on one node (docs/limits.md)."""
+ERRORS = ("callback_errors", "malformed", "oversize")
+"""Counters of a mesh that stay at 0."""
 DIVERGED = "a replica drifted apart from its leader"
 
 
@@ -83,8 +85,8 @@ class Invariants:
         """(machine, group) -> (the object of that process, its commit index)."""
         self._hashes: dict[tuple[str, int, int], tuple[bytes, str]] = {}
         """(cluster, group, index) -> (hash, where it was seen first)."""
-        self._seen: dict[tuple[str, int], int] = {}
-        """(machine, group) -> the index whose hash was compared last."""
+        self._divergences: dict[tuple[str, int], tuple[object, int]] = {}
+        """(machine, group) of one that was made to drift -> the object of that process, and how often it found so."""
 
     def begin(self) -> None:
         self.look()
@@ -130,7 +132,14 @@ class Invariants:
         """Those that were somewhere else when the others were here compare with what was seen there."""
         if not self._lasts(replica):
             return
+        drifted, own = self._deployment.drifted, (replica.machine.name, replica.gid)
         for index, digest in self._told(replica):
+            if own in drifted:  # until it has what the others have, after that was noticed or a kill took the change
+                known, _ = self._hashes.get((replica.cluster, replica.gid, index), (b"", ""))
+                if known != digest or index <= drifted[own] or not replica.stream.sound:
+                    continue
+                del drifted[own]
+                self._divergences[own] = replica.stream, replica.stream.divergences
             known, where = self._hashes.setdefault(
                 (replica.cluster, replica.gid, index), (digest, f"{replica.machine.name} at {self._now:.3f}")
             )
@@ -149,7 +158,12 @@ class Invariants:
         fault = replica.group.fault
         self._require(fault is None or _of_the_disk(replica), f"{replica.where}: apply raised {fault!r}")
         if replica.stream is not None and self._lasts(replica):
-            self._require(not replica.stream.divergences, f"{replica.where}: {DIVERGED}")
+            key, divergences = (replica.machine.name, replica.gid), replica.stream.divergences
+            if key in self._deployment.drifted:
+                self._divergences[key] = replica.stream, divergences
+            stream, allowed = self._divergences.get(key, (None, 0))
+            allowed = allowed if stream is replica.stream else 0
+            self._require(divergences <= allowed, f"{replica.where}: {DIVERGED}")
 
     def _lasts(self, replica: Replica) -> bool:
         return replica.lasting and not (self._deployment.relaxed and self._deployment.power_failures)
@@ -185,6 +199,8 @@ class Invariants:
         most = journal.options.max_queued_bytes + context.raft.config.max_entry
         self._within(machine.name, "bytes that wait for the journal", journal.queued_bytes, most)
         mesh = context.mesh
+        broken = {what: number for what in ERRORS if (number := getattr(mesh.counters, what))}
+        self._require(not broken, f"{machine.name}: its mesh counts {broken}")
         for link in mesh.links.values():
             most = mesh.options.max_pending + mesh.max_frame
             self._within(machine.name, f"bytes for {link.peer_id}", link._pending, most)

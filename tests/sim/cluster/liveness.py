@@ -7,9 +7,11 @@ of the meta group any more, as the server asks.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
+from jetcluster.monitor.healthz import healthz
 from jetcluster.raft.api import META_GROUP, Role
 from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
@@ -18,6 +20,8 @@ SETTLES = 60.0
 """Seconds after the last fault."""
 SUPERVISED = 2.0
 """Seconds until a supervisor starts what has ended."""
+MOST_STARTS = 4
+"""Of one server: with what it can repair of a damaged disk, and a store that is moved away."""
 WANTS_TO_BE_EMPTY = "holds nothing of the meta group any more"
 """Why a server does not start by itself."""
 
@@ -26,7 +30,7 @@ async def settle(deployment: Deployment) -> None:
     """Returns once nothing is wanting. Raises Violation after SETTLES, with what is."""
     end = deployment.scheduler.now + SETTLES
     while True:
-        first = next(wanting(deployment), "")
+        first = next(itertools.chain(wanting(deployment), ailing(deployment)), "")
         if not first:
             return
         if deployment.scheduler.now > end:
@@ -35,7 +39,8 @@ async def settle(deployment: Deployment) -> None:
 
 
 async def supervise(deployment: Deployment) -> None:
-    """Starts what has ended, for ever."""
+    """Starts what has ended, for ever, but no server again and again."""
+    starts: dict[str, int] = {}
     while True:
         await asyncio.sleep(SUPERVISED)
         for name, machine in deployment.machines.items():
@@ -45,8 +50,20 @@ async def supervise(deployment: Deployment) -> None:
                     # move the store away (docs/membership.md), and only the machine that was damaged may ask for that.
                     deployment.trace.add("nemesis", f"the store of {name} is moved away")
                     machine.new_disk()
+                starts[name] = starts.get(name, 0) + 1
+                if starts[name] > MOST_STARTS:
+                    raise Violation(f"{name} ends again and again: {machine.last_words}")
                 deployment.trace.add("nemesis", f"{name} has ended and is started")
                 machine.start()
+
+
+def ailing(deployment: Deployment) -> Iterator[str]:
+    """What servers say themselves, to whoever asks for their health."""
+    for name, machine in deployment.machines.items():
+        if machine.node is not None and machine.ready:
+            health = healthz(machine.node, {})
+            if health.status != 200:
+                yield f"{name} is not healthy: {health.body.get('error')}"
 
 
 def wanting(deployment: Deployment) -> Iterator[str]:
@@ -85,8 +102,9 @@ def _placed(where: str, assignment: Any, found: list[Replica]) -> Iterator[str]:
     if here != sorted(assignment.peers):
         yield f"{where}: it is on {here}, and belongs on {sorted(assignment.peers)}"
     for one in found:
-        voters = sorted(one.group.log.config.voters)
-        if one.group.role is Role.LEADER and voters != sorted(assignment.peers):
+        config = one.group.log.config
+        voters = sorted(config.electorate)
+        if one.group.role is Role.LEADER and (voters != sorted(assignment.peers) or config.outgoing):
             yield f"{where}: its voters are {voters}, and belong on {sorted(assignment.peers)}"
 
 
@@ -104,5 +122,11 @@ def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
             yield f"{where}: {name} has applied {group.applied_index} of {commit}"
         if group.log.damaged or group.log.joining or group.log.fetching:
             yield f"{where}: {name} has not recovered its log"
-        if stream is not None and (stream.installing or stream.suspect or stream.doubt):
+        if stream is None:
+            continue
+        if stream.installing or stream.suspect or stream.doubt:
             yield f"{where}: {name} is not sure of its state: {stream.suspect or stream.doubt or 'it is installed'}"
+        if stream.damaged:
+            yield f"{where}: {name} has not repaired what it cannot read: {stream.damaged}"
+        if stream.machine.rules.allow_direct and not stream.reads.joined:
+            yield f"{where}: {name} answers no reads"

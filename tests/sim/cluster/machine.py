@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from jetcluster.node.part_options import journal_options
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
+from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
 from tests.sim.cluster.loop import TURN, Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
@@ -41,6 +44,7 @@ SMALL_RETENTION = 16
 """Entries that a small journal keeps of a group."""
 IDENTITY = "/data/jetstream/node.json"
 JOURNAL, DATA = "/data/jetstream/journal/", "/data/jetstream/data/"
+OF_DISK = re.compile(r"Kv\w*Error|OSError|Errno|DamagedError|damaged|cannot be read|No space|bytes free|no room")
 CALL = 50e-6
 """Seconds until a thread begins what it is given."""
 
@@ -180,6 +184,10 @@ class Machine:
         self.make_node: Callable[[SimLog, Platform], Node]
         """For each start; there is none where no node runs."""
         self.paused = False
+        self.forgotten = -math.inf
+        """When the network forgot some of its connections."""
+        self.filled = False
+        """Others have taken what was free of its disk, at some time."""
         self.damaged_data = False
         """Its data store was (`disk_faults`)."""
         self.failing = 0
@@ -266,7 +274,7 @@ class Machine:
         assert self.loop is None
         self.host.up = True
         loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)
-        loop.log = SimLog(self._trace, self.name)
+        loop.log = SimLog(self._trace, self.name, self._caught)
         self._endpoints = Endpoints(self._network, self.host, loop)
         return loop
 
@@ -290,6 +298,9 @@ class Machine:
             return
         self._trace.add(self.name, f"exits with {code}")
         self.exits.append(code)
+        words = " ".join(self.loop.log.fatals) if self.loop is not None else ""
+        if code and not self.disk_troubled:
+            self._failed(f"{self.name} ends by itself with {code}, and nothing has happened to its disk: {words}")
         self._gone(tell=True)
         self.disk.kill_process()
         if code == START_AGAIN:
@@ -373,6 +384,17 @@ class Machine:
             loop.from_outside(done)
 
         self._scheduler.after(disk.seconds(), land)
+
+    @property
+    def disk_troubled(self) -> bool:
+        """Its disk has failed, was damaged or was full, at some time since it is there."""
+        return bool(self.disk.errors or self.disk.tampered or self.disk.refused or self.filled)
+
+    def _caught(self, text: str, error: BaseException | None) -> None:
+        """The node has logged an error that it did not expect. That of a disk that fails may come up anywhere."""
+        of_disk = isinstance(error, (KvError, OSError)) or (error is None and OF_DISK.search(text) is not None)
+        if not (of_disk and self.disk_troubled):
+            self._failed(f"{self.name}: {text} {error!r}")
 
     def _raised(self, text: str, error: BaseException | None) -> None:
         self._failed(f"{self.name}: {text} {error!r}")

@@ -324,6 +324,7 @@ async def half_open(deployment: Deployment, rng: Random) -> None:
     for transport in machine.transports:
         if rng.random() < share:
             transport.forget()
+            machine.forgotten = deployment.scheduler.now
     await asyncio.sleep(rng.uniform(0.5, 5.0))
 
 

@@ -29,6 +29,10 @@ SPLIT = 0.125
 RESEND = 0.2
 """Seconds until TCP sends again what was lost."""
 MOST_RESENDS = 6
+RATE = 120e6
+"""Bytes per second of a link that nothing is done to."""
+SLOW = 0.001
+"""Seconds that no such link takes."""
 SYN_TIMEOUT = 127.0
 EPHEMERAL = 40_000
 
@@ -51,7 +55,12 @@ class Link:
         self.delay = 0.0002
         self.jitter = 0.0003
         self.loss = 0.0
-        self.rate = 120e6
+        self.rate = RATE
+
+    @property
+    def is_calm(self) -> bool:
+        """Nothing is done to it."""
+        return self.cut_since is None and not self.loss and self.rate == RATE and self.delay < SLOW
 
     def send(self, lane: Lane, size: int, callback: Callable[..., None], *args: Any) -> None:
         """Calls back once it has come over."""

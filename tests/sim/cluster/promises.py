@@ -31,6 +31,21 @@ ALWAYS = (
         ("Vows",),
     ),
     Promise(
+        "while a majority of a group's servers is well and connected, it commits again within 10 s",
+        "all",
+        ("Availability",),
+    ),
+    Promise(
+        "no server ends by itself, and none meets an error that it did not expect, but for those of its disk",
+        "all",
+        ("Machine",),
+    ),
+    Promise(
+        "what streams and consumers tell of themselves is the same after all servers have started again",
+        "all",
+        ("second_look.compare",),
+    ),
+    Promise(
         "one leader per term, no commit goes back, hashes agree at each index, and every queue stays within its bound",
         "all",
         ("Invariants",),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KIND = 1
 _VOTE_REPLY = struct.Struct("<BBQB")
-_ACK = struct.Struct("<BBQQIB")
+_ACK = struct.Struct("<BBQQIBI")
 _APPEND = struct.Struct("<BBQQQQII")
 _TERMS = 4
 """Newest terms of a group of which acknowledgements are known."""
@@ -90,7 +90,9 @@ class Protocol:
         log = group.log
         if not granted or raft is None or log.term != term:
             return
-        self._rule(name, key, not log.damaged, f"votes in term {term}, and its journal is damaged")
+        asking = raft.groups.get(key[1])
+        knows = not log.damaged or (asking is not None and _has_all(asking))
+        self._rule(name, key, knows, f"votes in term {term}, and its journal is damaged")
         stored = log.term_gseq <= log.durable_gseq
         self._rule(name, key, stored, f"votes in term {term} before its disk knows of it")
         self._votes.setdefault((*key, term), {}).setdefault(raft.me, set()).add(group.me)
@@ -104,13 +106,13 @@ class Protocol:
         votes = self._votes.get((*key, term), {}).get(group.me, set()) | {group.me}
         for old in [one for one in self._votes if one[:2] == key and one[2] <= term]:
             del self._votes[old]
-        enough = any(_majority(voters, votes) for voters in _voters(group))
-        self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_voters(group)[0]}")
+        enough = any(_quorum(config, votes) for config in _configs(group))
+        self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_configs(group)[0]}")
 
     # ---- entries
 
     def _ack(self, key: Key, name: str, group: Any, frame: memoryview) -> None:
-        _, _, term, match, _, recovering = _ACK.unpack_from(frame)
+        _, _, term, match, _, recovering, _ = _ACK.unpack_from(frame)
         log = group.log
         if recovering:
             return
@@ -155,7 +157,7 @@ class Protocol:
         stored = {peer for peer, match in acks.items() if match >= commit}
         if log.written_index >= commit:
             stored.add(group.me)
-        enough = any(_majority(voters, stored) for voters in _voters(group))
+        enough = any(_quorum(config, stored) for config in _configs(group))
         self._rule(name, key, enough, f"commits {commit} in term {term}, which {len(stored)} voters have")
 
     def _changes(self, key: Key, name: str, group: Any, term: int) -> None:
@@ -171,6 +173,9 @@ class Protocol:
         self._rule(name, key, before <= commit, f"changes members at {before} and {index}, and {commit} is committed")
         ready = log.term_at(commit) == term
         self._rule(name, key, ready, f"changes members at {index} before anything of its term {term} is committed")
+        joint = config.outgoing == old.voters or set(config.voters) == set(old.voters)
+        left = not old.outgoing or (config.voters == old.voters and not config.outgoing)
+        self._rule(name, key, joint and left, f"changes members at {index} from {old} to {config}")
         if self._promoted.get(key, 0) >= index:
             return
         self._promoted[key] = index
@@ -193,10 +198,20 @@ class Protocol:
             self._broken((name, key[1]), what)
 
 
-def _voters(group: Any) -> list[tuple[str, ...]]:
-    """Of the newest two configurations: by which of them something was decided shows only there."""
-    return [config.voters for _, config in group.log.configs[:-3:-1]]
+def _configs(group: Any) -> list[Any]:
+    """The newest two: by which of them something was decided shows only there."""
+    return [config for _, config in group.log.configs[:-3:-1]]
 
 
-def _majority(voters: tuple[str, ...], of: set[str]) -> bool:
-    return 2 * len(of.intersection(voters)) > len(voters)
+def _quorum(config: Any, of: set[str]) -> bool:
+    """Of a joint one a majority of each; counted here once more, as the product's own count is what is judged."""
+    return all(2 * len(of.intersection(part)) > len(part) for part in (config.voters, config.outgoing) if part)
+
+
+def _has_all(group: Any) -> bool:
+    """Nothing can have been decided without this member, by any configuration that is in force by its log."""
+    log, commit = group.log, group.engine.commit
+    last = max((at for at, _ in log.configs if at <= commit), default=0)
+    in_force = [config for at, config in log.configs if at >= last]
+    others = [set(config.voters) - {group.me} for config in in_force]
+    return not log.damaged and not any(2 * len(o) > len(c.voters) for o, c in zip(others, in_force, strict=True))

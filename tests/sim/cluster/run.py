@@ -12,7 +12,8 @@ import warnings
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.sim.cluster import liveness, nemesis, replicas
+from tests.sim.cluster import liveness, nemesis, replicas, second_look
+from tests.sim.cluster.availability import Availability
 from tests.sim.cluster.deployment import Deployment, Violation, without_addresses
 from tests.sim.cluster.invariants import Invariants
 from tests.sim.cluster.layout import LAYOUTS
@@ -134,6 +135,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
                 deployment.spawn(workload.loop, workload.prepare(), f"{workload.name} begins"), START
             )
         Invariants(deployment).begin()
+        Availability(deployment).begin()
         tasks = [
             deployment.spawn(workload.loop, workload.work(), f"{workload.name} ends its work") for workload in running
         ]
@@ -155,6 +157,9 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
             )
         alike = replicas.settle(deployment)
         deployment.run_until_done(deployment.spawn(control, alike, "replicas stay alike"), 2 * replicas.SETTLE)
+        if scenario.again:
+            again = second_look.look_again(deployment, Random(rng.getrandbits(64)))
+            deployment.run_until_done(deployment.spawn(control, again, "the second look"), 4 * replicas.SETTLE)
     finally:
         for workload in running:
             for what, number in workload.counts.items():

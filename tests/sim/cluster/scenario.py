@@ -40,6 +40,8 @@ class Scenario:
     """Bytes of each journal's, which then forgets soon; 0: as usual."""
     batch: int = 0
     """Entries that a leader sends at a time; 0: as usual."""
+    again: bool = True
+    """All servers start again in the end, and are looked at once more."""
 
     @classmethod
     def of(
@@ -84,6 +86,7 @@ class Scenario:
             segment=rng.choice([0, 64 << 10, 512 << 10]),
             levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
             batch=rng.choice([0, 0, 2, 16]),
+            again=rng.random() < 0.5,
         )
         if FIVE.intersection(scenario.rage.faults) and not alone:
             scenario = replace(scenario, layout="five")

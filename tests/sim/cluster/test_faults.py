@@ -174,6 +174,71 @@ def test_who_is_not_back_is_missed(deployment: Deployment) -> None:
     assert list(wanting(deployment)) == []
 
 
+def test_what_a_replica_cannot_read_and_who_answers_no_reads_is_missed(deployment: Deployment) -> None:
+    churn = Churn(deployment, Random(1))
+
+    async def create() -> None:
+        session = await churn.session("one")
+        await churn.create(session, "S", subjects=["s"])
+        await session.close()
+
+    deployment.run_until_done(deployment.spawn(churn.loop, create()), 10.0)
+    deployment.run(5.0)
+    assert list(liveness.wanting(deployment)) == list(liveness.ailing(deployment)) == []
+    one = next(one for one in replicas(deployment) if one.stream is not None)
+    one.stream.damaged = "a block"
+    assert f"{one.machine.name} has not repaired what it cannot read: a block" in next(liveness.wanting(deployment))
+    assert next(liveness.ailing(deployment)).startswith(f"{one.machine.name} is not healthy: JetStream stream")
+    one.stream.damaged = ""
+    one.stream.reads.leave()
+    assert next(liveness.wanting(deployment)).endswith(f"{one.machine.name} answers no reads")
+
+
+def test_an_error_that_a_node_swallows_is_a_failure_unless_its_disk_fails(deployment: Deployment) -> None:
+    machine = deployment.machines["n1"]
+    assert machine.loop is not None
+    log = machine.loop.log
+
+    def fail(error: Exception) -> list[str]:
+        try:
+            raise error
+        except type(error):
+            log.exception("Mesh: reading failed")
+        found = list(deployment.failures)
+        deployment.failures.clear()
+        return found
+
+    assert fail(KeyError("x")) == ["n1: Mesh: reading failed KeyError('x')"]
+    assert len(fail(KvError("EIO"))) == 1
+    machine.disk.errors += 1
+    assert fail(KvError("EIO")) == []
+    assert len(fail(KeyError("x"))) == 1
+    log.error("a consumer's owner failed", error="KeyError('x')")
+    assert deployment.failures == ["n1: a consumer's owner failed: KeyError('x') None"]
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_a_node_that_ends_by_itself_is_a_failure_unless_its_disk_fails(deployment: Deployment, excused: bool) -> None:
+    machine = deployment.machines["n1"]
+    assert machine.loop is not None and machine.node is not None
+    machine.disk.errors += excused
+    machine.loop.from_outside(machine.node.give_up, "nobody knows why")
+    deployment.run(10.0)
+    text = "n1 ends by itself with 1, and nothing has happened to its disk: nobody knows why"
+    assert deployment.failures == ([] if excused else [text])
+
+
+def test_a_server_that_ends_again_and_again_is_not_started_for_ever(deployment: Deployment) -> None:
+    supervisor = deployment.spawn(deployment.client("supervisor"), liveness.supervise(deployment), "the supervisor")
+    for _ in range(4):
+        deployment.machines["n2"].kill()
+        deployment.run(10.0)
+        assert deployment.machines["n2"].ready
+    deployment.machines["n2"].kill()
+    with pytest.raises(Violation, match="n2 ends again and again"):
+        deployment.run_until_done(supervisor, 10.0)
+
+
 @pytest.mark.parametrize("damaged", [True, False])
 def test_only_the_damaged_server_gets_an_empty_store(deployment: Deployment, damaged: bool) -> None:
     machine = deployment.machines["n2"]

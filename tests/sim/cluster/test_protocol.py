@@ -70,7 +70,7 @@ def test_what_keeps_all_rules_is_not_noticed(site: Site) -> None:
     site.ack("b", 9)
     site.append(9)
     site.groups["a"].engine.commit = 9
-    site.groups["a"].log.configs.append((10, Config(PEERS[:2])))
+    site.groups["a"].log.configs.append((10, Config(PEERS).joint(PEERS[:2])))
     site.append(9)
     assert not site.found
     assert site.protocol.frames == 5
@@ -86,6 +86,30 @@ def test_a_damaged_replica_has_no_vote(site: Site) -> None:
     site.groups["b"].log.damaged = True
     site.elect()
     assert "is damaged" in site.found[0]
+
+
+def test_a_damaged_replica_may_vote_for_one_without_whom_nothing_was_decided(site: Site) -> None:
+    for group in site.groups.values():
+        group.log.configs = [(0, Config(PEERS[:2]))]
+    site.groups["b"].log.damaged = True
+    site.elect()
+    assert not site.found
+    site.groups["a"].log.configs = [(0, Config(PEERS[:2])), (9, Config(PEERS[:2]).joint(PEERS))]
+    site.elect()
+    assert "is damaged" in site.found[0]
+
+
+@pytest.mark.parametrize(("before", "kept"), [("a", True), ("ab", False)])
+def test_a_joint_configuration_is_decided_by_a_majority_of_each(site: Site, before: str, kept: bool) -> None:
+    for group in site.groups.values():
+        group.log.configs = [(0, Config(tuple(before)).joint(PEERS))]
+    site.hear("c", "a", encode(VoteReply(TERM, True)))
+    site.append(5)
+    site.ack("c", 9)
+    site.append(9)
+    wrong = [] if kept else ["the votes of 2", "which 2 voters have"]
+    assert len(site.found) == len(wrong)
+    assert all(what in found for what, found in zip(wrong, site.found, strict=True))
 
 
 def test_a_leader_has_the_votes_of_a_majority(site: Site) -> None:
@@ -124,9 +148,11 @@ def test_an_entry_of_an_older_term_is_not_committed_by_itself(site: Site) -> Non
 @pytest.mark.parametrize(
     ("configs", "commit", "what"),
     [
-        ([(9, Config(PEERS[:2])), (10, Config(PEERS))], 8, "changes members at 9 and 10"),
-        ([(10, Config(PEERS[:2]))], 7, "before anything of its term"),
-        ([(10, Config((*PEERS, "d")))], 9, "makes d a voter"),
+        ([(9, Config(PEERS).joint(PEERS[:2])), (10, Config(PEERS[:2]))], 8, "changes members at 9 and 10"),
+        ([(10, Config(PEERS).joint(PEERS[:2]))], 7, "before anything of its term"),
+        ([(10, Config(PEERS).joint((*PEERS, "d")))], 9, "makes d a voter"),
+        ([(10, Config(PEERS[:2]))], 9, "changes members at 10 from"),
+        ([(9, Config(PEERS).joint(PEERS[:2])), (10, Config(PEERS[:1]))], 9, "changes members at 10 from"),
     ],
 )
 def test_members_change_one_at_a_time_and_late(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from tests.sim.cluster.loop import Scheduler
@@ -39,12 +41,23 @@ class Trace:
         return self._hash.hexdigest()
 
 
+SWALLOWED = ("what an API request began failed", "a consumer's owner failed", "catch-up failed")
+"""What is logged with an error that somebody caught so that the rest goes on."""
+Caught = Callable[[str, BaseException | None], None]
+
+
+def _nobody(event: str, error: BaseException | None) -> None:
+    pass
+
+
 class SimLog:
-    """The logger of a node: `jetcluster.logs.Logger`."""
+    """The logger of a node: `jetcluster.logs.Logger`. `caught` is told of errors that the node did not expect and goes
+    on after."""
 
     is_trace = False
 
-    def __init__(self, trace: Trace, who: str) -> None:
+    def __init__(self, trace: Trace, who: str, caught: Caught = _nobody) -> None:
+        self.caught = caught
         self._trace = trace
         self._who = who
         self.fatals: list[str] = []
@@ -70,9 +83,12 @@ class SimLog:
 
     def error(self, event: str, **values: object) -> None:
         self._add("ERR", event, values)
+        if event in SWALLOWED:
+            self.caught(f"{event}: {values.get('error')}", None)
 
     def exception(self, event: str, **values: object) -> None:
         self._add("ERR", event, values)
+        self.caught(event, sys.exc_info()[1])
 
     def fatal(self, event: str, **values: object) -> None:
         self.fatals.append(event)
@@ -87,3 +103,5 @@ class Bridge(logging.Handler):
         log = getattr(loop, "log", None)
         if log is not None:
             log._add(record.levelname[:3], record.getMessage(), {})
+            if record.exc_info and record.exc_info[1] is not None:
+                log.caught(record.getMessage(), record.exc_info[1])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POLL = 0.0005
 """Seconds between two looks whether a server that starts has read its journal."""
 _HEAD = struct.Struct("!IBI")
-_ACK = struct.Struct("<BBQQIB")
+_ACK = struct.Struct("<BBQQIBI")
 _VOTE_REPLY = struct.Struct("<BBQB")
 
 
@@ -68,7 +68,7 @@ class Vows:
             at += 4 + length
 
     def _acked(self, own: Address, gid: int, frame: tuple[Any, ...]) -> None:
-        _, _, term, match, _, recovering = frame
+        _, _, term, match, _, recovering, _ = frame
         key = self._name(own), gid
         vow = self.vows.get(key, Vow())
         if recovering:  # its log begins anew: it was damaged, or its replica was removed and is added again

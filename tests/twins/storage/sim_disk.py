@@ -68,6 +68,8 @@ class SimDisk:
         """Counts rot and cuts."""
         self.errors = 0
         """Counts operations that failed as `fail` had asked."""
+        self.refused = 0
+        """Counts writes for which there was no room."""
         self.locked: dict[str, object] = {}
         """Path of a lock file -> its holder, a process' own matter: RocksDB's."""
         self._flight: Flight | None = None
@@ -280,6 +282,7 @@ class SimDisk:
         wanted = -(-end // self.sector) * self.sector
         if wanted > file.allocated:
             fits = min(wanted - file.allocated, self.free // self.sector * self.sector)
+            self.refused += fits < wanted - file.allocated
             self._reserve(file, file.allocated + fits)
         return min(end, max(file.allocated, 0))
 

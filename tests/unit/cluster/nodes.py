@@ -28,7 +28,7 @@ from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.snapshot_owner import SnapshotOwner
-from jetcluster.replica.stream_replica import StreamReplica
+from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
@@ -228,7 +228,7 @@ class Node:
             bus=lambda account: self.accounts[account],
             find_stream=lambda account, stream: self.js.assignment(account, stream),
             answers_reads=lambda gid: self.js.answers_reads(gid),
-            stored_here=lambda gid: self.js.stored_here(gid),
+            stored_here=lambda gid: last_stored(self.js.replicas.get(gid)),
             nodes=lambda: self.js.meta.machine.nodes,
             leaders=LeaderTable(self.mesh, lambda gid: groups[gid].leader if gid in groups else None),
             catchup=CatchUp(self.mesh, loop, rng, owners, self.log),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -12,7 +13,7 @@ from jetcluster.raft.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica
-from tests.unit.cluster.nodes import ACCOUNT, Cluster
+from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
 from tests.unit.cluster.test_moves import tag
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -127,3 +128,76 @@ async def test_a_journal_learns_from_the_cluster_which_groups_it_may_have_had(mo
         again = cluster.restart("B")
         await cluster.until(lambda: again.context.meta_current, what="it knows the streams")
         assert learnt == [(again.journal, made[-1])]
+
+
+async def shrunk_to(cluster: Cluster, peer: str) -> None:
+    leader = cluster.meta_leader()
+    assert leader is not None
+    config = dict(cluster.stream_body({"name": "S", "subjects": ["s"], "num_replicas": 1})["config"])
+    command = {"kind": "stream_update", "request": "shrink", "account": ACCOUNT, "config": config, "limits": NO_LIMITS}
+    result = await leader.js.meta.propose(json.dumps({**command, "peers": [peer]}).encode())
+    assert "error" not in result, result
+    await cluster.until(lambda: all(n.js.assignment(ACCOUNT, "S").peers == (peer,) for n in cluster))  # type: ignore[union-attr]
+
+
+@virtual_time
+async def test_a_founder_that_never_began_does_not_take_the_peers_of_now_for_the_voters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its server could not begin the replica. The stream is to shrink to that one, which knows nothing of it yet."""
+    async with Cluster() as cluster:
+        late = cluster["C"]
+
+        def begin(context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> StreamReplica:
+            if context is late.context:
+                raise OSError("no space left on device")
+            return StreamReplica(context, assignment, exchange)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            await cluster.create("S", 3)
+            await cluster["A"].publish(b"s", b"kept")
+            await shrunk_to(cluster, late.me)
+            await late.js.flusher.flush()
+        cluster.crash("C")
+        away = next(node for node in cluster if not node.replica("S").leading)
+        cluster.crash(away.name)
+        back = cluster.restart("C")
+        cluster.isolate("C")
+        group = back.replica("S").group
+        await asyncio.sleep(3.0)
+        assert group.leader is None and back.me not in group.peers and not back.replica("S").damaged
+        cluster.heal()
+        leader = await cluster.led("S")
+        assert leader.replica("S").store.last_seq == 1, "its vote has made one that has the message lead"
+        assert (await cluster["A" if away.name != "A" else "B"].publish_again(b"s"))["seq"] == 2
+        cluster.restart(away.name)
+        await cluster.until(lambda: [n.name for n in cluster if n.has("S")] == ["C"], what="it is where it is to be")
+        assert cluster["C"].replica("S").store.last_seq == 2
+
+
+@virtual_time
+async def test_a_stream_that_nobody_began_before_it_was_changed_is_founded_by_the_word_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+
+        def begin(*_: object) -> StreamReplica:
+            raise OSError("no space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            await assigned(cluster, 3)
+            await shrunk_to(cluster, cluster["C"].me)
+            for node in cluster:
+                await node.js.flusher.flush()
+            for name in "ABC":
+                cluster.crash(name)
+        for name in "BC":
+            cluster.restart(name)
+        back = cluster["C"]
+        await cluster.until(lambda: "A does not say" in str(back.log.lines), what="it waits for the third")
+        assert not back.replica("S").leading
+        cluster.restart("A")
+        assert await cluster.led("S") is back
+        assert (await cluster["A"].publish_again(b"s"))["seq"] == 1

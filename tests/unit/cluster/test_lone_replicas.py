@@ -11,6 +11,7 @@ from jetcluster.raft import records
 from jetcluster.raft.recovery import scan
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.test_jetstream import whole
+from tests.unit.cluster.test_moves import tag
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
@@ -175,3 +176,29 @@ async def test_a_stream_that_is_to_grow_is_not_held_up_by_those_that_have_nothin
         await cluster.until(lambda: alone(back), what="it goes on")
         await whole(cluster, "S")
         assert set(back.replica("S").group.peers) == {node.me for node in cluster}
+
+
+@virtual_time
+@pytest.mark.parametrize("how", ["shrunk", "moved"])
+async def test_a_state_without_a_log_goes_on_by_the_word_of_all(how: str) -> None:
+    """The journal of the only replica has lost all of the group, and the stream has had other peers before."""
+    async with Cluster("ABCDEF") as cluster:
+        await tag(cluster)
+        gid = (await cluster.create("S", 1, placement={"tags": ["old"]})).gid
+        await cluster["A"].publish(b"s", b"kept")
+        if how == "moved":
+            await cluster.update("S", 1, placement={"tags": ["new"]})
+            await cluster.until(lambda: [n.name in "DEF" for n in holders(cluster)] == [True])
+        else:
+            await cluster.update("S", 3, placement={"tags": ["old"]})
+            await cluster.until(lambda: len(cluster.leader("S").replica("S").group.peers) == 3)
+            await cluster.update("S", 1, placement={"tags": ["old"]})
+        await cluster.until(lambda: len(holders(cluster)) == 1, what="one replica")
+        owner = await cluster.led("S")
+        await owner.js.flusher.flush()
+        cluster.crash(owner.name)
+        forget(owner, gid)
+        back = cluster.restart(owner.name)
+        await cluster.until(lambda: alone(back), what="it goes on")
+        assert "No other replica has this group" in told(back)
+        assert (await cluster["A" if owner.name != "A" else "B"].publish_again(b"s"))["seq"] == 2

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from typing import Any
 
-from jetcluster.cluster.stream_rescue import RETRY
+from jetcluster.cluster.stream_rescue import METHOD, RETRY
 from jetcluster.consumer.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.api import META_GROUP
@@ -427,3 +429,30 @@ def test_the_newest_rescue_is_this_replicas_or_another_ones() -> None:
     other = net["B"].group().log
     rescue.append_forced(other, "C", other.term + rescue.TERM_STEP, ("C",))
     assert (net["B"].node.rescues(1), net["B"].node.forced(1)) == (1, 0)
+
+
+@virtual_time
+async def test_a_replica_that_is_not_begun_yet_is_no_absent_one() -> None:
+    """Its node is starting, or could not begin it; its log is in the journal."""
+    async with Cluster() as cluster:
+        gid = (await cluster.create("S")).gid
+        await cluster["A"].publish(b"s")
+        await cluster.equal("S")
+        node = cluster.followers("S")[0]
+        asker = next(other for other in cluster if other is not node)
+
+        async def standing(gid: int) -> dict[str, Any] | None:
+            found: dict[str, Any] | None = json.loads(await asker.mesh.call(node.me, METHOD, b"%d" % gid, 2.0))
+            return found
+
+        runs = await standing(gid)
+        node.raft.stop_group(gid)
+        waits = await standing(gid)
+        assert runs is not None and waits is not None
+        assert {key: waits[key] for key in ("peer", "term", "last_index", "voters", "damaged", "stopped")} == {
+            key: runs[key] for key in ("peer", "term", "last_index", "voters", "damaged", "stopped")
+        }
+        node.js.broken[gid] = node.replica("S").assignment, "its records cannot be read"
+        broken = await standing(gid)
+        assert broken is not None and broken["stopped"] == "its records cannot be read"
+        assert await standing(gid + 1) is None

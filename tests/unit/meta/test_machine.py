@@ -345,9 +345,17 @@ def test_a_node_that_comes_back_empty_takes_its_old_place() -> None:
     assert (driver.machine.replicas_on("n3"), driver.machine.replicas_on("m3")) == (1, 2)
     assert driver.machine.assignment("A", "R1").peers == ("n3",)  # type: ignore[union-attr]
     assert "n3" not in driver.machine.nodes
-    # Only a founder may start with an empty log as a voter; one that was away in between is none any more.
-    assert moved[0].first_peers("n1") == ("n1", "n2", "m3")
+    # Only a founder may start with an empty log as a voter; one that was away in between is none any more. And only
+    # with those with whom the stream began: it may be led by these.
+    assert moved[0].first_peers("n1") == ("n2", "m3")
     assert moved[0].first_peers("m3") == ("n1", "n2")
+    again = MetaMachine()
+    again.restore(driver.machine.snapshot())
+    assert [again.assignment("A", name).first_peers("n3") for name in ("S", "R1")] == [  # type: ignore[union-attr]
+        ("n1", "n2", "m3"),
+        ("n3",),
+    ]
+    assert again.assignment("A", "S") == moved[0] and again.snapshot() == driver.machine.snapshot()
     driver.apply("stream_peers", account="A", name="S", gid=moved[0].gid, peers=["n1", "m3", "n3"])
     driver.apply("stream_peers", account="A", name="S", gid=moved[0].gid, peers=["n1", "n2", "n3"])
     assert driver.machine.by_gid(moved[0].gid).founders == ("n1",)  # type: ignore[union-attr]

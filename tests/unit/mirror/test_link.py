@@ -137,6 +137,22 @@ def test_silence_begins_again_without_an_error() -> None:
     assert "10029" in rig.error and "does not answer" in rig.error
 
 
+@pytest.mark.parametrize("subject", ["orders.paid", "$JS.API.STREAM.PURGE.S", "$KV.b.k", "$JS.FCX.y"])
+@pytest.mark.parametrize("stalled", [False, True])
+def test_an_upstream_has_nothing_published_where_it_likes(subject: str, stalled: bool) -> None:
+    rig = begun()
+    rig.live()
+    before = rig.count(subject)
+    if stalled:
+        rig.control("Nats-Last-Consumer: 0", f"Nats-Consumer-Stalled: {subject}")
+    else:
+        rig.control(reply=subject.encode(), text="FlowControl Request")
+    rig.run()
+    rig.commit()
+    assert rig.count(subject) == before == 0
+    assert "flow control" in rig.error
+
+
 def test_flow_control_is_answered_after_the_log() -> None:
     rig = begun()
     rig.live()

@@ -164,7 +164,7 @@ def test_a_second_rescue_counts_on(site: Site) -> None:
 
         log = journal.groups[site.gids["S"]]
         for peer in (site.peer("n2"), site.peer("n3")):
-            log.append(CONFIG, log.term, encode_config(log.config.with_learner(peer).promoted(peer)))
+            log.append(CONFIG, log.term, encode_config(log.config.joint((*log.config.voters, peer)).left()))
         yield
         meta = journal.groups[1]
         body = {"kind": "stream_rescue", "request": "x", "account": "A", "name": "S", "gid": site.gids["S"]}

@@ -77,3 +77,10 @@ def test_garbage_is_survived(block: bytes, key: bytes) -> None:
         headers.get_all(text, key)
         assert headers.get(headers.remove(text, key), key) is None
         headers.is_well_formed(text)
+
+
+def test_the_beginning_of_a_block_is_of_whole_lines() -> None:
+    block = headers.build([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    assert headers.beginning(block, len(block)) == block
+    assert headers.beginning(block, 20) == b"NATS/1.0\r\na: 1\r\n"
+    assert headers.parse(headers.beginning(block, 25)) == [(b"a", b"1"), (b"b", b"2")][: 1 + (25 >= 24)]

@@ -185,3 +185,27 @@ def test_resubscribing_does_not_grow_the_index() -> None:
         index.match(b"a.c")
         sizes.append(held(index))
     assert len(set(sizes[1:])) == 1
+
+
+def test_long_subjects_are_not_remembered() -> None:
+    compiled: list[bytes] = []
+
+    def compile_list(subject: bytes, plain: list[Sub], queues: dict[bytes, list[Sub]]) -> list[Sub]:
+        compiled.append(subject)
+        return list(plain)
+
+    index = Sublist(compile_list)
+    for pattern in (b"a.*", b"$JS.ACK.>"):
+        index.insert(Sub(pattern))
+    long = b"a." + b"x" * 300
+    for _ in range(2):
+        for subject in (long, b"x" * 300 + b".y", b"x." + b"y" * 300):
+            index.match(subject)
+            index.remember(subject, [])
+        for stream in (b"s" * 300, b"s"):
+            index.match_deep(b"$JS.ACK." + stream + b".c.1.1.1.1.0")
+    assert all(len(key) <= 256 for key in (*index.literals, *index.prefixes))
+    assert compiled.count(long) == 2
+    acks = [len(subject) for subject in compiled if subject.startswith(b"$JS.ACK.")]
+    assert len(acks) == 3, "that of the short one once"
+    assert index.match(long) == index.match(b"a.y") != []

@@ -98,14 +98,15 @@ class Member:
         durable: bool = True,
         campaign: bool = False,
         sole: bool = False,
+        promotes: bool = True,
     ) -> Group:
         machine = self.machines.setdefault(gid, Recorder())
         kept = self.net.kept_members
         members = kept.get((self.name, gid)) if applied_index else None
         machine.keep_members = lambda members: kept.update({(self.name, gid): members})
-        return self.node.create_group(
-            gid, peers, machine, applied_index, applied_term, durable, campaign, members=members, sole=sole
-        )
+        where = applied_index, applied_term
+        more = {"members": members, "sole": sole, "promotes": promotes}
+        return self.node.create_group(gid, peers, machine, *where, durable, campaign, **more)  # type: ignore[arg-type]
 
     def group(self, gid: int = 1) -> Group:
         return self.node.groups[gid]

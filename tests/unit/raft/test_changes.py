@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from jetcluster.raft import codec
 from jetcluster.raft.api import MembershipError, NotLeaderError, Role
 from jetcluster.raft.config import RaftConfig
+from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import Loopback
 
@@ -121,7 +123,7 @@ def test_a_change_that_was_not_committed_is_rolled_back_with_its_entry() -> None
     old.remove_peer("C")
     net.isolate("A")
     net.filter = None
-    assert old.peers == ("A", "B")
+    assert old.log.config == Config(("A", "B"), outgoing=("A", "B", "C"))
     net.until(lambda: any(net[n].group().ready for n in "BC"))
     net.connect_all()
     net.until(lambda: old.role is Role.FOLLOWER and old.peers == ("A", "B", "C"))
@@ -145,3 +147,121 @@ def test_growing_from_one_to_three() -> None:
     net.crash("A")
     net.until(lambda: net.leader() is not None)
     assert net["B"].machine().commands() == net["C"].machine().commands() == [b"first"]
+
+
+def learning(voters: str, learners: str) -> tuple[Loopback, Group]:
+    """A leads `voters`; `learners` have caught up, and wait to be told."""
+    names = "".join(sorted({*voters, *learners}))
+    net = Loopback(names)
+    for name in voters:
+        net[name].create(1, tuple(voters), campaign=name == "A", promotes=False)
+    net.until(lambda: net["A"].group().ready)
+    leader = net["A"].group()
+    for i in range(20):
+        leader.propose(b"%d" % i)
+    for name in learners:
+        net[name].create(1, tuple(voters), promotes=False)
+        leader.add_peer(name)
+        net.until(lambda name=name: leader.changes.has_caught_up(name))  # type: ignore[misc]
+    net.run(0.1)
+    return net, leader
+
+
+def goes_on(net: Loopback, leader: Group) -> bool:
+    index = leader.propose(b"more")
+    net.run(0.3)
+    return leader.commit_index >= index
+
+
+@pytest.mark.parametrize("lost", ["B", "C"])
+def test_one_grows_to_three_and_either_new_server_may_be_lost_on_the_way(lost: str) -> None:
+    net, leader = learning("A", "BC")
+    leader.change_voters(("A", "B", "C"))
+    assert leader.log.config == Config(("A", "B", "C"), outgoing=("A",))
+    net.crash(lost)  # what was sent to it is lost with it
+    assert goes_on(net, leader)
+    net.until(lambda: leader.log.config == Config(("A", "B", "C")))
+    net.run(60.0)
+    assert leader.role is Role.LEADER
+
+
+@pytest.mark.parametrize("lost", ["B", "C"])
+def test_three_shrink_to_one_and_a_server_that_goes_may_be_lost_on_the_way(lost: str) -> None:
+    net, leader = learning("ABC", "")
+    leader.change_voters(("A",))
+    assert leader.log.config == Config(("A",), outgoing=("A", "B", "C"))
+    net.crash(lost)
+    assert goes_on(net, leader)
+    assert leader.log.config == Config(("A",))
+    net.run(60.0)
+    assert leader.role is Role.LEADER
+
+
+@pytest.mark.parametrize("lost", ["", "B", "C", "D"])
+def test_a_peer_takes_the_place_of_another_in_one_change(lost: str) -> None:
+    net, leader = learning("ABC", "D")
+    leader.change_voters(("A", "B", "D"))
+    if lost:
+        net.crash(lost)
+    assert goes_on(net, leader)
+    assert leader.log.config == Config(("A", "B", "D"))
+
+
+def test_a_leader_that_is_to_go_hands_over_and_the_next_one_leads_the_change_to_its_end() -> None:
+    net, leader = learning("A", "B")
+    leader.change_voters(("B",))
+    net.until(lambda: net["B"].group().ready and net["B"].group().log.config == Config(("B",)), seconds=3.0)
+    assert goes_on(net, net["B"].group())
+    assert net["B"].machine().commands()[:20] == [b"%d" % i for i in range(20)]
+    net.crash("A")
+    assert goes_on(net, net["B"].group())
+
+
+def test_a_leader_that_is_to_go_tries_again_until_somebody_takes_over() -> None:
+    net, leader = learning("A", "B")
+    net.filter = lambda source, target, gid, frame: not gid or frame[1] != codec.TIMEOUT_NOW
+    leader.change_voters(("B",))
+    net.run(5.0)
+    assert leader.log.config.outgoing
+    net.filter = None
+    net.until(lambda: net["B"].group().ready, seconds=5.0)
+
+
+def test_the_next_leader_leaves_a_joint_configuration() -> None:
+    net, leader = learning("ABC", "D")
+    net.filter = lambda source, target, gid, frame: not gid or source != "A" or frame[1] != codec.APPEND
+    leader.change_voters(("A", "B", "D"))
+    net.filter = None
+    net.run(0.0003)  # it is on its way to all
+    net.crash("A")
+    net.until(lambda: any(net[n].group().ready and not net[n].group().log.config.outgoing for n in "BCD"), seconds=5.0)
+
+
+def test_who_leads_a_joint_configuration_needs_both_majorities() -> None:
+    """B, C and D are a majority of the new voters, and have it in their logs; of the old ones only A is not lost."""
+    net, leader = learning("AEF", "BCD")
+    assert leader.change_voters(("B", "C", "D")) == leader.last_index
+    net.run(0.0003)
+    for name in "AEF":
+        net.crash(name)
+    net.run(5.0)
+    assert all(net[n].group().log.config.outgoing for n in "BCD")
+    assert not any(net[n].group().ready or net[n].group().role is Role.LEADER for n in "BCD")
+    for name in "AE":
+        net.restart(name).create(1, tuple("AEF"), promotes=False)
+    net.connect_all()
+    net.until(lambda: any(net[n].group().ready and not net[n].group().log.config.outgoing for n in "BCD"), seconds=9.0)
+
+
+def test_other_voters_are_refused_unless_they_have_caught_up_and_a_majority_of_each_is_there() -> None:
+    net, leader = learning("ABC", "D")
+    for voters, why in ((("A", "B", "C"), "no other"), ((), "no other"), (("A", "B", "E"), "E is no learner")):
+        with pytest.raises(MembershipError, match=why):
+            leader.change_voters(voters)
+    net.crash("C")
+    with pytest.raises(MembershipError, match="C is away"):
+        leader.change_voters(("A", "C"))
+    leader.change_voters(("A", "B", "D"))
+    with pytest.raises(MembershipError, match="under way"):
+        leader.add_peer("E")
+    assert goes_on(net, leader)

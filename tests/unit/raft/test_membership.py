@@ -55,7 +55,7 @@ def test_a_peer_is_a_member_once() -> None:
 def test_changes() -> None:
     config = Config(("A", "B")).with_learner("C")
     assert config.others("A") == ("B", "C")
-    assert config.promoted("C") == Config(("A", "B", "C"))
+    assert config.joint(("A", "B", "C")).left() == Config(("A", "B", "C"))
     assert config.without("C") == Config(("A", "B"))
     assert config.without("A") == Config(("B",), ("C",))
 
@@ -92,7 +92,7 @@ def test_a_rescue_is_part_of_the_configuration() -> None:
     again = after.rescued(("A",), ())
     assert again == Config(("A",), (), 2, ("C", "D", "E", "B", "L"))
     # What comes later keeps it, and whoever is a member again is not fenced off any more.
-    assert again.with_learner("C").promoted("C") == Config(("A", "C"), (), 2, ("D", "E", "B", "L"))
+    assert again.with_learner("C").joint(("A", "C")).left() == Config(("A", "C"), (), 2, ("D", "E", "B", "L"))
     assert again.without("A").rescue == 2
     data = encode_config(after)
     for cut in range(len(data)):

@@ -117,3 +117,30 @@ def test_subjects_of_the_server_stay_closed() -> None:
     answer = publish(named(bench, b"s"), b"$NRG.x", b"Nats-Trace-Dest: traces")
     assert b"Permissions Violation" in answer
     assert reports(watcher) == []
+
+
+def test_a_report_is_bounded_whoever_takes_the_message() -> None:
+    bench = Bench()
+    watcher = named(bench, b"w", b"SUB traces 1")
+    named(bench, b"t", *[b"SUB foo %d" % number for number in range(1500)])
+    sender = named(bench, b"s")
+    lines = [b"h%d: y" % number for number in range(2000)]
+    publish(sender, b"foo", b"Nats-Trace-Dest: traces", b"Nats-Trace-Only: 1", *lines)
+    (report,) = reports(watcher)
+    assert len(report["events"]) == 1001
+    assert 300 < len(report["request"]["header"]) < 600 and report["request"]["header"]["Nats-Trace-Only"] == ["1"]
+    assert report["request"]["msgsize"] > 18_000
+    publish(sender, b"foo", b"Nats-Trace-Dest: traces")
+    (report,) = reports(watcher)
+    assert len(report["events"]) == 1001
+
+
+def test_a_report_is_no_longer_than_a_message_may_be() -> None:
+    bench = Bench(max_payload=20_000)
+    watcher = named(bench, b"w", b"SUB traces 1")
+    named(bench, b"t", *[b"SUB foo %d" % number for number in range(900)])
+    sender = named(bench, b"s")
+    publish(sender, b"foo", b"Nats-Trace-Dest: traces", b"Nats-Trace-Only: 1")
+    (frame,) = frames(watcher.read())
+    report = json.loads(frame.payload)
+    assert 10_000 < len(frame.payload) <= 20_000 and 100 < len(report["events"]) < 900

@@ -132,3 +132,21 @@ def test_who_ends_a_schedule_must_be_allowed_to_publish_there() -> None:
     assert first_foreign(may, block % (b"b", b"2026-01-01T00:00:00Z\r\nNats-Schedule-Next: purge")) is not None
     # Forwarding what a schedule has made says no more than where it came from.
     assert first_foreign(may, block % (b"b", b"2026-01-01T00:00:00Z")) is None
+
+
+def test_subjects_of_great_length_are_not_remembered() -> None:
+    rights = Everything()
+    found = ConnectionPermissions(rights, ManualTime())  # type: ignore[arg-type]
+    for subject in (b"a" * 256, b"b" * 257):
+        for _ in range(3):
+            assert found.can_publish(subject)
+    assert rights.questions == 1 + 3
+
+
+def test_open_replies_are_bounded_by_their_bytes() -> None:
+    found = ConnectionPermissions(Responder(), ManualTime())  # type: ignore[arg-type]
+    replies = [b"r%d." % number + b"x" * 4000 for number in range(4000)]
+    for reply in replies:
+        assert found.admits(b"s", reply)
+    assert not found.can_publish(replies[0]) and found.can_publish(replies[-1])
+    assert sum(found.can_publish(reply) for reply in replies) * 4000 < permissions.MAX_REPLIES_BYTES

@@ -154,6 +154,22 @@ def test_messages_that_go_to_thousands_take_a_bounded_part_of_a_turn() -> None:
     assert takers.connection.out_msgs == 400_000
 
 
+def test_reports_of_traced_messages_take_a_bounded_part_of_a_turn() -> None:
+    """Each lists a thousand takers, and was ordered with ninety bytes."""
+    bench = Bench()
+    takers = bench.client()
+    takers.send(b"".join(b"SUB n %d\r\n" % number for number in range(4000)))
+    takers.read()
+    connect = b'CONNECT {"verbose":false,"headers":true}'
+    peer = bench.client(b"PING", connect=connect)
+    clock = on_real_time(bench)
+    block = b"NATS/1.0\r\nNats-Trace-Dest: traces\r\nNats-Trace-Only: 1\r\n\r\n"
+    begun = time.process_time()
+    peer.connection.data_received((b"HPUB n %d %d\r\n%b\r\n" % (len(block), len(block), block)) * 50)
+    assert longest(begun, clock) < 2 * LONGEST
+    assert peer.connection.in_msgs == 50
+
+
 @pytest.mark.parametrize("how", ["close", "lost", "connect"])
 def test_many_subscriptions_go_in_steps_and_take_nothing_meanwhile(how: str) -> None:
     bench = Bench()

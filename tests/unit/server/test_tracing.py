@@ -80,6 +80,7 @@ def test_errors_are_shown_also_as_the_last_word(caplog: pytest.LogCaptureFixture
     [
         b'{"user":"u","pass":"geheim"}',
         b'{"auth_token":"geheim"}',
+        b'{"user":"u","password":"geheim","authToken":"geheim","my_secret":"geheim"}',
         b'{"PASS":"geheim","Auth_Token":"geheim"}',
         b'{"p\\u0061ss":"geheim"}',
         b'{"pass":"geheim","pass":"geheim"}',

@@ -100,7 +100,7 @@ class World:
         count = len(increments)
         result = self.apply(commands.encode_publish(self.now, Batch.encode([b"sum"] * count, headers, [b""] * count)))
         self.own += sum(increments)
-        assert result.verdicts[-1].total == self.total()
+        assert int(result.verdicts[-1].total) == self.total()
 
     def toggle(self, up: Up) -> None:
         self.there ^= {up.name}

@@ -96,7 +96,7 @@ def test_below_its_level_a_command_publishes_the_same_messages() -> None:
         ([20, NO, 22, 23], True, SettledPart(9, 23, [(6, NO)], 23)),
         ([20, NO, 22, ENDED], False, SettledPart(5, 20, [(6, NO)], NO)),
         ([NO, ENDED, 22, ENDED], False, SettledPart(0, 0, [(5, NO)], NO)),
-        ([20, Duplicate(3), 22, Counted(23, 8)], False, SettledPart(9, 23, [], Counted(23, 8))),
+        ([20, Duplicate(3), 22, Counted(23, b"8")], False, SettledPart(9, 23, [], Counted(23, b"8"))),
         ([20, 21, 22, NO], True, SettledPart(9, 21, [(9, NO)], NO)),
         ([Duplicate(1), Duplicate(2), 22, Duplicate(3)], True, SettledPart(9, 0, [], Duplicate(3))),
     ],

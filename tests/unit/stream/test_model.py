@@ -122,7 +122,7 @@ class Model:
         seq = self.store(ts, subject, headers, payload)
         if msg_id and window:
             self.ids[msg_id] = (seq, now)
-        return seq if total is None else Counted(seq, total)
+        return seq if total is None else Counted(seq, b"%d" % total)
 
     def rewritten(self, headers: bytes) -> bytes:
         fields = nats_fields(headers)

@@ -6,6 +6,7 @@ from base64 import b64decode
 import pytest
 
 from jetcluster.errors import ApiError
+from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.stream import msg_get
 from tests.unit.stream.twins import NaiveStore, block
@@ -75,3 +76,19 @@ def test_required_api_level() -> None:
     with pytest.raises(ApiError) as caught:
         msg_get.decode(b'{"seq":1}', block("Nats-Required-Api-Level: 99"))
     assert (caught.value.code, caught.value.err_code) == (412, 10185)
+
+
+def test_thousands_of_header_lines_are_rendered_in_steps() -> None:
+    lines = block(*[f"a{number}: x" for number in range(5000)])
+    message = Msg(1, T0, b"s", lines, b"")
+    steps = msg_get.rendering(message, no_headers=False)
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            response = json.loads(stop.value)
+            break
+        count += 1
+    assert count == 10 and len(response["message"]["headers"]) == 5000
+    assert list(msg_get.rendering(message, no_headers=True)) == []

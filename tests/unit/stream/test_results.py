@@ -8,7 +8,7 @@ from jetcluster.stream.results import BatchResult, Counted, Duplicate, JobStep, 
 ERROR = by_code(10077, err="full")
 RESULTS = {
     b"s5+3": PublishResult(5, 3, None),
-    b"v5,d5,5=9,e10077:full": PublishResult(5, 4, [5, Duplicate(5), Counted(5, 9), ERROR]),
+    b"v5,d5,5=9,e10077:full": PublishResult(5, 4, [5, Duplicate(5), Counted(5, b"9"), ERROR]),
     b"v5": PublishResult(5, 1, [5]),
     b"b5+3": BatchResult(5, 3, None),
     b"e10077:full": BatchResult(0, 0, ERROR),

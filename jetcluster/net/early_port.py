@@ -1,0 +1,141 @@
+"""The client port, opened by the first lines of `jetcluster serve`: before what a server needs is imported, which takes
+longer than some test harnesses of clients wait. Who connects meanwhile waits in the system's queue for INFO.
+
+Only where flags and file say for certain which port that is; all else goes the usual way, and so do errors: a port that
+cannot be had here is tried again later, and told then. Imports nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+BACKLOG: Final = 1024
+SECONDS: Final = 3.0
+"""Longest time that the port is open and nobody takes it. A server that has much to read before it is ready gives the
+port back then, so that its clients go elsewhere."""
+MOST_BYTES: Final = 64 * 1024
+"""Size of the largest configuration file that is read twice for this."""
+_ADDRESS: Final = ("listen", "port", "host", "net")
+_PID: Final = ("pid_file", "pidfile")
+
+Flag = bool | int | str
+
+
+class EarlyPort:
+    """One per process. `sockets` listen on `host` and `port`; there are none as long as nothing was opened."""
+
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+        self.host, self.port = "", 0
+
+    def open(self, flags: Mapping[str, Flag]) -> None:
+        """Opens what the command line, and the file it names, say. Never raises."""
+        wanted = _wanted(flags)
+        if wanted is None:
+            return
+        self.host, self.port = wanted
+        try:
+            for family, address in _addresses(self.host):
+                self.sockets.append(_listening(family, address, self.port))
+        except OSError:
+            self.close()
+
+    def take(self, host: str, port: int) -> list[socket.socket]:
+        """The sockets, if they are those of this address; they belong to the caller. Others are closed."""
+        if (host, port) != (self.host, self.port):
+            self.close()
+        found, self.sockets = self.sockets, []
+        return found
+
+    def close(self) -> None:
+        """Gives the port back, if nobody has taken it."""
+        for one in self.sockets:
+            one.close()
+        self.sockets.clear()
+
+
+EARLY: Final = EarlyPort()
+
+
+def _wanted(flags: Mapping[str, Flag]) -> tuple[str, int] | None:
+    """(host, port) for certain; None: nobody can tell yet, or whatever is free. A file with the process id has to be
+    there before the port is open."""
+    host, port = "0.0.0.0", 4222  # noqa: S104 - nats-server's
+    if flags.get("pid_file"):
+        return None
+    if flags.get("config"):
+        found = _of_file(str(flags["config"]), host, port)
+        if found is None:
+            return None
+        host, port = found
+    host = str(flags.get("host") or host)
+    port = int(flags.get("port") or port)
+    return (host, port) if 0 < port < 65536 else None
+
+
+def _of_file(path: str, host: str, port: int) -> tuple[str, int] | None:
+    from jetcluster.config.lexer import ConfigError
+    from jetcluster.config.parser import parse_text, read_text
+
+    try:
+        if os.stat(path).st_size > MOST_BYTES:  # noqa: PTH116 - pathlib is for later
+            return None
+        pairs = parse_text(read_text(path), path, os.environ)
+    except (ConfigError, OSError):
+        return None
+    for key, node in pairs.items():
+        name, value = key.lower(), node.value
+        if name in _PID:
+            return None
+        if name in _ADDRESS:
+            if name in ("host", "net") and isinstance(value, str):
+                host = value
+            elif name in ("port", "listen") and type(value) is int:
+                port = value
+            elif name == "listen" and isinstance(value, str) and value.count(":") == 1:
+                given, _, number = value.partition(":")
+                if not number.isascii() or not number.isdigit():
+                    return None
+                host, port = given or host, int(number)
+            else:
+                return None
+    return host, port
+
+
+def _addresses(host: str) -> list[tuple[int, str]]:
+    """Those that `net.open_port` binds; names are not looked up. Raises OSError."""
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - what the configuration says
+        return [(socket.AF_INET, "0.0.0.0"), *_v6()]  # noqa: S104
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return [(family, host)]
+    return []
+
+
+def _v6() -> list[tuple[int, str]]:
+    try:
+        _listening(socket.AF_INET6, "::", 0).close()
+    except OSError:
+        return []  # this machine has none
+    return [(socket.AF_INET6, "::")]
+
+
+def _listening(family: int, address: str, port: int) -> socket.socket:
+    one = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        one.setblocking(False)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        one.bind((address, port))
+        one.listen(BACKLOG)
+    except OSError:
+        one.close()
+        raise
+    return one

@@ -1,0 +1,93 @@
+"""How long a group may be without a leader that commits, while a majority of its servers is well and connected: what
+failing over takes at most. Looked at while a run goes on, as `invariants.py` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from jetcluster.raft.api import Role
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.invariants import Replica, replicas
+from tests.sim.cluster.machine import UPTIME, Machine
+
+EVERY = 0.5
+"""Seconds between two looks."""
+LONGEST = 10.0
+"""Seconds until the next commit. Servers find a connection dead and vote within two or three; the rest is for disks
+that take twenty times as long as usual, where 4 s were seen."""
+CLOCKS = 1.0
+"""Seconds by which a wall clock may be wrong and its server counts as well."""
+FORGOTTEN = 15.0
+"""Seconds after which a connection that leads nowhere any more is known to be dead."""
+Key = tuple[str, int]
+"""(cluster, group)"""
+
+
+class Availability:
+    """`begin` has everything looked at from then on; what takes too long is raised as Violation from the scheduler."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.longest = 0.0
+        """Seconds that a group with a majority was without a commit that it owed."""
+        self._deployment = deployment
+        self._since: dict[Key, float] = {}
+        """When a group was last seen to be all right, or to have no majority that is well."""
+        self._commits: dict[Key, int] = {}
+
+    def begin(self) -> None:
+        self.look()
+        self._deployment.scheduler.after(EVERY, self.begin)
+
+    def look(self) -> None:
+        groups: dict[Key, list[Replica]] = {}
+        for replica in replicas(self._deployment):
+            groups.setdefault((replica.cluster, replica.gid), []).append(replica)
+        self._since = {key: since for key, since in self._since.items() if key in groups}
+        well = {name for name, machine in self._deployment.machines.items() if self._is_well(machine)}
+        now = self._deployment.scheduler.now
+        for key, found in groups.items():
+            since = self._since.setdefault(key, now)
+            if self._commits_what_it_has(key, found) or not self._has_majority(found, well):
+                self._since[key] = now
+                continue
+            self.longest = max(self.longest, now - since)
+            if now - since > LONGEST:
+                raise Violation(f"at {now:.3f}: {found[0].where}: a majority is well and connected, and nothing was "
+                                f"committed for {now - since:.1f} s")  # fmt: skip
+
+    def _commits_what_it_has(self, key: Key, found: list[Replica]) -> bool:
+        """Somebody leads, and has committed all that it was given, or more than the last time."""
+        leaders = [one for one in found if one.group.role is Role.LEADER and one.group.ready]
+        if not leaders:
+            return False
+        leader = max(leaders, key=lambda one: int(one.group.term))
+        commit, before = leader.group.commit_index, self._commits.get(key, 0)
+        self._commits[key] = commit
+        return bool(commit != before or commit >= leader.group.log.last_index)
+
+    def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
+        """By what each replica knows of the members; who has lost something or is not whole yet counts for none."""
+        whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
+        return all(self._is_quorum(one.group.log.config.voters, whole) for one in found)
+
+    def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
+        machines = [whole[voter] for voter in voters if voter in whole]
+        connected = all(self._hear(one, other) for one, other in itertools.combinations(machines, 2))
+        return 2 * len(machines) > len(voters) and connected
+
+    def _hear(self, one: Machine, other: Machine) -> bool:
+        links = self._deployment.network.link
+        return links(one.host.ip, other.host.ip).is_calm and links(other.host.ip, one.host.ip).is_calm
+
+    def _is_well(self, machine: Machine) -> bool:
+        disk, clock, now = machine.disk, machine.clock, self._deployment.scheduler.now
+        quick = not (disk.hung or disk.slowness or disk.ballast or disk.faults) and disk.free > disk.capacity // 16
+        right = abs(clock.now() - UPTIME + clock.wall_ahead - now) < CLOCKS and clock.slowness == machine.usual_slowness
+        return machine.ready and not machine.paused and quick and right and now - machine.forgotten > FORGOTTEN
+
+
+def _counts(replica: Replica) -> bool:
+    log = replica.group.log
+    return not (log.damaged or log.joining or log.fetching or replica.group.stopped)

@@ -1,0 +1,92 @@
+"""What looks at the time without a leader finds one that is missing, and excuses what leaves no majority."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jetcluster.raft.api import Role
+from tests.sim.cluster.availability import LONGEST, Availability
+from tests.sim.cluster.deployment import Deployment, Violation
+from tests.sim.cluster.invariants import replicas
+from tests.sim.cluster.layout import LAYOUTS
+from tests.sim.cluster.machine_faults import cut_links
+from tests.sim.cluster.run import warm_up
+
+pytestmark = pytest.mark.sim
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    warm_up()
+    deployment = Deployment(5, LAYOUTS["three"])
+    for machine in deployment.machines.values():
+        machine.start()
+    deployment.run(8.0)
+    yield deployment
+    deployment.close()
+
+
+def leaderless(deployment: Deployment, seconds: float = 2 * LONGEST) -> float:
+    """No leader is seen for so long; the longest time without one that was counted. Raises Violation."""
+    availability = Availability(deployment)
+    end = deployment.scheduler.now + seconds
+    while deployment.scheduler.now < end:
+        roles = {one.group: one.group.role for one in replicas(deployment)}
+        for group in roles:
+            group.role = Role.FOLLOWER
+        availability.look()
+        for group, role in roles.items():
+            group.role = role
+        deployment.run(0.5)
+    return availability.longest
+
+
+def test_a_group_without_a_leader_is_missed(deployment: Deployment) -> None:
+    with pytest.raises(Violation, match=r"a majority is well and connected, and nothing was committed for 10\.5 s"):
+        leaderless(deployment)
+
+
+def test_a_leader_that_commits_nothing_of_what_it_has_is_missed(deployment: Deployment) -> None:
+    availability = Availability(deployment)
+    leader = next(one for one in replicas(deployment) if one.group.role is Role.LEADER)
+    leader.group.engine.commit -= 1
+    with pytest.raises(Violation, match="nothing was committed"):
+        for _ in range(100):
+            availability.look()
+            deployment.scheduler.now += 0.5
+
+
+def clocks(deployment: Deployment) -> None:
+    deployment.machines["n1"].clock.wall_ahead = 3600.0
+    deployment.machines["n2"].clock.wall_ahead = -3600.0
+
+
+def cut(deployment: Deployment) -> None:
+    cut_links(deployment, ["n1"], ["n2", "n3"])
+    cut_links(deployment, ["n2"], ["n3"])
+
+
+def hung(deployment: Deployment) -> None:
+    for name in ("n2", "n3"):
+        deployment.machines[name].disk.hang()
+
+
+def paused(deployment: Deployment) -> None:
+    for name in ("n1", "n2"):
+        deployment.machines[name].pause()
+
+
+@pytest.mark.parametrize("strike", [clocks, cut, hung, paused])
+def test_where_no_majority_is_well_nobody_has_to_lead(
+    deployment: Deployment, strike: Callable[[Deployment], None]
+) -> None:
+    strike(deployment)
+    assert leaderless(deployment) < 1.0
+
+
+def test_one_that_is_struck_leaves_a_majority(deployment: Deployment) -> None:
+    deployment.machines["n3"].pause()
+    with pytest.raises(Violation, match="a majority is well"):
+        leaderless(deployment)
