@@ -397,7 +397,12 @@ class Group(GroupState, Outbox):
         if self.stopped or peer in self.fenced:
             return
         self.receiver.hear(term, commit)
-        if term == self.term and self.engine.leader is None and not self.engine.leading:
+        if self.engine.leader is not None or self.engine.leading:
+            return
+        if term < self.term:
+            # It cannot be followed, and need not know: it is idle, and took no notice of votes while its disk hung.
+            self.send(peer, codec.encode(codec.Reject(self.term, 0, self.log.last_index + 1, 0, self.log.damaged)))
+        elif term == self.term:
             self.engine.receive_leader(peer, term, self.engine.commit)
             self.sync()
 

@@ -138,8 +138,9 @@ class Receiver:
     def _on_pre_vote(self, peer: str, message: codec.PreVote) -> None:
         state = self._state
         self._election.on_pre_vote(peer, message)
-        if state.engine.leading and message.term <= state.term + 1:
-            # It does not know its leader, who may be idle: tell it.
+        if state.engine.leading:
+            # It does not know its leader, who may be idle: tell it. If it stands in a higher term, of which nobody took
+            # notice, it answers with that, and follows the next one.
             flow = state.flows.get(peer)
             if flow is not None:
                 self._replicator.beat(flow, 0)

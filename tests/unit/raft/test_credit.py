@@ -9,6 +9,7 @@ import pytest
 from jetcluster.raft import codec
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import ALL
+from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_deviations import crowd
 
@@ -191,3 +192,13 @@ def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
     assert bool(group.refused) != group.contradicted == bool(credit)
     if not credit:
         assert "it has lost entries" in group.refused and net["C"].reports[-1] == (1, group.refused)
+
+
+def test_between_two_sets_of_voters_all_of_both_count() -> None:
+    net = Loopback()
+    leader = net.start(leader="A")
+    net["A"].node.peers.states["C"].waits = False
+    log = leader.log
+    log.configs[-1] = (log.config_index, Config(("A", "B"), outgoing=("A", "B", "C")))
+    leader.look_at_credit()
+    assert log.credit == ALL

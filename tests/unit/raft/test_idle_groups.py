@@ -169,3 +169,24 @@ def test_an_idle_log_gives_its_memory_back_also_when_the_disk_was_slow() -> None
     bench.journal.housekeep()
     assert log._cache_bytes <= 100
     assert bench.journal._active == {}
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_who_is_in_a_higher_term_than_the_leader_of_an_idle_group_is_not_left_behind(stands: bool) -> None:
+    """The request for votes that raised it was lost, or came while the others' disks hung. `stands`: it asks again; a
+    damaged one does not."""
+    net = Loopback()
+    net.start(leader="A")
+    net.run(1.0)
+    group = net["C"].group()
+    group.engine.step_down(group.term + 3)
+    if not stands:
+        group.log.mark_damaged()
+    group.sync()
+    if not stands:
+        group.election.stop()
+    term = group.term
+    net.until(lambda: group.leader is not None, seconds=6.0)
+    leader = net[group.leader or ""].group()
+    assert leader.term == group.term >= term
+    net.until(lambda: group.applied_index == leader.last_index and not group.log.damaged)
