@@ -23,7 +23,7 @@ from jetcluster.consumer import archived
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.restores import ALIVE_SECONDS
 from jetcluster.meta.state import Assignment
-from jetcluster.model import consumer_rules, stream_rules
+from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.api import RestoreRequest, RestoreState
 from jetcluster.model.bounds import check_bounds
@@ -399,7 +399,7 @@ class RestoreReceiver:
         end = self._context.clock.monotonic() + CONSUMER_SECONDS
         while True:
             try:
-                await self._create_consumer(assignment, name, _object(content), request_id)
+                await self._create_consumer(assignment, name, await self._in_steps(reading(content)), request_id)
             except ApiError as error:
                 if not error.retriable:
                     raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
@@ -415,7 +415,7 @@ class RestoreReceiver:
         """Raises ApiError or ValueError: such a consumer cannot be here."""
         limits = self._context.limits(self._request.account).of(assignment.replicas)
         wish = {"stream_name": assignment.name, "config": found.get("config")}
-        given = ConsumerCreateRequest.parse(dumps(wish), strict=False).config.to_wire()
+        given = ConsumerCreateRequest.from_fields(wish, strict=False).config.to_wire()
         consumer_rules.check_name(name)
         retention = assignment.config["retention"]
         given["num_replicas"] = consumer_rules.replicas_within(
@@ -429,7 +429,7 @@ class RestoreReceiver:
             "config": config,
             "action": "create",
             "request": request_id,
-            "restored": archived.decode(found.get("state") or {}),
+            "restored": await self._in_steps(archived.decoding(found.get("state") or {})),
         }
         await self._context.cluster.stream_request(assignment, "consumer_create", body)
 
@@ -463,6 +463,15 @@ def _encoded(messages: Sequence[Msg]) -> Steps[str]:
         if len(runs) % STEP_ENTRIES == 0:
             yield
     return base64.b64encode(encode_runs(runs)).decode()
+
+
+def reading(raw: bytes) -> Steps[Fields]:
+    """The object in the entry of a consumer, which may have millions of members. Raises ValueError."""
+    try:
+        found = yield from json_steps.decoding(raw.decode("utf-8", "replace"))
+    except RecursionError as error:
+        raise ValueError("too deep") from error
+    return found if isinstance(found, dict) else {}
 
 
 def _object(raw: bytes) -> Fields:

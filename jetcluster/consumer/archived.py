@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jetcluster.budget import Steps, at_once
 from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
@@ -20,6 +21,8 @@ from jetcluster.stream.commands import CommandError
 
 MAX_PENDING: Final = 50_000
 """A consumer with more is restored at its ack floor: a command of the log has a bound."""
+STEP: Final = 500
+"""Pending messages that are read in one step."""
 MAX_DELIVERIES: Final = (1 << 31) - 1
 """An archive says no more of one message: a page of what is pending has 32 bits for it, and they count on."""
 
@@ -44,22 +47,29 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """Form in the log of an entry's `state`. Raises ValueError for anything else."""
+    """As `decoding`, at once."""
+    return at_once(decoding(found))
+
+
+def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
+    """Form in the log of an entry's `state`, in steps. Raises ValueError for anything else."""
     try:
         delivered, floor = (
             [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]
             for key in ("delivered", "ack_floor")
         )
         again = found.get("redelivered") or {}
-        pending = [
-            [int(seq), _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))]
-            for seq, one in (found.get("pending") or {}).items()
-        ]
+        pending: list[list[int]] = []
+        for seq, one in (found.get("pending") or {}).items():
+            numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
+            pending.append([int(seq), *numbers])
+            if len(pending) % STEP == 0:
+                yield
+            if len(pending) > MAX_PENDING:
+                return {"delivered": floor, "floor": floor, "pending": []}
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"state of a consumer: {error!r}") from error
     pending.sort()
-    if len(pending) > MAX_PENDING:
-        return {"delivered": floor, "floor": floor, "pending": []}
     return {"delivered": delivered, "floor": floor, "pending": pending}
 
 

@@ -250,3 +250,28 @@ async def test_a_restore_fails_whose_stream_has_no_leader_for_too_long(monkeypat
     assert (await restored.run())["error"]["err_code"] == 10008
     await asyncio.sleep(0)
     assert not restored.there
+
+
+def test_a_consumer_of_an_archive_is_read_in_steps() -> None:
+    """8 MiB of JSON would keep the loop for a tenth of a second, and building models of it for seconds."""
+    member = b'"%d":{"Sequence":%d,"Timestamp":1}'
+    pending = b",".join(member % (n, n) for n in range(1, 100_001))
+    numbers = b'{"consumer_seq":9,"stream_seq":9}'
+    raw = b'{"config":{},"state":{"delivered":%b,"ack_floor":%b,"pending":{%b}}}' % (numbers, numbers, pending)
+    steps, longest, count = restore.reading(raw), 0.0, 0
+    gc.disable()  # a collection is no step
+    while True:
+        begun = time.process_time()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            found = stop.value
+            break
+        longest, count = max(longest, time.process_time() - begun), count + 1
+    gc.enable()
+    assert found == json.loads(raw)
+    assert count > 100 and longest < 0.02
+    assert at_once(restore.reading(b"[]")) == {}
+    for wrong in (b"{", b"[" * 100_000, b"{" + b'"a":' * 100_000):
+        with pytest.raises(ValueError, match=r".*"):
+            at_once(restore.reading(wrong))

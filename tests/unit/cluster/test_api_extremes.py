@@ -220,7 +220,7 @@ TTL = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
         (archive.encode(archive.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % (1 << 64)) + MESSAGE, 0),
         (archive.encode(archive.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % ((1 << 63) - 1)) + MESSAGE, 0),
         (MESSAGE + archive.encode(archive.CONSUMER_PREFIX + b"c", 0, 0, b"", b'{"config":{"a":' * 3000), 10062),
-        (MESSAGE + archive.encode(archive.CONSUMER_PREFIX + b"\xff.>", 0, 0, b"", b'{"config":5,"state":[]}'), 0),
+        (MESSAGE + archive.encode(archive.CONSUMER_PREFIX + b"\xff.>", 0, 0, b"", b'{"config":5,"state":[]}'), 10062),
     ],
 )
 @virtual_time
