@@ -199,6 +199,9 @@ class Nemesis:
         """The victim's state machine starts empty (a memory stream, a deleted store) while its log goes on."""
         world = self.world
         node = world.nodes[self.victim]
+        if not world.may_lose_state(self.victim):
+            return
+        world.state_lost = True
         world.crash(self.victim)
         for store in node.stores.values():
             store.entries, store.index, store.term = [], 0, 0

@@ -248,6 +248,8 @@ class World:
         self._events = 0
         self._sent = 0
         self.healed = False
+        self.state_lost = False
+        """The state machines of a node were emptied."""
         self.links: dict[tuple[str, str], int] = {}
         self.blocked: set[tuple[str, str]] = set()
         self.stalled: dict[tuple[str, str], float] = {}
@@ -531,7 +533,7 @@ class World:
                     self.stats["added"] += 1
             elif gid > 1 or self.rng.random() < 0.3:
                 self._change(node, gid)
-            elif len(group.peers) > 2:
+            elif len(group.peers) > (3 if self.state_lost else 2):
                 name = self.rng.choice([m for m in members if m != node.name])
                 self.log("REMOVE", gid, name)
                 self._removed(gid, name, group.remove_peer(name))
@@ -544,13 +546,26 @@ class World:
         config = group.log.config
         able = [p.peer for p in group.status().peers if p.caught_up]
         among = [*config.voters, *able]
-        voters = tuple(self.rng.sample(among, self.rng.choice((1, 3, len(among))) if len(among) >= 3 else 1))
+        if self.state_lost and len(among) < 3:
+            return
+        sizes = (3, len(among)) if self.state_lost else (1, 3, len(among))
+        voters = tuple(self.rng.sample(among, self.rng.choice(sizes) if len(among) >= 3 else 1))
         self.log("CHANGE", gid, config.voters, "->", voters)
         index = group.change_voters(voters)
         self.stats["changed"] += 1
         for name in config.voters:
             if name not in voters:
                 self._removed(gid, name, index)
+
+    def may_lose_state(self, name: str) -> bool:
+        """All groups of the node have three voters, in every log and on the way to a next one: else nobody may be left
+        who has the state. After that none shrinks to fewer (`state_lost`)."""
+        logs = [log for node in self.nodes.values() for gid, log in node.journal.groups.items() if self._has(name, gid)]
+        configs = [config for log in logs for _, config in log.configs]
+        return all(len(voters) >= 3 for c in configs for voters in (c.voters, c.outgoing) if voters)
+
+    def _has(self, name: str, gid: int) -> bool:
+        return gid in self.nodes[name].assigned
 
     def _removed(self, gid: int, name: str, index: int) -> None:
         self.stats["removed"] += 1
