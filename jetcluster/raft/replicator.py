@@ -65,7 +65,12 @@ class Replicator:
         """Sends every peer what its window allows, the newest read context and the commit index."""
         if faults.active:
             faults.point("raft.flush")
-        reads, last = self._reads, self._state.log.last_index
+        log = self._state.log
+        if log.term_gseq > log.durable_gseq:
+            # Who needs nobody's vote leads before the disk has its term, and would lead the same one again, with other
+            # entries, if it lost the record (Raft section 5: the term is on the disk before anybody hears of it).
+            return
+        reads, last = self._reads, log.last_index
         context = reads.context_to_send() if reads.waiting else 0
         commit = self._state.engine.commit
         for flow in self.flows.values():

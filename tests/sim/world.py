@@ -61,6 +61,10 @@ class Scenario:
             scenario.seconds = 4.0
         scenario.spares = rng.choice((0, 0, 1, 2)) if scenario.voters > 1 else rng.choice((0, 1))
         scenario.corrupt = scenario.voters >= 2 and rng.random() < 0.3
+        if scenario.corrupt and scenario.voters == 2:
+            scenario.settle += (
+                0.8  # the damaged one votes for the other only, is healed, and may then be given the lead
+            )
         scenario.disk_full = rng.random() < 0.25
         if scenario.disk_full:
             scenario.settle += 1.2  # that there is room again is seen within a second, and a leader may give way then

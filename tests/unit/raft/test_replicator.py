@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.raft import codec
+from jetcluster.raft.api import Role
 from jetcluster.raft.peer_progress import FlowState
 from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import Loopback
@@ -164,3 +165,33 @@ def test_nothing_that_an_earlier_log_of_a_peer_had_counts_for_the_next() -> None
     net.until(lambda: net["C"].machine().commands() == net["A"].machine().commands(), seconds=2.0)
     assert (0, 0) in seen, "it was to begin at nothing"
     assert flow.life == net["C"].group().log.life != 0
+
+
+def test_a_term_that_the_disk_does_not_have_yet_is_not_led_to_others() -> None:
+    """A sole voter needs nobody to lead, and would lead the same term again if it lost the record of it."""
+    net = Loopback("AB")
+    net["A"].create(1, ("A",), promotes=False)
+    net["B"].create(1, ("A",))
+    net.run(2.0)
+    net["A"].group().add_peer("B")
+    net.run(0.2)
+    net.crash("A")
+    net.restart("A")
+    net.connect_all()
+    net["A"].create(1, ("A",), promotes=False)
+    net["A"].writer.hold()
+    net.until(lambda: net["A"].group().role is Role.LEADER)
+    term = net["A"].group().term
+    net["A"].group().propose(b"lost with the term")
+    net.run(0.1)
+    assert net["A"].group().engine.leading
+    assert net["B"].group().log.last_term < term
+    net.crash("A")
+    net.restart("A")
+    net.connect_all()
+    again = net["A"].create(1, ("A",), promotes=False)
+    net.run(2.0)
+    assert again.term == term
+    again.propose(b"kept")
+    net.run(0.5)
+    assert net["B"].machine().commands() == [b"kept"]
