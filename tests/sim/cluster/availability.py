@@ -70,7 +70,9 @@ class Availability:
     def _has_majority(self, found: list[Replica], well: set[str]) -> bool:
         """By what each replica knows of the members; who has lost something or is not whole yet counts for none."""
         whole = {one.group.me: one.machine for one in found if one.machine.name in well and _counts(one)}
-        return all(self._is_quorum(one.group.log.config.voters, whole) for one in found)
+        configs = [one.group.log.config for one in found]
+        sets = {voters for config in configs for voters in (config.voters, config.outgoing) if voters}
+        return all(self._is_quorum(voters, whole) for voters in sets)
 
     def _is_quorum(self, voters: Any, whole: dict[str, Machine]) -> bool:
         machines = [whole[voter] for voter in voters if voter in whole]

@@ -80,11 +80,12 @@ def _kept_without(deployment: Deployment, replica: Replica, found: list[Replica]
         and (one.machine.name, one.gid) not in deployment.drifted
     }
     for view in same:
-        voters = view.group.log.config.voters
-        kept = len([voter for voter in voters if voter != me and voter in whole])
-        enough = 2 * kept > len(voters) or (even and len(voters) == 2 and kept == 1)
-        if not enough or (me in voters and len(voters) < least):
-            return False
+        config = view.group.log.config
+        for voters in filter(None, (config.voters, config.outgoing)):  # a joint one needs both
+            kept = len([voter for voter in voters if voter != me and voter in whole])
+            enough = 2 * kept > len(voters) or (even and len(voters) == 2 and kept == 1)
+            if not enough or (me in voters and len(voters) < least):
+                return False
     return True
 
 

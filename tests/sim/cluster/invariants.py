@@ -49,7 +49,7 @@ class Replica(NamedTuple):
     @property
     def lasting(self) -> bool:
         """Its log outlives the power: it is no memory stream's, and no single copy that damage may cut short."""
-        return bool(self.group.log.durable) and len(self.group.log.config.voters) > 1
+        return bool(self.group.log.durable) and len(self.group.log.config.electorate) > 1
 
 
 def jetstream_of(machine: Machine) -> Any:

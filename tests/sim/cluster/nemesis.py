@@ -66,8 +66,8 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-WIDER = False
-"""Whether seeds draw the faults of WIDE as well; `--wider` does so for one run."""
+WIDER = True
+"""Whether seeds draw the faults of WIDE as well."""
 WIDE = frozenset(
     ("wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes"),
 )
