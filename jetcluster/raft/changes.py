@@ -23,8 +23,8 @@ from jetcluster.raft.group_state import GroupState
 from jetcluster.raft.membership import Config, encode_config
 from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
-_AGAIN = 1.0
-"""Seconds until the leadership is offered again."""
+_AGAIN, _AT_MOST = 1.0, 30.0
+"""Seconds until the leadership is offered again, at first and later: while an offer stands proposals are refused."""
 
 
 class Changes:
@@ -41,6 +41,7 @@ class Changes:
         """A learner becomes a voter by itself when it has caught up; else the owner says when (`change`)."""
         self.at: float | None = None
         """When to offer the leadership again."""
+        self._pause = _AGAIN
 
     def _check(self) -> Config:
         state = self._state
@@ -141,13 +142,15 @@ class Changes:
         if not (state.engine.leading and state.ready and state.log.config_index <= state.engine.commit):
             return
         if not config.outgoing:
+            self._pause = _AGAIN
             for flow in list(state.flows.values()):
                 self.on_progress(flow)
         elif state.me in config.voters:
             self._append(config.left())
-        else:
+        elif self.at is None:
             self._transfer()
-            self.at = state.now() + _AGAIN
+            self.at = state.now() + self._pause
+            self._pause = min(2 * self._pause, _AT_MOST)
             state.wake_at(self.at)
 
     def on_time(self, now: float) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jetcluster.errors import PeerError
 from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 
-VERSION = 1
+VERSION = 2
 MAX_ENTRY_BYTES = 80 << 20
 """Hard cap of one command: the largest message that can be configured (64 MiB) and what surrounds it. What a node
 proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frames."""

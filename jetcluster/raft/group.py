@@ -413,10 +413,10 @@ class Group(GroupState, Outbox):
         term = self.engine.term
         frame = codec.encode_ack(term, index, receiver.context, log.damaged, log.life)
         receiver.context = 0
-        if index <= log.written_index and log.term_gseq <= log.durable_gseq:
+        if index <= log.written_index and log.election_gseq <= log.durable_gseq:
             self.node.send(peer, self.gid, frame)
         else:
-            self.held.frames.append((term, index, log.term_gseq, peer, frame))
+            self.held.frames.append((term, index, log.election_gseq, peer, frame))
 
     def send_vote(self, peer: str, term: int) -> None:
         frame = codec.encode(codec.VoteReply(term, True))
@@ -456,6 +456,8 @@ class Group(GroupState, Outbox):
     def _commit(self) -> None:
         """Commits what a majority has stored, this node's own disk counted like any other."""
         log, engine = self.log, self.engine
+        if log.election_gseq > log.durable_gseq:
+            return  # a term or a configuration, which count once this disk has them, also where entries count before
         config = log.configs[-1][1]
         if not config.outgoing and config.voters == (self.me,):
             stored = log.written_index

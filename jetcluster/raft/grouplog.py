@@ -66,6 +66,7 @@ class GroupLog:
         "damaged",
         "durable",
         "durable_gseq",
+        "election_gseq",
         "entry_gseq",
         "fetching",
         "gid",
@@ -140,6 +141,8 @@ class GroupLog:
         self.durable_gseq = 0
         self.entry_gseq = 0
         self.term_gseq = 0
+        self.election_gseq = 0
+        """The newest record that elections rest on: the term, the vote, or who votes."""
         self.written_index = 0
         self.stated = 0
         """The newest segment that holds its STATE, which is its first record there."""
@@ -173,7 +176,7 @@ class GroupLog:
         assert self._cache_bytes >= 0 and (self._cache or not self._cache_bytes), (self.gid, self._cache_bytes)
         first, newest = self.configs[0][0], self.configs[-1][0]
         assert first == base <= newest <= last, (self.gid, base, first, newest, last)
-        records_at = self.durable_gseq, self.entry_gseq, self.term_gseq
+        records_at = self.durable_gseq, self.entry_gseq, self.term_gseq, self.election_gseq
         assert 0 <= min(records_at) <= max(records_at) <= self.gseq, (self.gid, records_at, self.gseq)
         assert 0 <= self._crc_count <= count, (self.gid, self._crc_count, count)
 
@@ -187,7 +190,7 @@ class GroupLog:
     @property
     def ack_gseq(self) -> int:
         """The record that must be durable before this node may vouch for its log."""
-        return self.entry_gseq if self.durable else self.term_gseq
+        return self.entry_gseq if self.durable else self.election_gseq
 
     @property
     def config(self) -> Config:
@@ -303,6 +306,8 @@ class GroupLog:
         index = self.last_index + 1
         segment, offset = self._append(self, records.ENTRY, kind, index, term, command)
         self.entry_gseq = self.gseq
+        if kind == CONFIG:  # who votes is never known on credit, no more than a vote is given so
+            self.election_gseq = self.gseq
         self._place(index, term, kind, segment, offset, len(command))
         self._cache[index] = command
         self._cache_bytes += len(command)
@@ -365,7 +370,7 @@ class GroupLog:
         self.term = term
         self.voted_for = voted_for
         self._append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
-        self.entry_gseq = self.term_gseq = self.gseq
+        self.entry_gseq = self.term_gseq = self.election_gseq = self.gseq
 
     def set_commit_hint(self, commit: int) -> None:
         self.commit_hint = commit
@@ -431,7 +436,7 @@ class GroupLog:
         self.damaged = self.joining = False
         self.tail = []
         self.restate()
-        self.entry_gseq = self.term_gseq = self.gseq
+        self.entry_gseq = self.term_gseq = self.election_gseq = self.gseq
 
     def mark_damaged(self) -> None:
         """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""

@@ -25,6 +25,7 @@ from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
 from jetcluster.raft import records
+from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.disk import Disk
 from jetcluster.raft.grouplog import ALL, GroupLog
@@ -222,7 +223,7 @@ class Journal(JournalState):
         self.groups[gid] = log
         log.restate(records.RESET_FLAG)
         log.settle_relaxed()
-        log.entry_gseq = log.term_gseq = log.gseq
+        log.entry_gseq = log.term_gseq = log.election_gseq = log.gseq
         return log
 
     def remove(self, gid: int) -> None:
@@ -251,8 +252,8 @@ class Journal(JournalState):
         self.queued_bytes = self._end - self._start
         opened.count += 1
         opened.logs[log] = None
-        if kind == records.TERM or kind == records.STATE:
-            opened.sync = True  # a vote is never given on credit, with a sync interval neither
+        if kind == records.TERM or kind == records.STATE or (entry_type == CONFIG and kind == records.ENTRY):
+            opened.sync = True  # no vote is given on credit, nor a voter made, with a sync interval neither
         elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
             opened.sync = True  # entries of memory streams alone are only written: that outlives the process
         if not self._kick_scheduled:

@@ -86,7 +86,10 @@ class Config:
 
     def vouches(self, agreeing: Collection[str], peer: str) -> bool:
         """True when those who agree, without `peer`, meet every quorum that it can have been part of: the others and
-        `peer` are no quorum. Of an odd number of voters that is a majority without it, of an even number one less."""
+        `peer` are no quorum. Of an odd number of voters that is a majority without it, of an even number one less. A
+        joint configuration may have been left by its new voters alone, so they are asked for as well."""
+        if self.outgoing and not self.left().vouches(agreeing, peer):
+            return False
         if not self.has_vote(peer):
             return self.is_quorum(agreeing)
         return not self.is_quorum([p for p in self.electorate if p == peer or p not in agreeing])

@@ -66,7 +66,7 @@ class Replicator:
         if faults.active:
             faults.point("raft.flush")
         log = self._state.log
-        if log.term_gseq > log.durable_gseq:
+        if log.election_gseq > log.durable_gseq:
             # Who needs nobody's vote leads before the disk has its term, and would lead the same one again, with other
             # entries, if it lost the record (Raft section 5: the term is on the disk before anybody hears of it).
             return

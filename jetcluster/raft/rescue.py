@@ -122,6 +122,7 @@ def standing_of(log: GroupLog, me: str, stopped: str = "") -> ReplicaReport:
         rescue=log.rescues,
         damaged=log.damaged,
         stopped=stopped,
+        outgoing=log.config.outgoing,
     )
 
 

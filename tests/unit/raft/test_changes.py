@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from jetcluster.raft import codec
-from jetcluster.raft.api import MembershipError, NotLeaderError, Role
+from jetcluster.raft.api import LeavingError, MembershipError, NotLeaderError, Role
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
-from tests.unit.raft.loopback import Loopback
+from tests.unit.raft.loopback import SMALL, Loopback
 
 
 def test_a_new_peer_learns_and_is_promoted() -> None:
@@ -265,3 +267,44 @@ def test_other_voters_are_refused_unless_they_have_caught_up_and_a_majority_of_e
     with pytest.raises(MembershipError, match="under way"):
         leader.add_peer("E")
     assert goes_on(net, leader)
+
+
+def test_who_votes_is_on_the_disk_also_where_messages_count_before() -> None:
+    """A server that was alone loses power, and what it had not synced: it must not go on alone beside the others."""
+    net = Loopback("ABC", options=dataclasses.replace(SMALL, sync_interval=10.0))
+    net["A"].create(1, ("A",), campaign=True, promotes=False)
+    for name in "BC":
+        net[name].create(1, ("A",), promotes=False)
+    leader = net["A"].group()
+    net.until(lambda: leader.ready)
+    net.run(12.0)
+    for name in "BC":
+        leader.add_peer(name)
+        net.run(0.5)
+    net.until(lambda: all(leader.changes.has_caught_up(name) for name in "BC"))
+    leader.change_voters(("A", "B", "C"))
+    net.run(4.0)
+    net.crash("A")
+    net.connect("B", "C")
+    net.run(1.5)
+    back = net.restart("A").create(1, ("A",), promotes=False)
+    net.run(2.0)
+    assert set(back.log.config.voters) == {"A", "B", "C"}
+    assert not back.engine.leading
+    assert [name for name in "BC" if net[name].group().ready]
+
+
+def test_a_leader_that_nobody_takes_over_from_takes_proposals_meanwhile() -> None:
+    net, leader = learning("A", "B")
+    net.filter = lambda source, target, gid, frame: not gid or frame[1] != codec.TIMEOUT_NOW
+    leader.change_voters(("B",))
+    taken = 0
+    for _ in range(600):
+        net.run(0.1)
+        try:
+            leader.propose(b"x")
+        except LeavingError:
+            continue
+        taken += 1
+    assert leader.engine.leading
+    assert taken > 500

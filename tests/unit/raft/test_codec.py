@@ -51,7 +51,7 @@ def test_a_frame_of_another_length_is_refused(name: str) -> None:
 def test_another_version_is_refused(name: str) -> None:
     frame, _ = FRAMES[name]
     with pytest.raises(codec.CodecError, match="version"):
-        codec.decode(b"\x02" + frame[1:])
+        codec.decode(bytes((codec.VERSION + 1,)) + frame[1:])
 
 
 @given(st.binary(max_size=200))
@@ -105,7 +105,7 @@ def test_control_frames() -> None:
     beat = codec.encode_heartbeat(9, 1_700_000_000_000_000_000, 12, well=False, level=7)
     assert codec.decode_control(beat) == codec.Heartbeat(9, 1_700_000_000_000_000_000, 12, False, 7)
     assert codec.decode_control(codec.encode_heartbeat(9, -5, 1 << 63, well=True)) == codec.Heartbeat(9, 0, 0, True)
-    assert codec.decode_control(struct.pack("<BBQ", 1, 32, 9)) == codec.Heartbeat(9), "of a node of before"
+    assert codec.decode_control(struct.pack("<BBQ", codec.VERSION, 32, 9)) == codec.Heartbeat(9), "the shortest"
     groups = [(1, 2, 3), (4_000_000_000, 5, 6)]
     assert codec.decode_control(codec.encode_digest(groups)) == codec.Digest(groups)
     for frame in (b"", b"\1", b"\1\x63", codec.encode_digest(groups)[:-1], beat + b"x", beat[:-1]):

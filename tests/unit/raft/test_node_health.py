@@ -410,7 +410,7 @@ def test_a_term_that_leaps_is_refused() -> None:
             codec.encode_append(far, 0, 0, 0, 0, []),
         ):
             net["A"].node.on_frame("B", 1, frame)
-    net["A"].node.on_frame("B", 1, b"\x01\x02" + struct.pack("<Q", (1 << 64) - 1) + bytes(13))
+    net["A"].node.on_frame("B", 1, bytes((codec.VERSION, 2)) + struct.pack("<Q", (1 << 64) - 1) + bytes(13))
     net.run(0.5)
     assert leader.term == term
     assert leader.role is Role.LEADER
