@@ -112,12 +112,12 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     found, result = await on_leader(context, request, "consumer_create", body)
     if result["created"]:
         request.tell_consumer(found.name, name, "create")
-    if "cid" in result:
-        owner, cid = str(result["owner"]), int(result["cid"])
-        request.answered = lambda: context.cluster.consumers.answered(owner, found.gid, cid)
         if result["info"].get("paused"):
             until = rfc3339(result["info"]["config"]["pause_until_ns"])
             request.tell_pause(found.name, name, {"paused": True, "pause_until": until})
+    if "cid" in result:
+        owner, cid = str(result["owner"]), int(result["cid"])
+        request.answered = lambda: context.cluster.consumers.answered(owner, found.gid, cid)
     return _info(result["info"])
 
 

@@ -77,6 +77,11 @@ def serve(words: Sequence[str], program: str) -> int:
     from jetcluster.net.early_port import EARLY
 
     EARLY.open(flags)
+    if EARLY.sockets:
+        import signal
+
+        # Who sees the port may send one at once. Nothing has begun yet, and the node has handlers of its own.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     return _run(flags)
 
 

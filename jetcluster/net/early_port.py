@@ -36,6 +36,7 @@ class EarlyPort:
         wanted = _wanted(flags)
         if wanted is None:
             return
+        self.close()
         self.host, self.port = wanted
         try:
             for family, address in _addresses(self.host):
