@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from jetcluster.clock import Rng
-from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.consumer.pull_request import Gauge, PullRequest
 from jetcluster.consumer.rules import NONE, OVERFLOW, PINNED, PRIORITIZED
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.statuses import PIN_MISMATCH, bad_request
@@ -18,6 +18,10 @@ from jetcluster.consumer.statuses import PIN_MISMATCH, bad_request
 SERVE: Final = 0
 PASS: Final = 1
 WRONG_PIN: Final = 2
+
+PENDING: Final = 0
+UNACKED: Final = 1
+"""Gauges; a group of pinned clients is one, too."""
 
 _LETTERS: Final = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -84,11 +88,18 @@ class Priority:
             return SERVE if enough else PASS
         return SERVE
 
-    def kind(self, request: PullRequest) -> tuple[object, ...]:
-        """The thing that a request which PASSes waits for: those of one kind get the same verdict."""
+    def waits_for(self, request: PullRequest) -> tuple[tuple[Gauge, int], ...]:
+        """The gauges, each with its least number, for which a request that PASSes waits: one of them is enough."""
         if self._state.rules.priority_policy == PINNED:
-            return (request.group, request.pin)
-        return (request.min_pending, request.min_ack_pending)
+            return ((request.group, 1),)
+        bounds = ((PENDING, request.min_pending), (UNACKED, request.min_ack_pending))
+        return tuple((gauge, bound) for gauge, bound in bounds if bound > 0)
+
+    def reading(self, gauge: Gauge, left: int, unacked: int) -> int:
+        """The number that a gauge shows, `left` and `unacked` as for `verdict`. Of a group: 1 while none is pinned."""
+        if isinstance(gauge, bytes):
+            return 0 if self.pins.get(gauge) else 1
+        return left if gauge == PENDING else unacked
 
     # -- pins -------------------------------------------------------------------------------------------------------
 

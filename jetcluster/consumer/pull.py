@@ -169,17 +169,16 @@ class PullDelivery:
                     return statuses.REQUESTS_PENDING
         queue = self.queue
         if (rules.max_waiting and queue.size >= rules.max_waiting) or queue.room.count >= queue.room.most:
-            if now - self._reaped > _SECOND:
+            if self._is_full(now) and now - self._reaped > _SECOND:
                 self._expire(now)
                 self._reap()
-            if self._is_full:
+            if self._is_full(now):
                 return statuses.MAX_WAITING
         return b""
 
-    @property
-    def _is_full(self) -> bool:
+    def _is_full(self, now: int) -> bool:
         most = self._owner.state.rules.max_waiting
-        return bool(most and self.queue.size >= most) or self.queue.room.is_full
+        return bool(most and self.queue.size >= most) or self.queue.room.is_full_for(self.queue, now)
 
     # -- deliveries -------------------------------------------------------------------------------------------------
 

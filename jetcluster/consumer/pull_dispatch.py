@@ -17,7 +17,7 @@ from jetcluster.consumer.advance import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, Handed, PullQueue
-from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.consumer.pull_request import Gauge, PullRequest
 from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import NONE
@@ -32,6 +32,8 @@ TURN_BYTES: Final = 4 << 20
 """Selected in one turn at most; then others run."""
 TURN_LOOKS: Final = 20_000
 """Requests that are looked at one by one in a turn, about."""
+SLEEP_LOOKS: Final = 8
+"""Looks that take as long as sending a request to sleep, which keeps its place among the others in order."""
 FLIGHT_BYTES: Final = 32 << 20
 """Selected and not yet committed, at most (but one shipment)."""
 MAX_BACKLOG: Final = 8 << 20
@@ -51,6 +53,11 @@ class PullDispatch:
         self._flight_messages = 0
         self._run = 0
         self._looks = 0
+        self._is_cut_short = False
+        """The turn was over before the line. Those seen sleep, are gone, or were held and went to its end: the next
+        turn goes on with the others."""
+        self._held = 0
+        """Requests held since there was a taker or the line was at its end, in this turn and those before."""
         self._held_until = 0
         """Time when what could not go out is looked at again; 0: there is nothing."""
         self._replay = Replay() if owner.state.rules.replay_original else None
@@ -76,6 +83,7 @@ class PullDispatch:
         owner, queue, selection = self._owner, self.queue, self._owner.selection
         self._run += 1
         self._looks = 0
+        self._is_cut_short = False
         messages = size = 0
         while queue.size:
             assert queue.wanted > 0, "would never end"
@@ -107,6 +115,9 @@ class PullDispatch:
             if kind == DELIVER and self._replay is not None and self._paced(columns, used, now):
                 return
             if not used:
+                if self._is_cut_short:
+                    owner.run_soon()
+                    return
                 break
         if queue.spent:
             self.no_more()
@@ -189,29 +200,36 @@ class PullDispatch:
     def _taker(self, size: int, left: int, unacked: int, now: int) -> PullRequest | None:
         queue, priority = self.queue, self.priority
 
-        def may_wake(request: PullRequest) -> bool:
-            return priority.verdict(request, left, unacked) != PASS
+        def reading(gauge: Gauge) -> int:
+            return priority.reading(gauge, left, unacked)
 
-        for request in queue.each_head(may_wake):
-            self._looks += 1 + queue.kinds
+        for request in queue.each_head(reading):
+            if self._looks >= TURN_LOOKS and self._held < queue.awake:
+                self._is_cut_short = True
+                return None
+            self._looks += 1 + queue.gauges
             ready = self._ready(request)
             if ready == GONE:
                 queue.remove(request)
                 continue
             if ready == HELD:
+                self._held += 1
                 queue.pass_over(request)
                 continue
             verdict = priority.verdict(request, left, unacked)
             if verdict == WRONG_PIN:
                 self.end(request, statuses.WRONG_PIN)
             elif verdict == PASS:
-                queue.sleep(request, priority.kind(request))
+                self._looks += SLEEP_LOOKS
+                queue.sleep(request, priority.waits_for(request))
             elif request.max_bytes and size > request.left_bytes:
                 self.end(request, statuses.TOO_LARGE)
             else:
                 if self.priority.needs_pin(request):
                     self._pin(request, now)
+                self._held = 0
                 return request
+        self._held = 0
         return None
 
     def _ready(self, request: PullRequest) -> int:

@@ -3,8 +3,8 @@
 First come, first served, one message per turn; a request that wants more goes to the end. With priority policy
 `prioritized` the lowest number comes first, and the order holds among equals.
 
-A request that may not have a message now (`overflow`, `pinned_client`) sleeps among those that wait for the same, so
-that the next message asks one of each kind and not each of a hundred thousand.
+A request that may not have a message now (`overflow`, `pinned_client`) sleeps until a gauge has risen to its threshold,
+so that the next message asks the oldest of those that may have it and not each of a hundred thousand.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, overload
 
-from jetcluster.consumer.pull_request import MIN_HEARTBEAT, PullRequest
+from jetcluster.consumer.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
+from jetcluster.consumer.thresholds import Thresholds
 from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.ordered import OrderedSet
 
@@ -26,15 +27,13 @@ GONE: Final = 2
 STALE: Final = 64
 """Alarms of requests that are gone, beyond those of the ones that wait, before they are swept out."""
 
-MAX_KINDS: Final = 256
-"""Kinds of sleepers, at most; requests of further kinds stay in the line."""
 REMINDERS: Final = 1000
 """Requests, at most, that are looked at in one step because their time has come."""
 BEAT: Final = 20_000
 """Nanoseconds between the heartbeats of two requests of one consumer, on average, at least."""
 
-Kind = tuple[object, ...]
-"""Something that sleepers wait for (`Priority.kind`)."""
+Reading = Callable[[Gauge], int]
+"""The number that a gauge shows now."""
 Line = OrderedDict[PullRequest, None]
 Handed = dict[PullRequest, list[int]]
 """Request -> indices of the messages it gets."""
@@ -45,6 +44,7 @@ class PullQueue:
         "__weakref__",
         "_alarms",
         "_asleep",
+        "_gauges",
         "_levels",
         "_ties",
         "_turns",
@@ -61,7 +61,10 @@ class PullQueue:
         self.room = room or WaitingRoom()
         self.room.enter(self)
         self._levels: list[Line] = [OrderedDict() for _ in range(10)]
-        self._asleep: dict[Kind, Line] = {}
+        self._asleep: Line = OrderedDict()
+        """Sleepers, in their turns."""
+        self._gauges: dict[Gauge, Thresholds] = {}
+        """The same, by what they wait for; none is empty."""
         self._turns = count(1)
         self.size = 0
         """Requests that wait."""
@@ -83,13 +86,18 @@ class PullQueue:
         return self.size
 
     def __iter__(self) -> Iterator[PullRequest]:
-        for level in (*self._levels, *self._asleep.values()):
+        for level in (*self._levels, self._asleep):
             yield from level
 
     @property
-    def kinds(self) -> int:
-        """Kinds of sleepers; each is asked when the next one is looked for."""
-        return len(self._asleep)
+    def awake(self) -> int:
+        """Requests in the line; each may be looked at for the next message."""
+        return self.size - len(self._asleep)
+
+    @property
+    def gauges(self) -> int:
+        """Gauges that sleepers wait for; each is read when the next one is looked for."""
+        return len(self._gauges)
 
     def add(self, request: PullRequest, *, front: bool = False) -> None:
         level = self._levels[request.priority]
@@ -99,7 +107,7 @@ class PullQueue:
             request.turn = 0
         else:
             request.turn = next(self._turns)
-        request.kind = None
+        request.waits_for = None
         request.open = True
         self.size += 1
         self.room.count += 1
@@ -142,73 +150,72 @@ class PullQueue:
                 found.append(alarm[2])
         return found
 
-    def each_head(self, may_wake: Callable[[PullRequest], bool] | None = None) -> Iterator[PullRequest]:
+    def each_head(self, reading: Reading | None = None) -> Iterator[PullRequest]:
         """The request that is next, level by level, as often as a level has requests: the caller lets it pass, ends it,
-        sends it to sleep or takes it before the next step. Sleepers come in their turns if `may_wake` says so of one
-        of their kind."""
+        sends it to sleep or takes it before the next step. Sleepers come in their turns once `reading` is what one of
+        them waits for."""
         for level in self._levels:
             for _ in range(len(level)):
                 if level:
-                    yield self._first(next(iter(level)), may_wake)
-        for _ in range(sum(map(len, self._asleep.values())) if may_wake is not None else 0):
-            sleeper = self._first(None, may_wake)
+                    yield self._first(next(iter(level)), reading)
+        for _ in range(len(self._asleep) if reading is not None else 0):
+            sleeper = self._first(None, reading)
             if sleeper is None:
                 return
             yield sleeper
 
     @overload
-    def _first(self, head: PullRequest, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest: ...
+    def _first(self, head: PullRequest, reading: Reading | None) -> PullRequest: ...
     @overload
-    def _first(self, head: None, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest | None: ...
-    def _first(self, head: PullRequest | None, may_wake: Callable[[PullRequest], bool] | None) -> PullRequest | None:
-        """The one whose turn is first: the head of a level, or of a kind of sleepers that may wake."""
-        if may_wake is not None:
-            for line in self._asleep.values():
-                sleeper = next(iter(line))
-                if (head is None or sleeper.turn < head.turn) and may_wake(sleeper):
+    def _first(self, head: None, reading: Reading | None) -> PullRequest | None: ...
+    def _first(self, head: PullRequest | None, reading: Reading | None) -> PullRequest | None:
+        """The one whose turn is first: the head of a level, or the oldest sleeper that may wake."""
+        if reading is not None:
+            for gauge, thresholds in self._gauges.items():
+                sleeper = thresholds.first(reading(gauge))
+                if sleeper is not None and (head is None or sleeper.turn < head.turn):
                     head = sleeper
         return head
 
     def pass_over(self, request: PullRequest) -> None:
         """The next one goes to the end of its like."""
+        self._leave(request)
         request.turn = next(self._turns)
-        level = self._levels[request.priority]
-        if request.kind is None:
-            level.move_to_end(request)
-        else:
-            self._leave(request)
-            level[request] = None
+        self._levels[request.priority][request] = None
 
-    def sleep(self, request: PullRequest, kind: Kind) -> None:
-        """The next one may not have anything until one of its `kind` may wake."""
-        self.pass_over(request)
-        line = self._asleep.get(kind)
-        if line is None:
-            if len(self._asleep) >= MAX_KINDS:
-                return
-            line = self._asleep[kind] = OrderedDict()
-        del self._levels[request.priority][request]
-        line[request] = None
-        request.kind = kind
+    def sleep(self, request: PullRequest, waits_for: tuple[tuple[Gauge, int], ...]) -> None:
+        """The next one, which goes to the end of its like, gets nothing until one of these gauges reads so much."""
+        self._leave(request)
+        request.turn = next(self._turns)
+        request.waits_for = waits_for
+        self._asleep[request] = None
+        for gauge, value in waits_for:
+            self._gauges.setdefault(gauge, Thresholds()).add(value, request)
 
     def rouse(self) -> None:
-        """Puts all sleepers back into the line: they may wait for something else now."""
-        asleep, self._asleep = self._asleep, {}
-        for line in asleep.values():
-            for request in line:
-                request.kind = None
-                self._levels[request.priority][request] = None
+        """Puts all sleepers back into the line, each in its turn: they may wait for something else now."""
+        asleep, self._asleep = self._asleep, OrderedDict()
+        self._gauges.clear()
+        roused: dict[int, list[PullRequest]] = {}
+        for request in asleep:
+            request.waits_for = None
+            roused.setdefault(request.priority, []).append(request)
+        for priority, requests in roused.items():
+            merged = sorted((*self._levels[priority], *requests), key=_turn)
+            self._levels[priority] = OrderedDict.fromkeys(merged)
 
     def _leave(self, request: PullRequest) -> None:
         """Takes it out of its line."""
-        if request.kind is None:
+        if request.waits_for is None:
             del self._levels[request.priority][request]
             return
-        line = self._asleep[request.kind]
-        del line[request]
-        if not line:
-            del self._asleep[request.kind]
-        request.kind = None
+        del self._asleep[request]
+        for gauge, value in request.waits_for:
+            thresholds = self._gauges[gauge]
+            thresholds.remove(value, request)
+            if not thresholds:
+                del self._gauges[gauge]
+        request.waits_for = None
 
     def take(self, request: PullRequest, count: int) -> None:
         """The next one gets `count` messages; then the others come first."""
@@ -229,7 +236,7 @@ class PullQueue:
         request.left = left
 
     def remove(self, request: PullRequest) -> None:
-        if request.kind is None:
+        if request.waits_for is None:  # spares a call on the way of a message
             del self._levels[request.priority][request]
         else:
             self._leave(request)
@@ -289,3 +296,7 @@ class PullQueue:
 def _counts(alarm: tuple[int, int, PullRequest]) -> bool:
     at, _, request = alarm
     return request.open and request.alarm_at == at
+
+
+def _turn(request: PullRequest) -> int:
+    return request.turn

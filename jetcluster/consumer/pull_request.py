@@ -17,6 +17,9 @@ _MAX_DIGITS: Final = 19
 MIN_HEARTBEAT: Final = 100_000_000
 """Nanoseconds between two heartbeats of a request, at least, whatever it asks for."""
 
+Gauge = bytes | int
+"""Something that is read for each message and that requests may wait for (`Priority.reading`)."""
+
 
 class BadRequestError(CallerError, ValueError):
     """The text goes to the client as `400 Bad Request - <text>`."""
@@ -58,8 +61,8 @@ class PullRequest:
     """It stands in the queue."""
     turn: int = 0
     """Its place in the order of the queue: lower ones come first."""
-    kind: tuple[object, ...] | None = None
-    """The thing it waits for, asleep; None while it stands in the line."""
+    waits_for: tuple[tuple[Gauge, int], ...] | None = None
+    """Asleep: until one of these gauges reads so much. None while it stands in the line."""
     checked: int = 0
     """Number of the run in which the client was last found listening."""
     held: bool = False

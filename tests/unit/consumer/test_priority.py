@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from jetcluster.consumer import pull_dispatch
 from jetcluster.consumer.priority import Priority
+from jetcluster.consumer.pull import PullDelivery
+from jetcluster.consumer.pull_dispatch import MAX_BACKLOG
 from jetcluster.consumer.turn import PIN
 from jetcluster.protocol import headers
 from tests.unit.consumer.rooms import SECOND, Frame, Rig
@@ -87,6 +90,74 @@ def test_a_message_asks_one_request_of_those_that_wait_for_the_same(monkeypatch:
     assert taker.seqs == list(range(1, 22))
     assert asked <= 20 * 10
     assert rig.owner.delivery.num_waiting == 501
+
+
+def test_a_message_asks_few_of_those_that_wait_for_different_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
+    for number in range(3000):
+        bound = "min_ack_pending" if number % 2 else "min_pending"
+        rig.next(b"w%d" % number, batch=1, group="g", **{bound: 10**9 + number})
+    taker = rig.next(b"taker", batch=50, group="g")
+    rig.publish(b"s")
+    asked = 0
+    verdict = Priority.verdict
+
+    def counted(*args: Any) -> int:
+        nonlocal asked
+        asked += 1
+        return verdict(*args)
+
+    monkeypatch.setattr(Priority, "verdict", counted)
+    for _ in range(20):
+        rig.publish(b"s")
+    assert taker.seqs == list(range(1, 22))
+    assert asked <= 20 * 2
+    rig.pull.configured()
+    rig.settle()
+    assert rig.owner.delivery.num_waiting == 3001
+
+
+def test_a_turn_looks_at_so_many_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
+    rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
+    for number in range(200):
+        rig.next(b"w%d" % number, batch=1, group="g", min_pending=1000 + number)
+    slow = [rig.next(b"slow%d" % number, batch=1, group="g") for number in range(50)]
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(50))
+    last = rig.next(b"last", batch=1, group="g")
+    looks: list[int] = []
+    run, backlog = PullDelivery.run, rig.bus.backlog
+
+    def counted_run(delivery: PullDelivery) -> None:
+        looks.append(0)
+        run(delivery)
+
+    def counted_look(reply: bytes) -> int:
+        looks[-1] += 1
+        return backlog(reply)
+
+    monkeypatch.setattr(PullDelivery, "run", counted_run)
+    monkeypatch.setattr(rig.bus, "backlog", counted_look)
+    rig.publish(b"s")
+    assert last.seqs == [1]
+    assert max(looks) <= 21 and 250 <= sum(looks) <= 300
+    rig.publish(b"s")
+    assert not any(inbox.seqs for inbox in slow), "and it comes to an end where nobody may have it"
+    looks.clear()
+    rig.bus.unread.clear()
+    rig.advance(0.02)
+    assert [inbox.seqs for inbox in slow if inbox] == [[2]]
+
+
+def test_whoever_wait_for_different_things_are_served_in_the_order_of_coming() -> None:
+    rig = Rig(priority_policy="overflow", priority_groups=["g"])
+    inboxes = [rig.next(b"%d" % bound, batch=1, group="g", min_pending=bound) for bound in (4, 2, 3)]
+    rig.hold = True
+    rig.publish(b"s")
+    assert not any(inboxes)
+    rig.hold = False
+    rig.publish(b"s", b"s", b"s", b"s")
+    assert [inbox.seqs for inbox in inboxes] == [[1], [2], [3]]
 
 
 def test_whose_time_has_come_is_served_in_its_turn() -> None:

@@ -728,8 +728,21 @@ def test_clients_that_are_gone_are_found_in_steps(monkeypatch: pytest.MonkeyPatc
 
 def test_no_more_wait_on_a_node_than_may() -> None:
     rig = Rig(max_waiting=0)
-    rig.room = WaitingRoom(3)
+    rig.room = WaitingRoom(3, share=2)
     rig.take_over()
     for number in range(3):
         assert rig.next(b"in%d" % number, expires=SECOND).statuses == []
     assert rig.next(b"in4", expires=SECOND).statuses == [b"409 Exceeded MaxWaiting"]
+
+
+def test_a_consumer_that_fills_the_node_keeps_no_other_out() -> None:
+    hog, victim = Rig(max_waiting=0), Rig()
+    hog.room = victim.room = room = WaitingRoom(1000)
+    hog.take_over()
+    victim.take_over()
+    for number in range(1001):
+        inbox = hog.next(b"hog%d" % number, expires=SECOND)
+    assert inbox.statuses == [b"409 Exceeded MaxWaiting"] and room.count == 1000
+    pulled = victim.next(b"victim", batch=1)
+    victim.publish(b"s.a")
+    assert pulled.seqs == [1] and pulled.statuses == []

@@ -4,7 +4,7 @@ import random
 import time
 
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
-from jetcluster.consumer.pull_request import PullRequest
+from jetcluster.consumer.pull_request import Gauge, PullRequest
 from tests.twins.memory import held
 
 
@@ -159,37 +159,57 @@ def test_heartbeats_are_no_more_than_the_server_can_send() -> None:
     assert queue.next_beat(waiting, 0) == 500_000_000 and queue.next_beat(next(iter(queue)), 0) == 400_000_000
 
 
-def first(queue: PullQueue, awake: set[object]) -> PullRequest | None:
-    return next(queue.each_head(lambda request: request.kind in awake), None)
+def first(queue: PullQueue, awake: set[Gauge]) -> PullRequest | None:
+    return next(queue.each_head(lambda gauge: int(gauge in awake)), None)
 
 
 def test_sleepers_come_in_their_turn_once_they_may_wake() -> None:
     queue = queue_of(1, 1, 1)
     one, two, three = queue
-    queue.sleep(one, ("a",))
-    queue.sleep(two, ("b",))
-    assert first(queue, set()) is three and queue.kinds == 2
+    queue.sleep(one, ((b"a", 1),))
+    queue.sleep(two, ((b"b", 1),))
+    assert first(queue, set()) is three and queue.gauges == 2 and queue.awake == 1
     last = request(b"last", 3)
     queue.add(last)
     assert [waiting.reply for waiting in queue] == [b"2", b"last", b"0", b"1"]
     queue.take(three, 1)
-    assert first(queue, {("b",)}) is two, "it came before the one that stands in the line"
+    assert first(queue, {b"b"}) is two, "it came before the one that stands in the line"
     queue.take(two, 1)
-    assert first(queue, {("b",)}) is last and queue.kinds == 1
+    assert first(queue, {b"b"}) is last and queue.gauges == 1
     queue.take(last, 1)
-    assert first(queue, {("a",)}) is one
+    assert first(queue, {b"a"}) is one
     queue.pass_over(one)
-    assert one.kind is None and first(queue, set()) is last
-    queue.sleep(last, ("a",))
+    assert one.waits_for is None and first(queue, set()) is last
+    queue.sleep(last, ((b"a", 1),))
     queue.rouse()
-    assert queue.kinds == 0 and len(list(queue)) == len(queue) == 2
+    assert queue.gauges == 0 and len(list(queue)) == len(queue) == queue.awake == 2
 
 
-def test_kinds_of_sleepers_are_bounded() -> None:
-    queue = queue_of(*[1] * 300)
-    for number, waiting in enumerate(list(queue)):
-        queue.sleep(waiting, (number,))
-    assert queue.kinds == 256 and len(list(queue)) == len(queue) == 300
-    for waiting in list(queue):
-        queue.remove(waiting)
-    assert queue.kinds == len(queue) == 0
+def test_a_sleeper_wakes_by_either_of_two_gauges() -> None:
+    queue = queue_of(1, 1)
+    one, two = queue
+    queue.sleep(one, ((0, 5), (1, 7)))
+    queue.sleep(two, ((1, 6),))
+
+    def awake(pending: int, unacked: int) -> PullRequest | None:
+        return next(queue.each_head(lambda gauge: (pending, unacked)[int(gauge)]), None)
+
+    assert awake(4, 5) is None
+    assert awake(5, 0) is one and awake(4, 6) is two and awake(4, 7) is one
+    queue.remove(one)
+    assert awake(9, 9) is two and awake(9, 5) is None
+    queue.remove(two)
+    assert queue.gauges == len(queue) == 0
+
+
+def test_those_that_are_roused_stand_where_they_came() -> None:
+    queue = queue_of(1, 1, 1)
+    one, _, three = queue
+    queue.sleep(one, ((0, 1),))
+    for reply in (b"3", b"4"):
+        queue.add(request(reply))
+    queue.sleep(three, ((0, 9),))
+    queue.add(request(b"5"))
+    queue.add(request(b"front"), front=True)
+    queue.rouse()
+    assert [waiting.reply for waiting in queue] == [b"front", b"1", b"0", b"3", b"4", b"2", b"5"]
