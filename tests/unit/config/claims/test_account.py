@@ -285,6 +285,7 @@ def test_whatever_a_trusted_signer_writes_is_an_answer_or_a_refusal(body: dict[s
                 list(rights.problems())
                 UserPermissions(rights.permissions)
             else:
-                assert decode_operator(text).keys
+                strict = body.get("strict_signing_key_usage") is True  # then its own key signs no accounts
+                assert strict or ACCOUNT.public in decode_operator(text).keys
         except ClaimsError:
             pass
