@@ -33,11 +33,12 @@ def node(folder: Path, config: str) -> Node:
 
 async def test_a_configuration_that_is_refused_by_chance_starts(tmp_path: Path) -> None:
     one = node(tmp_path, Sharing(BY_CHANCE).config)
-    starts = 0
-    for _ in range(8):
+    starts = rounds = 0
+    while starts == rounds < 60:  # each start has a chance of its own
         starts += await oracle.started(one)
+        rounds += 1
         one.kill9()
-    assert starts > 8, "nothing was refused: the seed shows nothing with this nats-server"
+    assert starts > rounds, "nothing was refused: the seed shows nothing with this nats-server"
 
 
 async def test_what_is_always_refused_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
