@@ -64,7 +64,7 @@ test: install ## every test this machine can run; says which groups it cannot an
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
 	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || missed "processes and real clients"; \
 	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || missed "processes"; \
-	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 4 nats-py || missed "tests that nats-py carries"; \
+	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
