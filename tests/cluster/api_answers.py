@@ -323,7 +323,7 @@ def _is_code(key: str, name: str) -> bool:
 
 
 def together(one: Shape, other: Shape) -> Shape:
-    """What holds for both: keys of one alone are there sometimes."""
+    """The union of two runs: a key that one of them lacks is there sometimes."""
     if isinstance(one, list) and isinstance(other, list):
         ones, others = dict(map(tuple, one)), dict(map(tuple, other))
         names = [_plain(name) for name in _merged(list(ones), list(others))]

@@ -92,7 +92,7 @@ async def test_account_info_counts_streams_and_consumers_wherever_they_are(clust
 
 
 async def test_streams_reserve_what_a_node_has(server: str) -> None:
-    """What `max_bytes` reserves must have room on each node that the stream is placed on."""
+    """Each node that the stream is placed on must have room for what `max_bytes` reserves."""
     gigabyte = 1 << 30
     config = "jetstream { max_mem: 1GB, max_file: 10GB }"
     refusal = "no suitable peers for placement, insufficient storage"

@@ -177,7 +177,7 @@ async def test_time_goes_on_after_the_leader_died(cluster: ProcessCluster, serve
 
 
 async def test_schedules_fire_and_markers_come_in_time(tidy: ProcessCluster, server: str, replicas: int) -> None:
-    """Whatever the phase of the servers' ticks. Most of a few count: the machine may be busy."""
+    """The phase of the servers' ticks does not matter. Most of a few count: the machine may be busy."""
     async with await tidy[0].connect() as client:
         await create_stream(client, "S", ["s.>"], replicas, allow_msg_schedules=True, allow_rollup_hdrs=True,
                             allow_direct=True)  # fmt: skip

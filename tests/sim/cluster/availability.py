@@ -1,5 +1,5 @@
-"""How long a group may be without a leader that commits, while a majority of its servers is well and connected: what
-failing over takes at most. Looked at while a run goes on, as `invariants.py` does.
+"""The judge of failing over: how long a group may be without a leader that commits, while a majority of its servers is
+well and connected. Looked at while a run goes on, as `invariants.py` does.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def run_one(what: int | Scenario) -> Outcome:
 
 @dataclass(slots=True, frozen=True)
 class Drawing:
-    """What seeds are to be drawn from: see `Scenario.of`."""
+    """The limits of what seeds are drawn from: see `Scenario.of`."""
 
     only: tuple[str, ...] | None = None
     faults: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def run_many(
 
 
 def corpus() -> list[Scenario]:
-    """What failed once, in the order of the file; what still may, `wide` says, where such faults are drawn at all."""
+    """Scenarios that failed once, in the order of the file; those that are `wide` only while such faults are drawn."""
     with CORPUS.open("rb") as file:
         rows = tomllib.load(file)["scenarios"]
     return [_scenario(**row) for row in rows if not row.pop("wide", False) or nemesis.WIDER]

@@ -21,7 +21,7 @@ SETTLES = 60.0
 SUPERVISED = 2.0
 """Seconds until a supervisor starts what has ended."""
 MOST_STARTS = 4
-"""Of one server: with what it can repair of a damaged disk, and a store that is moved away."""
+"""Starts of one server at most, those with a disk that it repairs or a store that is moved away among them."""
 WANTS_TO_BE_EMPTY = "holds nothing of the meta group any more"
 """Why a server does not start by itself."""
 
@@ -58,7 +58,7 @@ async def supervise(deployment: Deployment) -> None:
 
 
 def ailing(deployment: Deployment) -> Iterator[str]:
-    """What servers say themselves, to whoever asks for their health."""
+    """The servers' own words, as whoever asks for their health gets them."""
     for name, machine in deployment.machines.items():
         if machine.node is not None and machine.ready:
             health = healthz(machine.node, {})

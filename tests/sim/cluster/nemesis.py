@@ -71,7 +71,7 @@ WIDER = True
 WIDE = frozenset(
     ("wipe_even", "break_data", "scale", "scale_back", "come_back", "left_behind", "sync_changes"),
 )
-"""What the product does not get over yet in every seed."""
+"""Harder faults: of members that change, of whole data stores, of servers that differ."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -204,7 +204,8 @@ def _configs(group: Any) -> list[Any]:
 
 
 def _quorum(config: Any, of: set[str]) -> bool:
-    """Of a joint one a majority of each; counted here once more, as the product's own count is what is judged."""
+    """True for a majority of the voters, of both sets in a joint configuration. Counted here once more, as the
+    product's own count is what is judged."""
     return all(2 * len(of.intersection(part)) > len(part) for part in (config.voters, config.outgoing) if part)
 
 
