@@ -35,7 +35,8 @@ def test_plants_fit_the_program(name: str, tmp_path: Path) -> None:
 def test_a_planted_bug_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--plant", "no-window", "--scenario", "calm", "--workload", "times", "queue", "--seeds", "1"]
     assert main([*words, "--seconds", "8", "--out", str(tmp_path)]) == 1
-    assert "duplicated (times" in capsys.readouterr().out
+    # Either workload may be the one that shows it: on a busy machine eight seconds hold few that "times" sends again.
+    assert "plant no-window: found as duplicated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("kinds", "code"), [(["lost", "duplicated"], 1), (["outage"], MISSED), ([], MISSED)])
