@@ -15,6 +15,8 @@ SIM_ROOMS := raft stream consumer replica meta cluster mirror mesh api
 comma := ,
 space := $(subst ,, )
 SECONDS_OF_CHAOS ?= 60
+# Unit tests wait a quarter of their time (sockets, disks, subprocesses): one more of them runs than there are processors.
+UNIT_WORKERS ?= 3
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
 FILES ?= 3
 LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch membership mirrors damage sources \
@@ -58,8 +60,8 @@ format: install ## format and fix what ruff can fix
 test: install ## every test this machine can run; says which groups it cannot and why
 	@failed=0; export JETCLUSTER_FAILURES=$$(mktemp); \
 	missed() { failed=1; echo "group: $$1" >> "$$JETCLUSTER_FAILURES"; }; \
-	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
-	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) tests/sim || missed "simulation"; \
+	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
+	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
 	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
 	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || missed "processes and real clients"; \
@@ -70,10 +72,10 @@ test: install ## every test this machine can run; says which groups it cannot an
 	scripts/groups.sh; sed "s/^/FAILED /" "$$JETCLUSTER_FAILURES"; rm -f "$$JETCLUSTER_FAILURES"; exit $$failed
 
 unit: install ## the fast tests only
-	$(BIN)/pytest -q -n $(WORKERS) tests/unit tests/path tests/transcripts
+	$(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts
 
 sim: install ## deterministic simulation of the Raft engine and of whole clusters; new seeds for SIM_SECONDS
-	$(BIN)/pytest -q -n $(WORKERS) tests/sim
+	$(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim
 ifneq ($(SIM_COVERAGE),)
 	$(BIN)/python -m coverage run --branch --source=jetcluster --data-file=.sim-coverage -m tests.sim.cluster --count 1000000 --seconds $(SIM_SECONDS)
 	$(BIN)/python -m coverage report --data-file=.sim-coverage --precision=1 --include='$(subst $(space),$(comma),$(SIM_ROOMS:%=jetcluster/%/*))'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Generator, Iterator
@@ -55,6 +56,13 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         reason = next((line for line in said if line.startswith("E ")), said[-1] if said else "")
         with Path(path).open("a") as notes:
             notes.write(f"{report.nodeid} ({report.when}, {report.duration:.1f} s): {reason[1:].strip()[:300]}\n")
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand collected tests stay to the end: no collection of garbage has to look at them. Tests that are over
+    before their clusters are freed collect by hand (virtual_loop.py), which took longer than the tests themselves."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
