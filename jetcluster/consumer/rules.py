@@ -86,7 +86,7 @@ class ConsumerRules:
         self.max_expires = max(0, int(config.get("max_expires") or 0))
         subjects = config.get("filter_subjects") or ([config["filter_subject"]] if config.get("filter_subject") else [])
         self.filters: tuple[bytes, ...] = tuple(s.encode() for s in subjects) or (b">",)
-        """Never empty, never overlapping; `>` alone when the consumer wants everything."""
+        """Never empty; they may overlap, none is within another one. `>` alone when the consumer wants everything."""
         self.filtered = bool(subjects)
         self.replay_original = config.get("replay_policy") == "original"
         self.rate_limit = max(0, int(config.get("rate_limit_bps") or 0))

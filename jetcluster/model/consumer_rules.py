@@ -17,7 +17,7 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import durations, subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
+from jetcluster.model.patterns import MAX_SHAPES, one_within_another, too_various
 from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, rfc3339
 
@@ -310,7 +310,7 @@ def _check_filters(config: Config) -> None:
             raise invalid_config("invalid subject")
     if too_various(many):
         raise invalid_config(f"wildcards of filter subjects at too many places, maximum allowed is {MAX_SHAPES}")
-    if first_overlap(many) is not None:
+    if one_within_another(many):
         raise by_code(10138)
 
 

@@ -38,6 +38,12 @@ class Shape(NamedTuple):
             return other.open or other.length > self.length
         return self.length > other.length if other.open else self.length == other.length
 
+    def covers(self, other: Shape) -> bool:
+        """A subject that is long enough, and not too long, for the other is so for this one, and where this one has a
+        literal token the other one has."""
+        fits = other.length >= self.length + (not other.open) if self.open else other[:2] == self[:2]
+        return fits and set(self.literal) <= set(other.literal)
+
 
 @lru_cache(128)
 def _all_literal(length: int) -> Shape:
@@ -167,6 +173,24 @@ def first_overlap(subjects: Sequence[str]) -> tuple[str, str] | None:
             alone = Patterns([subject])
             return next(earlier for earlier in subjects[:i] if alone.overlap(earlier)), subject
     return None
+
+
+def one_within_another(subjects: Sequence[str]) -> bool:
+    """One of the subjects takes all that another one takes."""
+    if len(set(subjects)) < len(subjects):
+        return True
+    by_shape: dict[Shape, list[list[str]]] = {}
+    for subject in subjects:
+        tokens = subject.split(".")
+        by_shape.setdefault(shape_of(tokens), []).append(tokens)
+    for outer, wider in by_shape.items():
+        covered = [inner for inner in by_shape if inner != outer and outer.covers(inner)]
+        if covered:
+            pick = _picker(outer.literal)
+            taken = set(map(pick, wider))
+            if any(pick(tokens) in taken for inner in covered for tokens in by_shape[inner]):
+                return True
+    return False
 
 
 def too_various(subjects: Sequence[str]) -> bool:

@@ -11,9 +11,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jetcluster.errors import ApiError, by_code, invalid_config
+from jetcluster.errors import by_code, invalid_config
 from jetcluster.model import subjects
-from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, too_various
+from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, one_within_another, too_various
 from jetcluster.model.transforms import SubjectTransform, TransformError, bounded, check_length, check_mapping
 
 Config = Mapping[str, Any]
@@ -58,7 +58,8 @@ def _check_mirror(config: Config, mirror: Config) -> None:
     if transforms and mirror.get("filter_subject"):
         raise by_code(10150)
     _check_filter(mirror, "mirror")
-    _check_filters(mirror, by_code(10152), 10151, 10154)
+    if first_overlap(_check_transforms(mirror, 10151, 10154)) is not None:
+        raise by_code(10152)
     _check_external(config, mirror, Patterns())  # it has no subjects, or was refused
 
 
@@ -79,7 +80,9 @@ def _check_sources(config: Config) -> None:
         if source.get("subject_transforms") and source.get("filter_subject"):
             raise by_code(10144)
         _check_filter(source, "source:")
-        _check_filters(source, by_code(10147), 10145, 10146)
+        # Sources may overlap in part, mirrors may not: nats-server has a different question for each.
+        if one_within_another(_check_transforms(source, 10145, 10146)):
+            raise by_code(10147)
         _check_consumer(source, 10215)
         if "consumer" in source:
             prefix = source.get("external", {}).get("api", "")
@@ -108,15 +111,15 @@ def _check_filter(link: Config, of: str) -> None:
         raise by_code(10049, err=f"subject filter '{wanted}' for the {of} invalid subject")
 
 
-def _check_filters(link: Config, overlapping: ApiError, bad_source: int, bad_destination: int) -> None:
+def _check_transforms(link: Config, bad_source: int, bad_destination: int) -> list[str]:
+    """What they take."""
     transforms = link.get("subject_transforms", [])
     for transform in transforms:
         _check_transform(transform, bad_source, bad_destination)
     sources = [transform["src"] or ">" for transform in transforms]
     if too_various(sources):
         raise invalid_config(f"wildcards of transform sources at too many places, maximum allowed is {MAX_SHAPES}")
-    if first_overlap(sources) is not None:
-        raise overlapping
+    return sources
 
 
 def _check_transform(transform: Config, bad_source: int, bad_destination: int) -> None:

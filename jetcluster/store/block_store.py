@@ -273,7 +273,7 @@ class BlockStore:
         return self._queries.count(filter, seq)
 
     def count_any(self, filters: Sequence[bytes], seq: int) -> int:
-        """Number of messages at or above `seq` that match one of the filters, which do not overlap."""
+        """Number of messages at or above `seq` that match one of the filters."""
         return self._queries.count_any(filters, seq)
 
     def last_of_any(self, filters: Sequence[bytes]) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import combinations
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
+from jetcluster.model.subjects import overlap
 from jetcluster.store import filters
 
 FEW: Final = 4
@@ -120,13 +122,28 @@ class FilterSet:
         return self._hash
 
 
+def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
+    """The filters of a consumer as few questions, no message in the answers of two: literal ones are look-ups,
+    wildcards that are many or that overlap are one set. No filter is within another one."""
+    if len(subject_filters) == 1:
+        return subject_filters
+    return (_few if len(subject_filters) <= FEW else _many)(tuple(subject_filters))
+
+
 @lru_cache(64)
-def parts_of(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
-    """The filters of a consumer as few questions: literal ones are look-ups, many others are one set."""
+def _many(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
     wild = [one for one in subject_filters if not filters.is_literal(one)]
-    if len(wild) <= FEW:
+    if len(wild) <= FEW and not _overlap(wild):
         return subject_filters
     return (*(one for one in subject_filters if filters.is_literal(one)), FilterSet(wild))
+
+
+_few = lru_cache(1024)(_many.__wrapped__)
+"""Small ones are asked for with every delivery, and of many consumers."""
+
+
+def _overlap(subject_filters: Sequence[bytes]) -> bool:
+    return any(overlap(a.decode("latin-1"), b.decode("latin-1")) for a, b in combinations(subject_filters, 2))
 
 
 def _parts(

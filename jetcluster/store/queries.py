@@ -15,7 +15,7 @@ from jetcluster.store import filters
 from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import FEW, FilterSet, Wanted, parts_of
+from jetcluster.store.filter_set import FilterSet, Wanted, parts_of
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.last_of_each import COUNT_BITS
 from jetcluster.store.matches import MAX_EACH, Matched, Matches
@@ -91,17 +91,17 @@ class Queries:
 
     def last_of_any(self, subject_filters: Sequence[bytes]) -> int:
         """The highest sequence of all that match one of the filters; 0 when none does."""
-        found = [self.last_by_subject(wanted, None) for wanted in parts_of(tuple(subject_filters))]
+        found = [self.last_by_subject(wanted, None) for wanted in parts_of(subject_filters)]
         return max((msg.seq for msg in found if msg is not None), default=0)
 
     def next_seqs(self, subject_filters: Sequence[bytes], seq: int, want: int) -> list[int]:
-        """The first `want` live sequences at or above `seq` that match one of the filters, which do not overlap. Every
+        """The first `want` live sequences at or above `seq` that match one of the filters. Every
         filter is only asked for what lies below what the others have given already."""
         found: list[int] = []
         end = MAX_SEQ
         get = self._index.table.get
         above = seq << COUNT_BITS
-        parts = parts_of(tuple(subject_filters)) if len(subject_filters) > FEW else subject_filters
+        parts = parts_of(subject_filters)
         for wanted in parts:
             if isinstance(wanted, bytes) and get(wanted, 0) < above and b"*" not in wanted and b">" not in wanted:
                 continue  # of many filters most have nothing new
@@ -130,8 +130,8 @@ class Queries:
         return found
 
     def count_any(self, subject_filters: Sequence[bytes], seq: int) -> int:
-        """Number of messages at or above `seq` that match one of the filters, which do not overlap."""
-        parts = parts_of(tuple(subject_filters)) if len(subject_filters) > FEW else subject_filters
+        """Number of messages at or above `seq` that match one of the filters."""
+        parts = parts_of(subject_filters)
         return sum([self.count(wanted, seq) for wanted in parts])
 
     def count(self, wanted: Wanted, seq: int) -> int:
@@ -157,7 +157,7 @@ class Queries:
     def preparing(self, subject_filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
         """Does in steps, between which the stream may change, what is long in answering what these filters match, and
         how many from `seq` on (0: nobody will ask that). Who then asks, all in one go, finds it done."""
-        for wanted in parts_of(tuple(subject_filters)):
+        for wanted in parts_of(subject_filters):
             if is_literal(wanted) or wanted == b">":
                 continue
             yield from self._index.kept.finding(wanted)
@@ -211,7 +211,7 @@ class Queries:
 
     def last_seqs_any(self, subject_filters: Sequence[bytes], up_to: int) -> list[int]:
         """For every subject that matches one of the filters its last sequence at or below `up_to`, ascending."""
-        parts = parts_of(tuple(subject_filters))
+        parts = parts_of(subject_filters)
         return sorted({seq for wanted in parts for seq in self.last_seqs(wanted, up_to, MAX_SEQ)})
 
     def last_seqs(self, wanted: Wanted, up_to: int, limit: int) -> list[int]:

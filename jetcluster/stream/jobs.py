@@ -318,8 +318,7 @@ class Jobs:
         return done
 
     def _excess(self, job: StreamJob) -> bool:
-        rules = self.rules
-        limit = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
+        limit = self.rules.max_msgs_per_subject  # of a new configuration also where full subjects refuse what comes
         behind: int | None = None
         if limit:
             gone, behind = self._store.slices.remove_excess(limit, job.at, self._store.last_seq + 1)

@@ -555,18 +555,13 @@ class StreamMachine:
     def _shrink(self, index: int, old: StreamRules) -> int:
         """Enforces limits that are new."""
         rules, store = self.rules, self.store
-        if not rules.evicts:
-            return 0
-        limit, before = _per_subject(rules), _per_subject(old)
+        limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
         lower = bool(limit) and (not before or old.restoring or limit < before)
+        if not rules.evicts and not lower:
+            return 0
         return self._jobs.limit(index, per_subject=lower and store.messages - store.num_subjects >= limit)
 
     def _shrink_at_once(self) -> int:
         rules, store = self.rules, self.store
         subjects = [subject for subject, _ in store.subject_counts(b">")] if rules.max_msgs_per_subject else []
         return enforce(store, rules, subjects) if rules.evicts else 0
-
-
-def _per_subject(rules: StreamRules) -> int:
-    """Messages that a subject may have before older ones go; 0: any number."""
-    return 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject

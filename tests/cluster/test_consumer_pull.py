@@ -271,6 +271,19 @@ async def test_filters_and_pending_counts(jet: Jet) -> None:
     assert ack_fields((await jet.fetch("ONE"))[0]) == (1, 5, 3, 0)
 
 
+async def test_what_two_filters_take_comes_once(jet: Jet) -> None:
+    for number, subject in enumerate(("x.1", "x.2", "y.1", "x.1", "y.2")):
+        await jet.publish(b"%d" % number, subject=subject)
+    filters = [f"{jet.prefix}.x.*", f"{jet.prefix}.*.1"]
+    made = await jet.consumer("C", filter_subjects=filters)
+    assert made["num_pending"] == 4
+    assert [ack_fields(m)[1:] for m in await jet.fetch("C", 4)] == [(1, 1, 3), (2, 2, 2), (3, 3, 1), (4, 4, 0)]
+    await jet.none_left("C")
+    await jet.publish(b"5", subject="x.1")
+    # nats-server has one more pending then: it counts a new message for each filter.
+    assert ack_fields((await jet.fetch("C"))[0])[:3] == (1, 6, 5)
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [

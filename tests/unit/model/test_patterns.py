@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, too_various
-from jetcluster.model.subjects import overlap
+from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, one_within_another, too_various
+from jetcluster.model.subjects import is_subset, overlap
 
 PARTS = ["a", "b", "c", "*"]
 
@@ -73,6 +73,18 @@ def test_tables_are_made_anew_when_there_are_too_many(monkeypatch: pytest.Monkey
             assert patterns.overlap(asked) == any(overlap(one, asked) for one in known)
             patterns.add(asked)
             known.append(asked)
+
+
+def test_one_within_another() -> None:
+    rng = random.Random(19)
+    seen = set()
+    for _ in range(2000):
+        listed = some(rng, rng.randint(0, 4), most=5)
+        within = any(is_subset(a, b) for i, a in enumerate(listed) for j, b in enumerate(listed) if i != j)
+        assert one_within_another(listed) == within, listed
+        seen.add((within, first_overlap(listed) is not None))
+    assert seen == {(False, False), (False, True), (True, True)}
+    assert not one_within_another(["*.*.>", "a.>"]) and one_within_another(["*.>", "a.>"])
 
 
 def test_the_first_pair_is_named() -> None:

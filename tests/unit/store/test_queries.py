@@ -68,6 +68,27 @@ def test_both_ways_agree_with_a_walk(flights: tuple[BlockStore, list[Msg]], subj
         assert store.last_seqs(subject_filter, seq) == sorted({msg.subject: msg.seq for msg in earlier}.values())
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    "asked",
+    [
+        [b"f.*.AA.*", b"f.JFK.*.*"],
+        [b"f.*.*.7", b"f.EWR.>", b"f.JFK.UA.3"],
+        [b"f.*.*.1", b"f.*.AA.*", b"f.JFK.*.*", b"f.*.UA.*", b"f.JFK.UA.3", b"f.EWR.DL.5"],
+    ],
+)
+def test_what_two_filters_match_is_given_and_counted_once(
+    flights: tuple[BlockStore, list[Msg]], asked: list[bytes]
+) -> None:
+    store, messages = flights
+    matching = [msg.seq for msg in messages if any(matches(one, msg.subject) for one in asked)]
+    for seq in [1, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq + 1]:
+        later = [one for one in matching if one >= seq]
+        assert store.count_any(asked, seq) == len(later)
+        for want in (1, 7, 100):
+            assert store.next_seqs(asked, seq, want) == later[:want]
+
+
 def test_a_filter_seen_before_learns_of_subjects_that_come_and_go() -> None:
     store = BlockStore(MemKv(), 1, memory=False)
     for n in range(3_000):

@@ -391,6 +391,17 @@ def test_discard_new_per_subject() -> None:
     assert stream.one("a") == 4
 
 
+def test_a_lower_limit_removes_what_is_too_much_where_full_subjects_refuse_too() -> None:
+    refusing = {"name": "S", "discard": "new", "discard_new_per_subject": True}
+    stream = Stream(**refusing, max_msgs_per_subject=4)
+    stream.publish(*plain(4, "a"), *plain(2, "b"), *plain(4, "c"))
+    assert stream.apply(commands.encode_update_config(T0, {**refusing, "max_msgs_per_subject": 3})) == 2
+    assert stream.store.count_of(b"a") == stream.store.count_of(b"c") == 3
+    assert stream.one("a") == (10077, "maximum messages per subject exceeded")
+    assert stream.apply(commands.encode_update_config(T0, {**refusing, "max_msgs_per_subject": 3})) == 0
+    assert stream.one("b") == 11
+
+
 def test_shrunk_limits_hold_at_once() -> None:
     stream = Stream()
     stream.publish(*plain(6, "a"), *plain(6, "b"))

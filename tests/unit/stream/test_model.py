@@ -173,7 +173,7 @@ class Model:
         return sum(30 + len(m[1]) + len(m[2]) + len(m[3]) + (4 if m[2] else 0) for m in self.messages.values())
 
     def evict(self) -> None:
-        per_subject = 0 if self.config.get("discard_new_per_subject") else self.limit("max_msgs_per_subject")
+        per_subject = self.limit("max_msgs_per_subject")
         for subject in {m[1] for m in self.messages.values()}:
             seqs = sorted(s for s, m in self.messages.items() if m[1] == subject)
             for seq in seqs[:-per_subject] if per_subject else ():
