@@ -40,12 +40,13 @@ _HEAD: Final = struct.Struct("<HHHI")
 """Lengths of account, subject, reply and headers; the payload is the rest."""
 
 _RESTORE: Final = b".API.STREAM.RESTORE."
+_UPDATE: Final = b".API.STREAM.UPDATE."
 _DELIVERING: Final[tuple[tuple[bytes, int, str, tuple[str, ...]], ...]] = (
     (b".API.CONSUMER.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
     (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
     (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ("deliver_subject",)),
     (b".API.STREAM.CREATE.", 10052, "stream_create", ("republish", "dest")),
-    (b".API.STREAM.UPDATE.", 10052, "stream_update", ("republish", "dest")),
+    (_UPDATE, 10052, "stream_update", ("republish", "dest")),
     (_RESTORE, 10052, "stream_restore", ("config", "republish", "dest")),
     (OBJECTS, 11007, "", ("deliver_subject",)),
 )
@@ -210,11 +211,12 @@ class ApiRelay:
             if peers and reply and not self._elsewhere(account, subject):
                 if origin.account == account:
                     refused = refusal(subject, payload, origin.may_deliver_to)
-                    if refused is not None:
+                    if refused is not None and _UPDATE not in subject:
                         self._bus_of(account).publish(reply, refused)
                         return
-                    if _RESTORE in subject and not origin.may_deliver_to(b">"):
-                        headers = set_header(headers, GUARDED, b"1")  # of the consumers in the archive
+                    # What is in the archive, and where the stream republishes to already, is known over there.
+                    if refused is not None or (_RESTORE in subject and not origin.may_deliver_to(b">")):
+                        headers = set_header(headers, GUARDED, b"1")
                 peer = peers[int(self._rng.random() * len(peers))]
                 self._mesh.notify(peer, NOTICE, encode(account, subject, reply, headers, payload))
 

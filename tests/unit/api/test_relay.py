@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.api.relay import NOTICE, ApiRelay, decode, encode, serve_relayed
+from jetcluster.api.request import GUARDED
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.account_options import AuthorizationOptions, PermissionOptions, SubjectLists, UserOptions
 from jetcluster.config.options import Options
@@ -186,7 +187,6 @@ TARGETS: list[tuple[bytes, bytes, int]] = [
     (SNAPSHOT, b'{"deliver_subject":"$KV.mine.k"}', 0),
     (b"$JS.API.STREAM.CREATE.S", b'{"deliver_subject":"$KV.other.k"}', 0),
     (b"$JS.API.STREAM.CREATE.S", b'{"republish":{"src":"a","dest":"$KV.other.k"}}', 10052),
-    (b"$JS.API.STREAM.UPDATE.S", b'{"republish":{"src":"a.*","dest":"$KV.{{wildcard(1)}}.k"}}', 10052),
     (b"$JS.API.STREAM.CREATE.S", b'{"republish":{"src":"a.*","dest":"$KV.mine.{{wildcard(1)}}"}}', 0),
     (b"$JS.API.STREAM.RESTORE.S", b'{"config":{"republish":{"src":"a","dest":"$KV.other.k"}}}', 10052),
     (b"$OBJ.b", b'{"name":"x","deliver_subject":"$KV.other.k"}', 11007),
@@ -211,3 +211,17 @@ def test_nobody_has_the_other_node_deliver_where_he_may_not_publish(subject: byt
     # What it publishes without asking is no request.
     bench.router.publish(subject, payload, b"r")
     assert len(mesh.sent) == 1
+
+
+@pytest.mark.parametrize(("target", "guarded"), [("$KV.{{wildcard(1)}}.k", True), ("$KV.mine.{{wildcard(1)}}", False)])
+def test_where_a_stream_republishes_to_already_it_may_go_on_to(target: str, guarded: bool) -> None:
+    bench = Bench(Authenticator(Options(authorization=AuthorizationOptions(users=[ANN]))))
+    mesh = TwinMesh()
+    relay(bench, mesh)
+    mesh.up("BBBBBBBB", jetstream=True)
+    payload = json.dumps({"republish": {"src": "a.*", "dest": target}}).encode()
+    client = bench.client(b"SUB r 1", connect=b'CONNECT {"user":"ann","pass":"a","verbose":false}')
+    assert client.ask(b"PUB $JS.API.STREAM.UPDATE.S r %d" % len(payload), payload) == b""
+    # The node that has the stream refuses what is new in it.
+    ((*_, notice),) = mesh.sent
+    assert (GUARDED in decode(notice)[3]) == guarded
