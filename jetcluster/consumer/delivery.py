@@ -11,6 +11,7 @@ delivery, which decides who gets what:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from jetcluster.consumer.turn import Value
@@ -47,8 +48,9 @@ class Delivery(Protocol):
         """Subscribes to what the strategy needs."""
         ...
 
-    def stop(self, reason: str) -> None:
-        """Unsubscribes; tells those who wait. `reason`: DELETED, MOVED or SHUTDOWN."""
+    def stop(self, reason: str) -> Iterator[None]:
+        """Unsubscribes; tells those who wait. `reason`: DELETED, MOVED or SHUTDOWN. Some thousands are told with each
+        step of what is returned."""
         ...
 
     def run(self) -> None:

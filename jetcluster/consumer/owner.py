@@ -7,7 +7,7 @@ a loop turn, `tick` when a time it asked for has come, `applied` for each of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from jetcluster.consumer import ack_subject, acks, statuses
@@ -80,12 +80,12 @@ class ConsumerOwner(DeliveryContext):
         if isinstance(self.delivery, PushDelivery):
             self.delivery.release()
 
-    def stop(self, reason: str) -> None:
-        """`reason`: see `delivery`."""
+    def stop(self, reason: str) -> Iterator[None]:
+        """See `Delivery.stop`."""
         for subscription in self._subscriptions:
             self.bus.unsubscribe(subscription)
         self._subscriptions.clear()
-        self.delivery.stop(reason)
+        return self.delivery.stop(reason)
 
     def configured(self) -> None:
         """`state.rules` is another one."""

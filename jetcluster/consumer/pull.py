@@ -79,17 +79,22 @@ class PullDelivery:
         if len(told) == REAP_STEP:
             self._wake(self._owner.clock.time_ns() + 1)
 
-    def stop(self, reason: str) -> None:
-        if reason == delivery.MOVED:
-            return  # the new owner tells them
+    def stop(self, reason: str) -> Iterator[None]:
+        if reason == delivery.MOVED or (reason == delivery.SHUTDOWN and self._owner.replicated):
+            return iter(())  # the new owner tells them
         text = statuses.CONSUMER_DELETED if reason == delivery.DELETED else statuses.SERVER_SHUTDOWN
-        if reason == delivery.SHUTDOWN and self._owner.replicated:
-            return
-        for request in list(self.queue):
+        left = [reply for reply in self._owner.state.waiting if reply not in self._announced]
+        return self._part(text, list(self.queue), left)
+
+    def _part(self, text: bytes, requests: list[PullRequest], left: list[bytes]) -> Iterator[None]:
+        for number, request in enumerate(requests, 1):
             self._dispatch.end(request, text)
-        for reply in self._owner.state.waiting:
-            if reply not in self._announced:
-                self._owner.bus.publish(reply, headers=statuses.render(text))
+            if not number % REAP_STEP:
+                yield
+        for number, reply in enumerate(left, 1):
+            self._owner.bus.publish(reply, headers=statuses.render(text))
+            if not number % REAP_STEP:
+                yield
 
     def configured(self) -> None:
         self.priority.reset(self._owner.clock.time_ns())

@@ -8,7 +8,7 @@ while nobody listens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from jetcluster.consumer import statuses
@@ -109,10 +109,11 @@ class PushDelivery:
         self._bound = False
         self._interest_changed()
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str) -> Iterator[None]:
         self._end_watch()
         if self._flow_subscription is not None:
             self._owner.bus.unsubscribe(self._flow_subscription)
+        return iter(())
 
     def hold(self, until: int) -> None:
         """Nothing is sent before `until` or `release` (`owner.ConsumerOwner.hold`)."""

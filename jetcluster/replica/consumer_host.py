@@ -8,7 +8,7 @@ still, or lost its leader for a while, begins a new session first: it may have l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Concatenate, ParamSpec
 
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
@@ -447,9 +447,14 @@ class ConsumerHost:
             return
         self._filters.remove(cid)
         self.turns.forget(hosted.owner)
-        self._guard(lambda: hosted.owner.stop(reason))
+        self._guard(lambda: self._part(hosted.owner.stop(reason)))
         hosted.turns.owner = None
         hosted.wakes.close()
+
+    def _part(self, telling: Iterator[None]) -> None:
+        """Those who wait for an owner that has ended are told in steps: they may be a hundred thousand."""
+        if next(telling, self) is not self:
+            self.context.timers.call_soon(lambda: self._guard(lambda: self._part(telling)))
 
     def _drop_all(self, reason: str) -> None:
         self._to_start.clear()

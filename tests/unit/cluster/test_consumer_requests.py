@@ -149,6 +149,24 @@ async def test_a_deleted_consumer_tells_who_waits_and_is_found_nowhere() -> None
 
 
 @virtual_time
+@pytest.mark.parametrize("whole_stream", [False, True])
+async def test_thousands_who_wait_are_all_told(whole_stream: bool) -> None:
+    async with Cluster() as cluster:
+        await filled(cluster, 0)
+        await consumer(cluster["A"], "c", max_waiting=5000)
+        puller = Puller(cluster["A"], "S", "c")
+        for _ in range(4500):
+            puller.pull(expires=60)
+        await asyncio.sleep(0.01)
+        if whole_stream:
+            await cluster.delete("S")
+        else:
+            await ask(cluster["B"], "S", "consumer_delete", name="c")
+        await asyncio.sleep(0.01)
+        assert puller.statuses == [b"409 Consumer Deleted"] * 4500
+
+
+@virtual_time
 async def test_a_deleted_stream_tells_who_waits() -> None:
     async with Cluster() as cluster:
         await filled(cluster, 0)

@@ -187,7 +187,8 @@ class Rig:
         self.take_over(**how)
 
     def stop(self, reason: str = MOVED) -> None:
-        self.owner.stop(reason)
+        for _ in self.owner.stop(reason):
+            pass
 
     def _unused(self) -> None:
         self.unused += 1

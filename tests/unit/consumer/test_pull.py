@@ -432,6 +432,15 @@ def test_a_deleted_consumer_tells_those_who_wait() -> None:
     assert not rig.bus.subscriptions
 
 
+def test_very_many_who_wait_are_told_some_thousands_at_a_time() -> None:
+    rig = Rig(max_waiting=5000)
+    inbox = rig.next()
+    for _ in range(4499):
+        rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b"", b"in")
+    assert [len(inbox) for _ in rig.owner.stop(DELETED)] == [2000, 4000]
+    assert len(inbox) == 4500 and not rig.owner.delivery.num_waiting
+
+
 def test_a_shutdown_tells_those_who_wait_unless_another_goes_on() -> None:
     rig = Rig()
     inbox = rig.next(batch=2)
