@@ -16,7 +16,7 @@ from jetcluster.consumer.ack_subject import sized
 from jetcluster.consumer.advance import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
-from jetcluster.consumer.pull_queue import GONE, HELD, READY, Handed, PullQueue
+from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import Gauge, PullRequest
 from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.results import SentMessages
@@ -158,7 +158,9 @@ class PullDispatch:
     def _hand_out(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
         """(how many found a taker, parts, sizes of the messages if they matter)"""
         if not self.queue.special and self._owner.state.rules.priority_policy == NONE:
-            used, handed = self.queue.deal(len(columns.seqs), self._ready)
+            used, handed = self.queue.deal(len(columns.seqs), self._ready_in_turn)
+            if not self._is_cut_short:
+                self._held = 0
             return used, [(request, indices, b"") for request, indices in handed.items()], []
         return self._choose(columns, left, now)
 
@@ -231,6 +233,20 @@ class PullDispatch:
                 return request
         self._held = 0
         return None
+
+    def _ready_in_turn(self, request: PullRequest) -> int:
+        """As `_ready`; no turn looks at very many whose clients do not read."""
+        if request.checked != self._run or request.held:
+            if self._looks >= TURN_LOOKS and self._held < self.queue.awake:
+                self._is_cut_short = True
+                return ENOUGH
+            ready = self._ready(request)
+            if ready != READY:
+                self._looks += 1
+                self._held += ready == HELD
+                return ready
+            self._held = 0
+        return READY
 
     def _ready(self, request: PullRequest) -> int:
         """True when its client listens and reads; looked at once per run."""

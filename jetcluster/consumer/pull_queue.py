@@ -23,6 +23,7 @@ from jetcluster.ordered import OrderedSet
 READY: Final = 0
 HELD: Final = 1
 GONE: Final = 2
+ENOUGH: Final = 3
 
 STALE: Final = 64
 """Alarms of requests that are gone, beyond those of the ones that wait, before they are swept out."""
@@ -256,8 +257,8 @@ class PullQueue:
         self.touched.add(reply)
 
     def deal(self, count: int, ready: Callable[[PullRequest], int]) -> tuple[int, Handed]:
-        """Deals `count` messages round robin, to requests that take any message. `ready` gives READY, HELD (not now)
-        or GONE (to be dropped). Returns how many messages found a taker."""
+        """Deals `count` messages round robin, to requests that take any message. `ready` gives READY, HELD (not now),
+        GONE (to be dropped) or ENOUGH (looked for now). Returns how many messages found a taker."""
         handed: Handed = {}
         dealt = 0
         for level in self._levels:
@@ -279,6 +280,8 @@ class PullQueue:
         others: list[tuple[PullRequest, int]] = []
         for request in level:
             verdict = ready(request)
+            if verdict == ENOUGH:
+                break
             if verdict != READY:
                 others.append((request, verdict))
                 continue
