@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.net.early_port import MOST_BYTES, EarlyPort
+from jetcluster.server.listener import OpenPorts
 
 
 @pytest.fixture
@@ -43,6 +45,22 @@ def test_who_connects_waits_until_somebody_serves(early: EarlyPort, free: int) -
     assert early.take("127.0.0.1", free) == []
     one.close()
     assert not connects(free)
+
+
+async def test_small_answers_are_sent_at_once(early: EarlyPort, free: int) -> None:
+    early.open({"host": "127.0.0.1", "port": free})
+    made: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    class Client(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            sock = transport.get_extra_info("socket")
+            made.set_result(bool(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+            transport.close()
+
+    ports = await OpenPorts.serve(early.take("127.0.0.1", free), Client)
+    assert connects(free)
+    assert await asyncio.wait_for(made, 2)
+    ports.close()
 
 
 def test_all_addresses_are_those_of_ipv6_too(early: EarlyPort, free: int) -> None:
