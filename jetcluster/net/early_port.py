@@ -128,8 +128,8 @@ def _v6() -> list[tuple[int, str]]:
 
 
 def _listening(family: int, address: str, port: int) -> socket.socket:
-    # asyncio sets TCP_NODELAY where a socket says TCP, and connections have that from here: without it the answer behind
-    # a delivery waits for the client's delayed ACK (40 ms).
+    # asyncio sets TCP_NODELAY where a socket says TCP, and connections have that from here: without it an answer that
+    # follows a delivery waits for the client's delayed ACK (40 ms).
     one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         one.setblocking(False)

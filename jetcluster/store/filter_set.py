@@ -125,8 +125,6 @@ class FilterSet:
 def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
     """The filters of a consumer as few questions, no message in the answers of two: literal ones are look-ups,
     wildcards that are many or that overlap are one set. No filter is within another one."""
-    if len(subject_filters) == 1:
-        return subject_filters
     return (_few if len(subject_filters) <= FEW else _many)(tuple(subject_filters))
 
 

@@ -101,7 +101,7 @@ class Queries:
         end = MAX_SEQ
         get = self._index.table.get
         above = seq << COUNT_BITS
-        parts = parts_of(subject_filters)
+        parts = parts_of(subject_filters) if len(subject_filters) > 1 else subject_filters
         for wanted in parts:
             if isinstance(wanted, bytes) and get(wanted, 0) < above and b"*" not in wanted and b">" not in wanted:
                 continue  # of many filters most have nothing new
@@ -131,7 +131,7 @@ class Queries:
 
     def count_any(self, subject_filters: Sequence[bytes], seq: int) -> int:
         """Number of messages at or above `seq` that match one of the filters."""
-        parts = parts_of(subject_filters)
+        parts = parts_of(subject_filters) if len(subject_filters) > 1 else subject_filters
         return sum([self.count(wanted, seq) for wanted in parts])
 
     def count(self, wanted: Wanted, seq: int) -> int:
