@@ -112,7 +112,7 @@ def _check_filter(link: Config, of: str) -> None:
 
 
 def _check_transforms(link: Config, bad_source: int, bad_destination: int) -> list[str]:
-    """What they take."""
+    """The sources of the transforms. Raises ApiError for one that is not valid."""
     transforms = link.get("subject_transforms", [])
     for transform in transforms:
         _check_transform(transform, bad_source, bad_destination)
