@@ -75,9 +75,7 @@ async def test_no_messages(jet: Jet) -> None:
         return
     seen: list[bytes] = []
     async with asyncio.timeout(5):
-        while (
-            len(seen) < 2
-        ):  # the node with the consumer may hear last of what the other two have stored
+        while len(seen) < 2:  # the node with the consumer may hear last of what the other two have stored
             found, end = await jet.pull("C", {"batch": 5, "no_wait": True}).until_status()
             assert end.header == status("404 No Messages")
             seen += [m.data for m in found]
