@@ -121,7 +121,7 @@ def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) ->
     from jetcluster.model.codec import dumps, loads
     from jetcluster.model.transforms import results_filter
 
-    _, code, kind, keys = next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ()))
+    _, code, kind, keys = _delivering(subject)
     if not code or len(payload) > MAX_BODY or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
         return None
     try:
@@ -135,6 +135,10 @@ def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) ->
         return None
     answer = {"type": f"io.nats.jetstream.api.v1.{kind}_response"} if kind else {}
     return dumps({**answer, "error": by_code(code, err="deliver subject is not permitted").to_dict()})
+
+
+def _delivering(subject: bytes) -> tuple[bytes, int, str, tuple[str, ...]]:
+    return next((found for found in _DELIVERING if found[0] in subject), (b"", 0, "", ()))
 
 
 def _values(body: Any, key: str) -> list[Any]:
@@ -211,7 +215,7 @@ class ApiRelay:
             if peers and reply and not self._elsewhere(account, subject):
                 if origin.account == account:
                     refused = refusal(subject, payload, origin.may_deliver_to)
-                    if refused is not None and _UPDATE not in subject:
+                    if refused is not None and _delivering(subject)[0] != _UPDATE:
                         self._bus_of(account).publish(reply, refused)
                         return
                     # What is in the archive, and where the stream republishes to already, is known over there.

@@ -88,7 +88,7 @@ class PullDelivery:
 
     def _part(self, text: bytes, requests: list[PullRequest], left: list[bytes]) -> Iterator[None]:
         for number, request in enumerate(requests, 1):
-            self._dispatch.end(request, text)
+            self._dispatch.dismiss(request, text)
             if not number % REAP_STEP:
                 yield
         for number, reply in enumerate(left, 1):

@@ -39,6 +39,9 @@ FLIGHT_BYTES: Final = 32 << 20
 MAX_BACKLOG: Final = 8 << 20
 """Bytes a client may have unread before it has to wait."""
 HOLD: Final = 5_000_000
+"""Nanoseconds until the first of those whose clients do not read are looked at again."""
+BACK: Final = 256
+"""Of them at a time: it takes two seconds until the last of a hundred thousand has its turn."""
 
 
 class PullDispatch:
@@ -54,12 +57,12 @@ class PullDispatch:
         self._run = 0
         self._looks = 0
         self._is_cut_short = False
-        """The turn was over before the line. Those seen sleep, are gone, or were held and went to its end: the next
-        turn goes on with the others."""
-        self._held = 0
-        """Requests held since there was a taker or the line was at its end, in this turn and those before."""
+        """The turn was over before the line. Those seen sleep, are gone or were put aside: the next turn goes on with
+        the others."""
         self._held_until = 0
         """Time when what could not go out is looked at again; 0: there is nothing."""
+        self._back_at = 0
+        """Time when some of those put aside come back; 0: there are none."""
         self._replay = Replay() if owner.state.rules.replay_original else None
 
     def reset(self) -> None:
@@ -159,8 +162,6 @@ class PullDispatch:
         """(how many found a taker, parts, sizes of the messages if they matter)"""
         if not self.queue.special and self._owner.state.rules.priority_policy == NONE:
             used, handed = self.queue.deal(len(columns.seqs), self._ready_in_turn)
-            if not self._is_cut_short:
-                self._held = 0
             return used, [(request, indices, b"") for request, indices in handed.items()], []
         return self._choose(columns, left, now)
 
@@ -206,7 +207,7 @@ class PullDispatch:
             return priority.reading(gauge, left, unacked)
 
         for request in queue.each_head(reading):
-            if self._looks >= TURN_LOOKS and self._held < queue.awake:
+            if self._looks >= TURN_LOOKS:
                 self._is_cut_short = True
                 return None
             self._looks += 1 + queue.gauges
@@ -215,8 +216,7 @@ class PullDispatch:
                 queue.remove(request)
                 continue
             if ready == HELD:
-                self._held += 1
-                queue.pass_over(request)
+                queue.put_aside(request)
                 continue
             verdict = priority.verdict(request, left, unacked)
             if verdict == WRONG_PIN:
@@ -229,24 +229,19 @@ class PullDispatch:
             else:
                 if self.priority.needs_pin(request):
                     self._pin(request, now)
-                self._held = 0
                 return request
-        self._held = 0
         return None
 
     def _ready_in_turn(self, request: PullRequest) -> int:
         """As `_ready`; no turn looks at very many whose clients do not read."""
-        if request.checked != self._run or request.held:
-            if self._looks >= TURN_LOOKS and self._held < self.queue.awake:
-                self._is_cut_short = True
-                return ENOUGH
-            ready = self._ready(request)
-            if ready != READY:
-                self._looks += 1
-                self._held += ready == HELD
-                return ready
-            self._held = 0
-        return READY
+        if request.checked == self._run and not request.held:
+            return READY
+        if self._looks >= TURN_LOOKS:
+            self._is_cut_short = True
+            return ENOUGH
+        ready = self._ready(request)
+        self._looks += ready != READY
+        return ready
 
     def _ready(self, request: PullRequest) -> int:
         """True when its client listens and reads; looked at once per run."""
@@ -257,7 +252,7 @@ class PullDispatch:
             request.checked = self._run
             request.held = unread > MAX_BACKLOG
             if request.held:
-                self._hold_until(self._owner.clock.time_ns() + HOLD)
+                self._put_back_at(self._back_at or self._owner.clock.time_ns() + HOLD)
         return HELD if request.held else READY
 
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
@@ -372,13 +367,28 @@ class PullDispatch:
         else:
             self.tell(request.reply, text, request.left, request.left_bytes)
 
+    def dismiss(self, request: PullRequest, text: bytes) -> None:
+        """As `end`, when the owner has ended: nothing is in flight any more."""
+        self.queue.remove(request)
+        self.tell(request.reply, text, request.left, request.left_bytes)
+
     def tick(self, now: int) -> None:
         if self._held_until and now >= self._held_until:
             self._held_until = 0
             self._owner.run_soon()
-        for at in (self._held_until, self.priority.next_deadline):
+        if self._back_at and now >= self._back_at:
+            self._back_at = 0
+            self.queue.bring_back(BACK)
+            if self.queue.aside:
+                self._put_back_at(now + HOLD)
+            self._owner.run_soon()
+        for at in (self._held_until, self._back_at, self.priority.next_deadline):
             if at:
                 self._owner.wake_at(at)
+
+    def _put_back_at(self, at: int) -> None:
+        self._back_at = at
+        self._owner.wake_at(at)
 
     def _hold_until(self, at: int) -> None:
         if not self._held_until or at < self._held_until:

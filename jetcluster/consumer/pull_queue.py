@@ -4,7 +4,8 @@ First come, first served, one message per turn; a request that wants more goes t
 `prioritized` the lowest number comes first, and the order holds among equals.
 
 A request that may not have a message now (`overflow`, `pinned_client`) sleeps until a gauge has risen to its threshold,
-so that the next message asks the oldest of those that may have it and not each of a hundred thousand.
+so that the next message asks the oldest of those that may have it and not each of a hundred thousand. One whose client
+does not read what it has is put aside, and comes back to the end of the line.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Final, overload
 
 from jetcluster.consumer.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
@@ -44,6 +45,7 @@ class PullQueue:
     __slots__ = (
         "__weakref__",
         "_alarms",
+        "_aside",
         "_asleep",
         "_gauges",
         "_levels",
@@ -64,6 +66,8 @@ class PullQueue:
         self._levels: list[Line] = [OrderedDict() for _ in range(10)]
         self._asleep: Line = OrderedDict()
         """Sleepers, in their turns."""
+        self._aside: Line = OrderedDict()
+        """Those put aside, the first one first; they wait for no gauge."""
         self._gauges: dict[Gauge, Thresholds] = {}
         """The same, by what they wait for; none is empty."""
         self._turns = count(1)
@@ -87,13 +91,18 @@ class PullQueue:
         return self.size
 
     def __iter__(self) -> Iterator[PullRequest]:
-        for level in (*self._levels, self._asleep):
+        for level in (*self._levels, self._asleep, self._aside):
             yield from level
 
     @property
     def awake(self) -> int:
         """Requests in the line; each may be looked at for the next message."""
-        return self.size - len(self._asleep)
+        return self.size - len(self._asleep) - len(self._aside)
+
+    @property
+    def aside(self) -> int:
+        """Requests put aside."""
+        return len(self._aside)
 
     @property
     def gauges(self) -> int:
@@ -193,6 +202,17 @@ class PullQueue:
         for gauge, value in waits_for:
             self._gauges.setdefault(gauge, Thresholds()).add(value, request)
 
+    def put_aside(self, request: PullRequest) -> None:
+        """It is not looked at until it is brought back."""
+        self._leave(request)
+        request.waits_for = ()
+        self._aside[request] = None
+
+    def bring_back(self, most: int) -> None:
+        """The first `most` of those put aside go to the end of their likes."""
+        for request in list(islice(self._aside, most)):
+            self.pass_over(request)
+
     def rouse(self) -> None:
         """Puts all sleepers back into the line, each in its turn: they may wait for something else now."""
         asleep, self._asleep = self._asleep, OrderedDict()
@@ -209,6 +229,10 @@ class PullQueue:
         """Takes it out of its line."""
         if request.waits_for is None:
             del self._levels[request.priority][request]
+            return
+        if not request.waits_for:
+            request.waits_for = None
+            del self._aside[request]
             return
         del self._asleep[request]
         for gauge, value in request.waits_for:
@@ -292,7 +316,7 @@ class PullQueue:
             if verdict == GONE:
                 self.remove(request)
             else:
-                self.pass_over(request)
+                self.put_aside(request)
         return takers
 
 

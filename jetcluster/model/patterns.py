@@ -38,11 +38,9 @@ class Shape(NamedTuple):
             return other.open or other.length > self.length
         return self.length > other.length if other.open else self.length == other.length
 
-    def covers(self, other: Shape) -> bool:
-        """A subject that is long enough, and not too long, for the other is so for this one, and where this one has a
-        literal token the other one has."""
-        fits = other.length >= self.length + (not other.open) if self.open else other[:2] == self[:2]
-        return fits and set(self.literal) <= set(other.literal)
+    def fits(self, other: Shape) -> bool:
+        """A subject that is long enough, and not too long, for the other is so for this one."""
+        return other.length >= self.length + (not other.open) if self.open else other[:2] == self[:2]
 
 
 @lru_cache(128)
@@ -183,8 +181,11 @@ def one_within_another(subjects: Sequence[str]) -> bool:
     for subject in subjects:
         tokens = subject.split(".")
         by_shape.setdefault(shape_of(tokens), []).append(tokens)
+    literal = {shape: sum(1 << position for position in shape.literal) for shape in by_shape}
     for outer, wider in by_shape.items():
-        covered = [inner for inner in by_shape if inner != outer and outer.covers(inner)]
+        bits = literal[outer]
+        # Where the wider one has a literal token the other one must have it too.
+        covered = [inner for inner in by_shape if inner != outer and outer.fits(inner) and not bits & ~literal[inner]]
         if covered:
             pick = _picker(outer.literal)
             taken = set(map(pick, wider))
@@ -194,10 +195,10 @@ def one_within_another(subjects: Sequence[str]) -> bool:
 
 
 def too_various(subjects: Sequence[str]) -> bool:
-    """The wildcards of so many subjects are at more than MAX_SHAPES different places."""
-    if len(subjects) <= MAX_SHAPES:
-        return False
-    return len({shape_of(subject.split(".")) for subject in subjects}) > MAX_SHAPES
+    """The wildcards of the subjects are at more than MAX_SHAPES different places, or at so many in subjects of so many
+    tokens that to compare them takes long."""
+    shapes = {shape_of(subject.split(".")) for subject in subjects}
+    return len(shapes) > MAX_SHAPES or len(shapes) * sum(shape.length for shape in shapes) > MAX_PROJECTED
 
 
 def _picker(positions: tuple[int, ...]) -> _Pick:

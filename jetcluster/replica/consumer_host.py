@@ -447,14 +447,17 @@ class ConsumerHost:
             return
         self._filters.remove(cid)
         self.turns.forget(hosted.owner)
-        self._guard(lambda: self._part(hosted.owner.stop(reason)))
+        self._guard(lambda: self._part(hosted.owner.stop(reason), reason))
         hosted.turns.owner = None
         hosted.wakes.close()
 
-    def _part(self, telling: Iterator[None]) -> None:
-        """Those who wait for an owner that has ended are told in steps: they may be a hundred thousand."""
-        if next(telling, self) is not self:
-            self.context.timers.call_soon(lambda: self._guard(lambda: self._part(telling)))
+    def _part(self, telling: Iterator[None], reason: str) -> None:
+        """Those who wait for an owner that has ended are told in steps: they may be a hundred thousand. A server that
+        goes has no other step."""
+        while next(telling, self) is not self:
+            if reason != SHUTDOWN:
+                self.context.timers.call_soon(lambda: self._guard(lambda: self._part(telling, reason)))
+                return
 
     def _drop_all(self, reason: str) -> None:
         self._to_start.clear()

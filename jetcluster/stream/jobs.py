@@ -174,10 +174,12 @@ class Jobs:
         it may have now."""
         job = StreamJob(index, number, EXCESS if per_subject else LIMITS)
         last = self._jobs[-1] if self._jobs else None
+        for one in self._jobs if per_subject else ():
+            # Each goes by the limit of now, which was not that for what it has passed already: that has too many again.
+            if one.phase == EXCESS or (one is last and one.limits):
+                one.phase, one.at = EXCESS, 0
+                self._store.side_put(SIDE_JOBS, one.key, one.encode())
         if last is not None and last.limits:
-            if per_subject:
-                last.phase, last.at = EXCESS, 0
-                self._store.side_put(SIDE_JOBS, last.key, last.encode())
             return 0
         if self._jobs or not self._run(job):
             self._jobs.append(job)

@@ -556,7 +556,9 @@ class StreamMachine:
         """Enforces limits that are new."""
         rules, store = self.rules, self.store
         limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
-        lower = bool(limit) and (not before or old.restoring or limit < before)
+        # Where full subjects refused what came they may have kept more than that, from before there was the limit.
+        kept = old.discard_new_per_subject and not rules.discard_new_per_subject
+        lower = bool(limit) and (not before or old.restoring or limit < before or kept)
         if not rules.evicts and not lower:
             return 0
         return self._jobs.limit(index, per_subject=lower and store.messages - store.num_subjects >= limit)

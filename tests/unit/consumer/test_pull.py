@@ -457,12 +457,30 @@ def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monke
     rig.publish(b"s")
     assert last.seqs == [1]
     assert max(looks) <= 21 and 150 <= sum(looks) <= 180
-    rig.publish(b"s", b"s")
-    assert last.seqs == [1, 2] and not any(inbox.seqs for inbox in slow), "and it comes to an end"
     looks.clear()
+    rig.publish(b"s", b"s")
+    assert last.seqs == [1, 2] and not any(inbox.seqs for inbox in slow)
+    assert sum(looks) <= 2, "nor does the next message ask them again"
+    rig.advance(0.02)
+    assert max(looks) <= 21 and not any(inbox.seqs for inbox in slow)
     rig.bus.unread.clear()
     rig.advance(0.02)
     assert [inbox.seqs for inbox in slow if inbox] == [[3]]
+
+
+def test_those_put_aside_come_back_some_hundreds_at_a_time() -> None:
+    rig = Rig(max_waiting=0)
+    slow = [rig.next(b"slow%d" % number) for number in range(600)]
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(600))
+    rig.publish(b"s")
+    rig.bus.unread.clear()
+    rig.publish(*[b"s"] * 599)
+    served = []
+    for _ in range(4):
+        served.append(sum(bool(inbox.seqs) for inbox in slow))
+        rig.advance(0.005)
+    assert served == [0, 256, 512, 600]
+    assert rig.owner.delivery.num_waiting == 0
 
 
 def test_very_many_who_wait_are_told_some_thousands_at_a_time() -> None:

@@ -209,6 +209,33 @@ def test_limits_that_change_under_way_are_those_in_force() -> None:
     assert replica.seqs() == [21, 22, 23, 24]
 
 
+@pytest.mark.parametrize("discard", [{}, {"discard": "new", "discard_new_per_subject": True}])
+def test_a_limit_that_falls_again_while_others_wait_leaves_the_newest(discard: dict[str, Any]) -> None:
+    replica = Replica({**discard, "max_msgs_per_subject": 20})
+    for subject in [b"a.x"] * 15 + [b"b.x"] * 15 + [b"a.x"] * 5:
+        replica.publish([subject])
+    replica.update({**discard, "max_msgs_per_subject": 12})
+    while replica.machine._jobs._jobs[0].at < 16:  # the first fifteen are passed
+        replica.step_on()
+    replica.purge(b"b.*", keep=3)
+    assert replica.machine.jobs == 2
+    replica.update({**discard, "max_msgs_per_subject": 2})
+    replica.finish()
+    assert replica.seqs() == [29, 30, 34, 35]
+
+
+def test_what_refusing_subjects_had_before_their_limit_goes_when_they_refuse_no_more() -> None:
+    replica = Replica({"discard": "new"})
+    replica.publish([b"a.x"] * 6)
+    replica.sliced = False
+    replica.update({"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 3})
+    assert len(replica.seqs()) == 6
+    replica.sliced = True
+    replica.update({"max_msgs_per_subject": 3})
+    replica.finish()
+    assert replica.seqs() == [4, 5, 6]
+
+
 def test_during_a_purge_a_full_stream_pushes_out_nothing_that_stays() -> None:
     replica = Replica({"max_msgs": 12})
     replica.publish([b"keep"])
