@@ -41,7 +41,7 @@ MAX_BACKLOG: Final = 8 << 20
 HOLD: Final = 5_000_000
 """Nanoseconds until the first of those whose clients do not read are looked at again."""
 BACK: Final = 256
-"""Of them at a time: it takes two seconds until the last of a hundred thousand has its turn."""
+"""Requests that come back at a time: it takes two seconds until the last of a hundred thousand has its turn."""
 
 
 class PullDispatch:
