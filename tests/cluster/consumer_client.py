@@ -161,6 +161,13 @@ class Jet:
         assert not any(m.status for m in messages), shown(messages)
         return messages
 
+    async def takes_pulls(self, name: str) -> bool:
+        """A pull that is refused for what it says is answered."""
+        inbox = self.pull(name, b"{")
+        answer = await inbox.one()
+        inbox.close()
+        return not answer.header.startswith(b"NATS/1.0 503")
+
     async def none_left(self, name: str) -> None:
         """A pull without waiting finds nothing."""
         found, status = await self.pull(name, {"batch": 1, "no_wait": True}).until_status()

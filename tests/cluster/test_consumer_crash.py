@@ -51,6 +51,8 @@ async def test_kill_all_nodes(cluster: ProcessCluster, server: str, retention: s
         assert delivered >= COUNT and (ack_pending, pending) == (len(kept), 10)
         assert floor == min(kept) - 1
         again: dict[int, int] = {}
+        # INFO is the stream leader's answer. Nobody takes a pull before the node that has the consumer is so far.
+        await eventually(lambda: jet.takes_pulls("C"), 20, "somebody takes a pull")
         while set(again) != kept | set(range(COUNT + 1, COUNT + 11)):
             for message in await jet.fetch("C", 1, 10):
                 deliveries, seq, _, _ = ack_fields(message)
