@@ -16,6 +16,7 @@ from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Value
 from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.model.advisory import Event
+from jetcluster.protocol.bus import Origin
 from jetcluster.store.block_store import BlockStore
 
 
@@ -38,6 +39,8 @@ class OwnerDependencies(NamedTuple):
     """The stream has more than one replica."""
     waiting: WaitingRoom | None = None
     """The node's; None: the consumer has one of its own."""
+    when_known: Callable[[Origin, Callable[[], None]], None] | None = None
+    """Calls back once this replica has all that the requester may have been told is stored, or when that takes long."""
 
 
 class DeliveryContext:

@@ -8,6 +8,7 @@ a loop turn, `tick` when a time it asked for has come, `applied` for each of its
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from jetcluster.consumer import ack_subject, acks, statuses
@@ -248,10 +249,19 @@ class ConsumerOwner(DeliveryContext):
     def _on_next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
         if block and reply and not level_is_met(block):
             self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
+        elif self.replicated and self._around.when_known is not None and b"no_wait" in payload:
+            # To say that there is nothing this replica has to have what its client was told is stored.
+            self._around.when_known(origin, partial(self._next, subject, reply, block, payload))
         elif isinstance(self.delivery, PullDelivery):
             self.delivery.request(reply, payload)
         else:
             self.request(reply, payload)
+
+    def _next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+        if self._subscriptions:
+            self.request(reply, payload)
+        else:  # another node has the consumer by now
+            self.bus.ask(subject, payload, reply, block)
 
     # -- internals --------------------------------------------------------------------------------------------------
 

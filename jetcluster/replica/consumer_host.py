@@ -22,6 +22,7 @@ from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Turn
+from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import Role
 from jetcluster.replica.advisories import advisories
 from jetcluster.replica.consumer_balancer import ConsumerBalancer
@@ -88,10 +89,11 @@ class ConsumerHost:
         tell_leaving: TellLeaving,
         propose: Callable[[bytes], bool],
         report_damage: Callable[[DamagedError], None],
+        when_known: Callable[[Origin, Callable[[], None]], None] | None = None,
         make_owner: MakeOwner | None = None,
     ) -> None:
         """`propose` puts a command into the log; False: not now. `report_damage` takes a record that cannot be read.
-        `make_owner`: of tests."""
+        `when_known`: see `OwnerDependencies`. `make_owner`: of tests."""
         context, table = replica.context, replica.table
         self.context = context
         self.replica = replica
@@ -107,6 +109,7 @@ class ConsumerHost:
         self._send_turn = send_turn
         self._tell_leaving = tell_leaving
         self._report_damage = report_damage
+        self._when_known = when_known
         self._going = self._leaving = False
         self._tell_at = 0.0
         self._replicated = True
@@ -424,6 +427,7 @@ class ConsumerHost:
             domain=context.domain,
             replicated=self._replicated,
             waiting=context.waiting,
+            when_known=self._when_known,
         )
         return ConsumerOwner(state, around)
 

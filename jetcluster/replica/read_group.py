@@ -1,9 +1,8 @@
 """A replica's membership in the queue group that answers Direct Get.
 
-The leader answers as soon as it leads. A follower joins once it has applied
-everything that the leader had committed when asked (its own idea of the commit index proves nothing after a restart:
-a replica that missed the newest value would serve the older one), leaves when it falls far behind, and joins again the
-same way.
+The leader answers as soon as it leads. A follower joins once it has applied everything that the leader had committed
+when asked (its own idea of the commit index proves nothing after a restart: a replica that missed the newest value
+would serve the older one), leaves when it falls far behind, and joins again the same way.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ ADDRESSED = b"$JS.API.DIRECT.PEER."
 MAX_LAG = 8192
 """Log entries a follower may be behind before it leaves the group."""
 LEADERLESS_SECONDS = 10.0
-"""A follower that knew of no leader for so long, while it is connected with a majority, leaves the group: elections
-take less, and a replica that was removed from its group, on a node that has not heard of it, never has one again. One
-that is cut off goes on: what it has may be all there is to read."""
+"""A follower connected with a majority that knew of no leader for so long leaves the group: elections take less, and
+one that was removed without hearing of it never has one again. One that is cut off goes on: others may have less."""
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn: other clients are served in between."""
 MAX_BACKLOG = 1024 * 1024
@@ -53,7 +51,6 @@ MAX_STREAMING = 64
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
 """So many requests may take some looking at once per replica, and so large ones together; more are refused likewise."""
-
 ARRIVAL_TURNS = 8
 """Turns of the loop that a read at a mirror waits for what its upstream on this node has stored to come: a delivery
 takes three. It may also not come, as flow control or a limit is in the way."""
@@ -394,6 +391,16 @@ class ReadGroup:
                 )
 
         return receive
+
+    def when_known(self, origin: Origin, go_on: Callable[[], None]) -> None:
+        """`go_on`, once what `origin` may have been told is stored is here, or when that takes long."""
+        group = self._replica.group
+        if origin.kind == "peer" and not self._replica.leading:
+            self._confirmations.hold(go_on, go_on, go_on)
+        elif group.told_index > group.applied_index:
+            self._waits.hold(group.told_index, go_on, go_on)
+        else:
+            go_on()
 
     def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
         """`go_on` when what is under way to this stream, on this node, is stored. `hand_on`: it is not to be read."""

@@ -113,7 +113,12 @@ class StreamReplica(ReplicaState):
             self.failures.failed,
         )
         self.consumers = ConsumerHost(
-            self, exchange.send_turn, exchange.tell_leaving, self.try_propose, self.report_damage
+            self,
+            exchange.send_turn,
+            exchange.tell_leaving,
+            self.try_propose,
+            self.report_damage,
+            self.reads.when_known,
         )
         self.applying = Applying(
             self,

@@ -29,8 +29,10 @@ class Puller:
         else:
             self.got.append((subject, reply, payload))
 
-    def pull(self, batch: int = 1, expires: float = 5.0) -> int:
+    def pull(self, batch: int = 1, expires: float = 5.0, *, no_wait: bool = False) -> int:
         body = b'{"batch":%d,"expires":%d}' % (batch, int(expires * SECOND))
+        if no_wait:
+            body = b'{"batch":%d,"no_wait":true}' % batch
         return self.node.bus.publish(self.next, body, self.inbox)
 
     async def fetch(self, batch: int, seconds: float = 5.0) -> list[tuple[bytes, bytes, bytes]]:

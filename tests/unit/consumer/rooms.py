@@ -154,6 +154,8 @@ class Rig:
         self.ahead = 0
         self.room: WaitingRoom | None = None
         """The node's, of the next owner."""
+        self.when_known: Callable[[Origin, Callable[[], None]], None] | None = None
+        """Of the next owner."""
         self._sync()
         assert isinstance(self.node.create(**config), int)
         self.take_over()
@@ -176,6 +178,7 @@ class Rig:
             domain=domain,
             replicated=replicated,
             waiting=self.room,
+            when_known=self.when_known,
         )
         self.owner = ConsumerOwner(self.node.state(), around)
         self.owner.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -249,3 +250,41 @@ def test_the_end_of_a_pause_is_told_once_by_the_owner_that_saw_it() -> None:
     pause(0)  # who resumes it tells that
     rig.advance(9)
     assert len(told) == 1
+
+
+def test_a_pull_that_does_not_wait_is_taken_once_the_replica_has_what_its_client_knows_of() -> None:
+    rig = Rig()
+    later: list[Callable[[], None]] = []
+    rig.when_known = lambda origin, go_on: later.append(go_on)
+    rig.crash()
+    inbox, waiting = rig.next(b"now", batch=2, no_wait=True), rig.next(b"later", batch=2)
+    assert len(later) == 1 and rig.owner.delivery.num_waiting == 1
+    rig.publish(b"s")
+    assert waiting.seqs == [1]
+    rig.publish(b"s")
+    rig.publish(b"s")
+    later.pop()()
+    rig.settle()
+    assert inbox.seqs == [3] and waiting.seqs == [1, 2]
+
+
+def test_a_pull_that_was_held_goes_to_the_next_owner() -> None:
+    rig = Rig()
+    later: list[Callable[[], None]] = []
+    rig.when_known = lambda origin, go_on: later.append(go_on)
+    rig.crash()
+    inbox = rig.next(batch=1, no_wait=True)
+    rig.publish(b"s")
+    rig.stop()
+    rig.when_known = None
+    rig.take_over()
+    later.pop()()
+    rig.settle()
+    assert inbox.seqs == [1]
+
+
+def test_where_there_is_no_other_replica_nothing_is_asked() -> None:
+    rig = Rig()
+    rig.when_known = lambda origin, go_on: pytest.fail("asked")
+    rig.crash(replicated=False)
+    assert rig.next(no_wait=True)[0].headers == b"NATS/1.0 404 No Messages\r\n\r\n"

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from jetcluster.raft.config import JournalOptions
 from jetcluster.replica.read_confirm import MAX_SECONDS, ReadConfirmations
+from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
@@ -88,6 +90,53 @@ async def test_a_client_of_a_node_that_lags_reads_what_it_wrote() -> None:
             assert (await node.get(b"S", ack["seq"]))[2] == b"%d" % number
         assert not node.reads("S")
         assert late.replica("S").reads.answered > 1
+
+
+async def hosted_by(cluster: Cluster, stream: str, host: Node) -> str:
+    """A consumer that `host` has."""
+    for number in range(9):
+        name = f"c{number}"
+        await consumer(cluster.leader(stream), name, stream=stream)
+        await asyncio.sleep(0.2)
+        if any(hosted.owner.state.name == name for hosted in host.replica(stream).consumers.running.values()):
+            return name
+    raise AssertionError(f"no consumer came to {host.name}")
+
+
+@virtual_time
+async def test_a_pull_that_does_not_wait_finds_what_its_client_wrote() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        one, late = cluster.followers("S")
+        puller = Puller(one, "S", await hosted_by(cluster, "S", late))
+        slow_down(cluster, cluster.leader("S"), late, 0.1)
+        for number in range(1, 11):
+            await one.publish(b"s", b"%d" % number)
+            assert puller.pull(no_wait=True)
+            await cluster.until(lambda: puller.got or puller.statuses, 5.0, "an answer")
+            assert [payload for _, _, payload in puller.got] == [b"%d" % number], puller.statuses
+            puller.got.clear()
+
+
+@virtual_time
+@pytest.mark.parametrize("room_again", [False, True])
+async def test_a_pull_on_a_node_that_takes_nothing_waits_for_a_while(room_again: bool) -> None:
+    async with Cluster(options=JournalOptions(segment_bytes=1 << 20, reserve_bytes=10_000)) as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        late = cluster.followers("S")[0]
+        puller = Puller(late, "S", await hosted_by(cluster, "S", late))
+        late.disk.reported_free = 0
+        late.journal.housekeep()
+        await late.publish(b"s", b"1")
+        assert late.replica("S").store.last_seq == 0
+        assert puller.pull(no_wait=True)
+        if room_again:
+            late.disk.reported_free = None
+            late.journal.housekeep()
+        await cluster.until(lambda: puller.got or puller.statuses, 5.0, "an answer")
+        assert (len(puller.got), puller.statuses) == ((1, []) if room_again else (0, [b"404 No Messages"]))
 
 
 @virtual_time
