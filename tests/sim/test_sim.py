@@ -6,14 +6,18 @@ seed is printed; `python -m tests.sim.run --seed N --trace` replays it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.sim.checks import Violation
+from tests.sim.liveness import Liveness
 from tests.sim.mutants import MUTANTS
 from tests.sim.run import run_seed
 from tests.sim.world import Scenario, World
@@ -108,8 +112,30 @@ def test_only_a_group_without_a_sound_majority_is_excused_from_having_a_leader()
     world = World(1, Scenario(voters=3, spares=1))
     world.nodes["D"].create(1, ("A", "B", "C"))
     assert world.nodes["D"].raft.groups[1].log.damaged, "it is being added"
-    assert not world.excused(1)
+    judge = Liveness(world, 0.0)
+    assert not judge.excused(1)
     world.nodes["C"].raft.groups[1].log.mark_damaged()
-    assert not world.excused(1)
+    assert not judge.excused(1)
     world.nodes["B"].raft.groups[1].log.mark_damaged()
-    assert world.excused(1)
+    assert judge.excused(1)
+
+
+@pytest.mark.parametrize(("terms", "stays"), [([5, 5], True), ([5, 7], False), ([5, None], False), ([None, 5], False)])
+def test_a_leader_that_comes_late_has_to_stay(
+    terms: list[int | None], stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(1, Scenario(voters=3))
+    seen = [None, *terms]  # at the first look, at the second, and when it is judged
+
+    def leader(gid: int) -> object:
+        term = seen.pop(0)
+        return term and SimpleNamespace(name="A", raft=SimpleNamespace(groups={gid: SimpleNamespace(term=term)}))
+
+    monkeypatch.setattr(world, "healed_leader", leader)
+    judge = Liveness(world, world.now)
+    looks = [judge.next_look - world.now]
+    while not judge.look():
+        looks.append(judge.next_look - world.now)
+    assert looks == pytest.approx([1.2, 1.8, 2.4])
+    with contextlib.nullcontext() if stays else pytest.raises(Violation, match="no leader that stays"):
+        judge.judge()

@@ -22,6 +22,7 @@ from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
 from tests.sim.checks import Checks, Violation
 from tests.sim.limits import FAST, JOURNAL
+from tests.sim.liveness import Liveness
 from tests.sim.machine import SimMachine, SimStore
 from tests.twins.journal import MemoryMark
 from tests.twins.memory_disk import MemoryDisk
@@ -291,18 +292,15 @@ class World:
         self.at(0.05, self._housekeep)
         self.at(0.1, self._match)
         heal_at = self.now + scenario.seconds
-        end, last_end = heal_at + scenario.settle, heal_at + 2 * scenario.settle
+        liveness = Liveness(self, heal_at)
         while self._queue:
             when, _, callback, args = heapq.heappop(self._queue)
             if when > heal_at and not self.healed:
                 self.now = heal_at
                 self.healed = True
                 nemesis.heal()
-            if when > end:
-                # A leader may just be giving way to another one: then the judge looks once more, as late again.
-                if end == last_end or not self._leaderless():
-                    break
-                end = last_end
+            if when > liveness.next_look and liveness.look():
+                break
             self.now = max(self.now, when)
             self._events += 1
             if self._events > MAX_EVENTS:
@@ -310,28 +308,7 @@ class World:
             callback(*args)
         self.checks.log_matching()
         self.checks.final()
-        self._liveness()
-
-    def _liveness(self) -> None:
-        """Not a safety matter, but a cluster that heals must work again."""
-        for gid in self._leaderless():
-            if not self.excused(gid):
-                self.log("NO LEADER", gid)
-                raise Violation("liveness", f"group {gid} has no leader {2 * self.scenario.settle} s after healing")
-            self.stats["excused"] += 1
-
-    def _leaderless(self) -> list[int]:
-        return [gid for gid in range(1, self.scenario.groups + 1) if self.healed_leader(gid) is None]
-
-    def excused(self, gid: int) -> bool:
-        """No majority of the voters is sound, nor one that was part of every decision, so there is nobody to vouch for
-        a damaged one. Who is just being added counts as damaged too, and excuses nobody."""
-        sound = {n.name: n.raft.groups[gid] for n in self.nodes.values() if not n.dead and gid in n.raft.groups}
-        sound = {name: group for name, group in sound.items() if not group.log.damaged and not group.stopped}
-        if not sound:
-            return True
-        newest = max(sound.values(), key=lambda group: (group.log.last_term, group.log.last_index))
-        return not newest.log.config.is_quorum(set(sound)) and not newest.decisive
+        liveness.judge()
 
     def _match(self) -> None:
         self.checks.log_matching()
