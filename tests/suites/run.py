@@ -2,8 +2,7 @@
 
 They are fetched from PyPI into `.tools/suites` and never committed; what they expect around them and do not carry is
 ours (`nats_py_utils.py`, `kv_conftest.py`, `files.py`). Every failure counts but those of EXPECTED, which have to fail.
-Many tests have bounds of tenths of a second, so what fails is run again, alone, at most twice: a disk that another
-program has filled with work makes each of a hundred publishes ten times as long.
+Many tests have bounds of tenths of a second, so what fails is run once more, alone.
 """
 
 from __future__ import annotations
@@ -84,10 +83,6 @@ class Package(NamedTuple):
 
 NATS_PY = Package("nats-py", "2.14.0", "4ed02cb8e3b55c68074a063aa2687087115d805d1513297da90cb2068fb07bed")
 KEY_VALUE = Package("nats-key-value", "0.1.0", "1c4a3adfc213815748c6c9191b5711b827584b994bce9d76689b8eb4052d85ba")
-
-
-AGAIN = (0.0, 10.0)
-"""Seconds to wait before what failed is run again."""
 
 
 class Result(NamedTuple):
@@ -187,12 +182,9 @@ def key_value(options: argparse.Namespace) -> Result | None:
 def _pytest(python: str, folder: Path, words: list[str], options: argparse.Namespace, **variables: str) -> Result:
     began = time.monotonic()
     result = _run(python, folder, words, options, variables)
-    one = ["-n", "1"] if "-n" in words else []
-    for pause in AGAIN:
-        again = [_node_id(test) for test, _ in result.failed if test not in EXPECTED]
-        if not again:
-            break
-        time.sleep(pause)
+    again = [_node_id(test) for test, _ in result.failed if test not in EXPECTED]
+    if again:
+        one = ["-n", "1"] if "-n" in words else []
         second = _run(python, folder, [*one, *again], options, variables)
         for test in second.passed:
             print(f"{folder.name}: {test} passed when it was run again, alone")
