@@ -252,7 +252,8 @@ class PullDispatch:
             request.checked = self._run
             request.held = unread > MAX_BACKLOG
             if request.held:
-                self._put_back_at(self._back_at or self._owner.clock.time_ns() + HOLD)
+                if not self._back_at:
+                    self._put_back_at(self._owner.clock.time_ns() + HOLD)
         return HELD if request.held else READY
 
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:

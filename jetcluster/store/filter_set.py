@@ -125,19 +125,19 @@ class FilterSet:
 def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
     """The filters of a consumer as few questions, no message in the answers of two: literal ones are look-ups,
     wildcards that are many or that overlap are one set. No filter is within another one."""
-    return (_few if len(subject_filters) <= FEW else _many)(tuple(subject_filters))
+    return (_parts_of_few if len(subject_filters) <= FEW else _parts_of_many)(tuple(subject_filters))
 
 
-@lru_cache(64)
-def _many(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
+def _questions(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
     wild = [one for one in subject_filters if not filters.is_literal(one)]
     if len(wild) <= FEW and not _overlap(wild):
         return subject_filters
     return (*(one for one in subject_filters if filters.is_literal(one)), FilterSet(wild))
 
 
-_few = lru_cache(1024)(_many.__wrapped__)
-"""Small ones are asked for with every delivery, and of many consumers."""
+_parts_of_few = lru_cache(1024)(_questions)
+_parts_of_many = lru_cache(64)(_questions)
+"""They are asked for with every delivery; those of few filters are small, and many consumers have some."""
 
 
 def _overlap(subject_filters: Sequence[bytes]) -> bool:

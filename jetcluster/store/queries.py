@@ -95,8 +95,8 @@ class Queries:
         return max((msg.seq for msg in found if msg is not None), default=0)
 
     def next_seqs(self, subject_filters: Sequence[bytes], seq: int, want: int) -> list[int]:
-        """The first `want` live sequences at or above `seq` that match one of the filters. Every
-        filter is only asked for what lies below what the others have given already."""
+        """The first `want` live sequences at or above `seq` that match one of the filters. Every filter is only asked
+        for what lies below what the others have given already."""
         found: list[int] = []
         end = MAX_SEQ
         get = self._index.table.get

@@ -5,10 +5,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import pull_dispatch
 from jetcluster.consumer.priority import Priority
-from jetcluster.consumer.pull import PullDelivery
-from jetcluster.consumer.pull_dispatch import MAX_BACKLOG
 from jetcluster.consumer.turn import PIN
 from jetcluster.protocol import headers
 from tests.unit.consumer.rooms import SECOND, Frame, Rig
@@ -115,38 +112,6 @@ def test_a_message_asks_few_of_those_that_wait_for_different_things(monkeypatch:
     rig.pull.configured()
     rig.settle()
     assert rig.owner.delivery.num_waiting == 3001
-
-
-def test_a_turn_looks_at_so_many_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
-    rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
-    for number in range(200):
-        rig.next(b"w%d" % number, batch=1, group="g", min_pending=1000 + number)
-    slow = [rig.next(b"slow%d" % number, batch=1, group="g") for number in range(50)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(50))
-    last = rig.next(b"last", batch=1, group="g")
-    looks: list[int] = []
-    run, backlog = PullDelivery.run, rig.bus.backlog
-
-    def counted_run(delivery: PullDelivery) -> None:
-        looks.append(0)
-        run(delivery)
-
-    def counted_look(reply: bytes) -> int:
-        looks[-1] += 1
-        return backlog(reply)
-
-    monkeypatch.setattr(PullDelivery, "run", counted_run)
-    monkeypatch.setattr(rig.bus, "backlog", counted_look)
-    rig.publish(b"s")
-    assert last.seqs == [1]
-    assert max(looks) <= 21 and 250 <= sum(looks) <= 300
-    rig.publish(b"s")
-    assert not any(inbox.seqs for inbox in slow), "and it comes to an end where nobody may have it"
-    looks.clear()
-    rig.bus.unread.clear()
-    rig.advance(0.02)
-    assert [inbox.seqs for inbox in slow if inbox] == [[2]]
 
 
 def test_whoever_wait_for_different_things_are_served_in_the_order_of_coming() -> None:

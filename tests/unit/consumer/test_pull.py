@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import pull, pull_dispatch
+from jetcluster.consumer import pull
 from jetcluster.consumer.delivery import DELETED, SHUTDOWN
-from jetcluster.consumer.pull import PullDelivery
-from jetcluster.consumer.pull_dispatch import MAX_BACKLOG
 from jetcluster.consumer.pull_queue import PullQueue
 from jetcluster.consumer.pull_request import PullRequest
 from jetcluster.consumer.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
@@ -432,55 +430,6 @@ def test_a_deleted_consumer_tells_those_who_wait() -> None:
     rig.stop(DELETED)
     assert [frame.headers for frame in inbox] == [b"NATS/1.0 409 Consumer Deleted\r\n\r\n"]
     assert not rig.bus.subscriptions
-
-
-def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
-    rig = Rig(max_waiting=0)
-    slow = [rig.next(b"slow%d" % number) for number in range(150)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(150))
-    rig.bus.inboxes.pop(b"slow7")
-    last = rig.next(b"last", batch=2)
-    looks: list[int] = []
-    run, backlog = PullDelivery.run, rig.bus.backlog
-
-    def counted_run(delivery: PullDelivery) -> None:
-        looks.append(0)
-        run(delivery)
-
-    def counted_look(reply: bytes) -> int:
-        looks[-1] += 1
-        return backlog(reply)
-
-    monkeypatch.setattr(PullDelivery, "run", counted_run)
-    monkeypatch.setattr(rig.bus, "backlog", counted_look)
-    rig.publish(b"s")
-    assert last.seqs == [1]
-    assert max(looks) <= 21 and 150 <= sum(looks) <= 180
-    looks.clear()
-    rig.publish(b"s", b"s")
-    assert last.seqs == [1, 2] and not any(inbox.seqs for inbox in slow)
-    assert sum(looks) <= 2, "nor does the next message ask them again"
-    rig.advance(0.02)
-    assert max(looks) <= 21 and not any(inbox.seqs for inbox in slow)
-    rig.bus.unread.clear()
-    rig.advance(0.02)
-    assert [inbox.seqs for inbox in slow if inbox] == [[3]]
-
-
-def test_those_put_aside_come_back_some_hundreds_at_a_time() -> None:
-    rig = Rig(max_waiting=0)
-    slow = [rig.next(b"slow%d" % number) for number in range(600)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(600))
-    rig.publish(b"s")
-    rig.bus.unread.clear()
-    rig.publish(*[b"s"] * 599)
-    served = []
-    for _ in range(4):
-        served.append(sum(bool(inbox.seqs) for inbox in slow))
-        rig.advance(0.005)
-    assert served == [0, 256, 512, 600]
-    assert rig.owner.delivery.num_waiting == 0
 
 
 def test_very_many_who_wait_are_told_some_thousands_at_a_time() -> None:

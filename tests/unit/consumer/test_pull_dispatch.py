@@ -1,76 +1,87 @@
-"""Which waiting request gets which message, and what becomes of messages on their way."""
+"""Which requests a turn looks at: a bounded number, and none again at once whose client does not read."""
 
 from __future__ import annotations
 
 import pytest
 
 from jetcluster.consumer import pull_dispatch
+from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.pull_dispatch import MAX_BACKLOG
-from jetcluster.consumer.turn import DELIVER
-from tests.unit.consumer.rooms import SECOND, Rig
+from tests.unit.consumer.rooms import Rig
 
 
-def subjects(count: int) -> list[bytes]:
-    return [b"s.%d" % i for i in range(count)]
+def looks_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many clients each turn from now on looks at."""
+    looks: list[int] = []
+    run, backlog = PullDelivery.run, rig.bus.backlog
+
+    def counted_run(delivery: PullDelivery) -> None:
+        looks.append(0)
+        run(delivery)
+
+    def counted_look(reply: bytes) -> int:
+        looks[-1] += 1
+        return backlog(reply)
+
+    monkeypatch.setattr(PullDelivery, "run", counted_run)
+    monkeypatch.setattr(rig.bus, "backlog", counted_look)
+    return looks
 
 
-def test_what_is_lost_on_the_way_goes_to_the_same_request() -> None:
-    rig = Rig()
-    first, second = rig.next(b"first", batch=3), rig.next(b"second", batch=3)
-    rig.hold = True
-    rig.publish(*subjects(4))
-    assert not first and not second, "nothing goes out before the log has it"
-    rig.lose()
-    rig.hold = False
-    rig.publish(*subjects(2))
-    assert sorted(first.seqs + second.seqs) == [1, 2, 3, 4, 5, 6]
-    assert len(first) == len(second) == 3
-    assert rig.owner.num_waiting == 0
-
-
-def test_a_client_that_does_not_read_is_passed_over_and_then_served() -> None:
-    rig = Rig()
-    slow, fast = rig.next(b"slow", batch=2), rig.next(b"fast", batch=2)
-    rig.bus.unread[b"slow"] = MAX_BACKLOG + 1
-    rig.publish(*subjects(2))
-    assert (slow.seqs, fast.seqs) == ([], [1, 2])
-    rig.publish(*subjects(2))
-    assert slow.seqs == []
-    rig.bus.unread[b"slow"] = MAX_BACKLOG
+def test_a_turn_looks_at_so_many_sleepers_and_the_next_one_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
+    rig = Rig(priority_policy="overflow", priority_groups=["g"], max_waiting=0)
+    for number in range(200):
+        rig.next(b"w%d" % number, batch=1, group="g", min_pending=1000 + number)
+    slow = [rig.next(b"slow%d" % number, batch=1, group="g") for number in range(50)]
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(50))
+    last = rig.next(b"last", batch=1, group="g")
+    looks = looks_of(rig, monkeypatch)
+    rig.publish(b"s")
+    assert last.seqs == [1]
+    assert max(looks) <= 21 and 250 <= sum(looks) <= 300
+    rig.publish(b"s")
+    assert not any(inbox.seqs for inbox in slow), "and it comes to an end where nobody may have it"
+    looks.clear()
+    rig.bus.unread.clear()
     rig.advance(0.02)
-    assert slow.seqs == [3, 4]
+    assert [inbox.seqs for inbox in slow if inbox] == [[2]]
 
 
-def test_a_client_that_is_gone_keeps_nothing() -> None:
-    rig = Rig()
-    rig.next(b"gone", batch=2)
-    left = rig.next(b"left", batch=2)
-    del rig.bus.inboxes[b"gone"]
-    rig.publish(*subjects(2))
-    assert left.seqs == [1, 2] and rig.owner.num_waiting == 0
+def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
+    rig = Rig(max_waiting=0)
+    slow = [rig.next(b"slow%d" % number) for number in range(150)]
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(150))
+    rig.bus.inboxes.pop(b"slow7")
+    last = rig.next(b"last", batch=2)
+    looks = looks_of(rig, monkeypatch)
+    rig.publish(b"s")
+    assert last.seqs == [1]
+    assert max(looks) <= 21 and 150 <= sum(looks) <= 180
+    looks.clear()
+    rig.publish(b"s", b"s")
+    assert last.seqs == [1, 2] and not any(inbox.seqs for inbox in slow)
+    assert sum(looks) <= 2, "nor does the next message ask them again"
+    rig.advance(0.02)
+    assert max(looks) <= 21 and not any(inbox.seqs for inbox in slow)
+    rig.bus.unread.clear()
+    rig.advance(0.02)
+    assert [inbox.seqs for inbox in slow if inbox] == [[3]]
 
 
-def test_others_run_between_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_dispatch, "TURN_MESSAGES", 3)
-    rig = Rig()
-    rig.publish(*[b"s.a"] * 10)
-    rig.hold = True
-    assert rig.next(batch=10, expires=SECOND) == []
-    rig.hold = False
-    rig.settle()
-    assert rig.bus.listen(b"in").seqs == list(range(1, 11))
-    assert rig.kinds().count(DELIVER) >= 1
-
-
-def test_so_many_bytes_are_in_flight_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_dispatch, "FLIGHT_BYTES", 1)
-    rig = Rig()
-    rig.hold = True
-    inbox = rig.next(batch=1)
-    other = rig.next(b"other", batch=1)
-    rig.publish(b"s.a")
-    rig.publish(b"s.b")
-    assert [value for kind, value, _ in rig.ops if kind == DELIVER] == [[1]]
-    rig.hold = False
-    rig.settle()
-    assert (inbox.seqs, other.seqs) == ([1], [2])
+def test_those_put_aside_come_back_some_hundreds_at_a_time() -> None:
+    rig = Rig(max_waiting=0)
+    slow = [rig.next(b"slow%d" % number) for number in range(600)]
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(600))
+    rig.publish(b"s")
+    rig.bus.unread.clear()
+    rig.publish(*[b"s"] * 599)
+    served = []
+    for _ in range(4):
+        served.append(sum(bool(inbox.seqs) for inbox in slow))
+        rig.advance(0.005)
+    assert served == [0, 256, 512, 600]
+    assert rig.owner.delivery.num_waiting == 0
