@@ -251,9 +251,8 @@ class PullDispatch:
                 return GONE
             request.checked = self._run
             request.held = unread > MAX_BACKLOG
-            if request.held:
-                if not self._back_at:
-                    self._put_back_at(self._owner.clock.time_ns() + HOLD)
+            if request.held and not self._back_at:
+                self._put_back_at(self._owner.clock.time_ns() + HOLD)
         return HELD if request.held else READY
 
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
