@@ -484,6 +484,72 @@ def wrong_logins(target: Target) -> None:
             one.close()
 
 
+# ---- what costs later, or each time that something else comes
+
+
+def _made(wire: Wire, name: str, **config: Any) -> None:
+    """Asks until it is there: other attackers may have filled the API."""
+    wish = {"name": name, "storage": "memory", **config}
+    while not (answer := wire.request(f"$JS.API.STREAM.CREATE.{name}", wish)).startswith(b"{"):
+        time.sleep(0.05)
+    assert b'"error"' not in answer, answer
+
+
+def schedules(target: Target) -> None:
+    """Messages that come again each second with 64 KB of headers, and patterns that never fire, in odd time zones."""
+    wire = Wire(target.client)
+    _made(wire, "TIMED", subjects=["at.>", "out"], allow_msg_schedules=True, max_msgs_per_subject=1)
+    lines = b"a:\r\n" * 16_000
+    never = b"Nats-Schedule: 0 0 0 31 2,4,6,9,11 *\r\nNats-Schedule-Time-Zone: Australia/Lord_Howe\r\n"
+    often = b"Nats-Schedule: @every 1s\r\n"
+    for number in target.until():
+        for pattern, more in ((often, lines), *[(never, b"")] * 20):
+            block = b"NATS/1.0\r\n" + pattern + b"Nats-Schedule-Target: out\r\n" + more + b"\r\n"
+            wire.send(b"HPUB at.%d %d %d\r\n%b\r\n" % (number % 60, len(block), len(block), block))
+        wire.flush()
+    wire.request("$JS.API.STREAM.DELETE.TIMED")
+
+
+def traces(target: Target) -> None:
+    """Reports about messages with very many header lines."""
+    wire = Wire(target.client)
+    wire.send(b"SUB report 9999\r\n")
+    lines = b"".join(b"%x:\r\n" % number for number in range(140_000))[:1_000_000]
+    block = b"NATS/1.0\r\nNats-Trace-Dest: report\r\nNats-Trace-Only: 1\r\n" + lines
+    block = block[: block.rindex(b"\r\n")] + b"\r\n\r\n"
+    for _ in target.until():
+        wire.send(b"HPUB q %d %d\r\n%b\r\n" % (len(block), len(block), block) * 3)
+        for _ in range(3):
+            wire.message()
+
+
+def waiting_pulls(target: Target) -> None:
+    """Requests that wait for different things while messages come; then their consumer is deleted."""
+    wire = Wire(target.client)
+    _made(wire, "PULLED", subjects=["p"], max_msgs=100)
+    group = {"priority_policy": "overflow", "priority_groups": ["g"]}
+    config = {"name": "c", "durable_name": "c", "ack_policy": "explicit", "max_waiting": 1_000_000, **group}
+    pull = b"PUB $JS.API.CONSUMER.MSG.NEXT.PULLED.c _INBOX.late.%d %d\r\n%b\r\n"
+    wire.send(b"SUB _INBOX.late.> 9999\r\n")
+    for _ in target.until():
+        wire.request("$JS.API.CONSUMER.CREATE.PULLED.c", {"stream_name": "PULLED", "config": config})
+        for start in range(0, 20_000, 1000):
+            bodies = [b'{"batch":9,"group":"g","min_pending":%d}' % (10**6 + n) for n in range(start, start + 1000)]
+            pulls = [pull % (start + n, len(body), body) for n, body in enumerate(bodies)]
+            wire.send(b"".join(pulls) + b"PUB p 0\r\n\r\n" * 50)
+        wire.request("$JS.API.CONSUMER.DELETE.PULLED.c")
+
+
+def long_counters(target: Target) -> None:
+    """Sums of thousands of digits."""
+    wire = Wire(target.client)
+    _made(wire, "SUMS", subjects=["sum.*"], allow_msg_counter=True, max_msgs=1000)
+    block = b"NATS/1.0\r\nNats-Incr: +%b\r\n\r\n" % (b"9" * 2000)
+    for number in target.until():
+        wire.send(b"HPUB sum.%d %d %d\r\n%b\r\n" % (number % 7, len(block), len(block), block) * 100)
+        wire.flush()
+
+
 KINDS: dict[str, Callable[[Target], None]] = {
     "api-garbage": api_garbage,
     "pipelined-garbage": pipelined_garbage,
@@ -498,6 +564,10 @@ KINDS: dict[str, Callable[[Target], None]] = {
     "configurations": configurations,
     "slow-http": slow_http,
     "wrong-logins": wrong_logins,
+    "schedules": schedules,
+    "traces": traces,
+    "waiting-pulls": waiting_pulls,
+    "long-counters": long_counters,
 }
 
 
