@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
+from jetcluster.config.options import CACHE, FULL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
 from jetcluster.file_modes import private

@@ -12,7 +12,7 @@ import pytest
 
 from jetcluster import file_modes
 from jetcluster.auth.resolver import DirectoryStore
-from jetcluster.config.operator_options import FULL, ResolverOptions
+from jetcluster.config.options import FULL, ResolverOptions
 from jetcluster.config.runtime_files import write_pid_file, write_ports_file
 from jetcluster.log_writer import open_log_file
 from jetcluster.node import data_renewal

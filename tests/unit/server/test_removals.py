@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import budget
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server import removals
 from scripts.bench_subscriptions import RealTime
 
