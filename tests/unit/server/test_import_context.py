@@ -6,7 +6,7 @@ import json
 
 from jetcluster.server.import_context import ImportContext, Link, describe, responder
 from jetcluster.server.origin import ServerOrigin
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 from .support import Bench
 

@@ -16,7 +16,7 @@ import pytest
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.governor import HEAVY
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 from .leaf_site import End, Site
 from .support import QUIET, Bench, Nobody, Peer

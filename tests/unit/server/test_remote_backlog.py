@@ -7,7 +7,7 @@ import pytest
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server import bulk, remote_backlog
 from jetcluster.server.remote_backlog import ASK_EVERY, RemoteBacklog
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 from .support import Bench, FakePeer
 
