@@ -8,8 +8,7 @@ from jetcluster.protocol.bus import Outgoing
 from jetcluster.server import bulk, remote_backlog
 from jetcluster.server.remote_backlog import ASK_EVERY, RemoteBacklog
 from testkit.twins.memory import held
-
-from .support import Bench, FakePeer
+from tests.unit.server.support import Bench, FakePeer
 
 
 def test_little_is_not_asked_about() -> None:
