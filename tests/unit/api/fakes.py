@@ -19,7 +19,7 @@ from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.stream.levels import LEVEL
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {
     "messages": 0,

@@ -11,8 +11,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import OPEN, RANGES, Opened
 from jetcluster.replica.troubles import PATIENCE, PAUSE
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import SeededRng
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time

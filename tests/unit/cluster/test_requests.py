@@ -19,7 +19,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 

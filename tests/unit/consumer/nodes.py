@@ -17,7 +17,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_790_000_000_000_000_000

@@ -11,7 +11,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.jobs import Jobs
 from jetcluster.stream.runs import Run, encode_runs
-from tests.twins.memory import held
+from testkit.twins.memory import held
 from tests.unit.consumer.nodes import Node, subjects
 
 

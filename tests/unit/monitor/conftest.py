@@ -14,7 +14,7 @@ from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

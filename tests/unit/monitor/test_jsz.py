@@ -13,7 +13,7 @@ from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 from tests.unit.monitor.jetstream_pages import ask, health
 

@@ -21,7 +21,7 @@ from jetcluster.replica.account_quota import (
     QuotaShare,
 )
 from jetcluster.stream.answers import RefusedError
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

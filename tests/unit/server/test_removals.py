@@ -8,9 +8,9 @@ from jetcluster import budget
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server import removals
 from scripts.bench_subscriptions import RealTime
+from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
 
 from .sharing import Nodes, account
-from .support import Bench, FakeLeaf, FakePeer, Peer
 
 MANY = 20_000
 LONGEST = 0.1

@@ -19,7 +19,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 from .model import Model
 from .shipping import ship

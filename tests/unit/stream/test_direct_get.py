@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import direct_get
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000

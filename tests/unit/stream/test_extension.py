@@ -15,7 +15,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import Sift
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 T0 = 1_700_000_000_000_000_000
 

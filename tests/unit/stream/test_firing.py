@@ -14,7 +14,7 @@ from jetcluster.stream.commands import Firing
 from jetcluster.stream.firing import fire, produced
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import block
 
 PLAN = ("Nats-Schedule: @every 1s", "Nats-Schedule-Target: s.t")

@@ -21,7 +21,7 @@ from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_700_000_000_000_000_000

@@ -12,7 +12,7 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, block
 
 T0 = 1_700_000_000_000_000_000

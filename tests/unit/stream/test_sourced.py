@@ -13,7 +13,7 @@ from jetcluster.stream import commands, sourced
 from jetcluster.stream.machine import REFUSED, StreamMachine
 from jetcluster.stream.rules import StreamRules, link_key
 from jetcluster.stream.runs import cut
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import block
 
 T0 = 1_700_000_000_000_000_000

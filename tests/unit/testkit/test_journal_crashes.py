@@ -17,8 +17,8 @@ from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
-from tests.twins.storage import SimDisk, SimWriter
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.storage import SimDisk, SimWriter
+from testkit.twins.time import ManualTime, SeededRng
 
 ABC = Config(("A", "B", "C"))
 FOLDER = Path("/node")

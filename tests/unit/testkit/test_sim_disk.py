@@ -18,8 +18,8 @@ from jetcluster.mesh.node_key import load_key
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.mark import FileMark
 from jetcluster.store.disk_probe import probe
-from tests.twins.storage import SimDisk, SimWriter
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.storage import SimDisk, SimWriter
+from testkit.twins.time import ManualTime, SeededRng
 
 FLAGS = os.O_RDWR | os.O_CREAT
 

@@ -11,8 +11,8 @@ import collections
 
 from jetcluster.clock import Timers
 from jetcluster.raft.writer import DiskWaits, Done, Job
-from tests.twins.storage.sectors import Flight
-from tests.twins.storage.sim_disk import SimDisk
+from testkit.twins.storage.sectors import Flight
+from testkit.twins.storage.sim_disk import SimDisk
 
 
 class SimWriter:

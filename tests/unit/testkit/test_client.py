@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from bench.client import Client, ClientError, Msg, render_publish
+from testkit.client import Client, ClientError, Msg, render_publish
 
 INFO = b'INFO {"server_name":"x","headers":true} \r\n'
 

@@ -324,6 +324,15 @@ class Client(asyncio.Protocol):
             raise ClientError(f"not a NATS server: {line[:80]!r}")
 
 
+async def create_stream(
+    client: Client, name: str, subjects: list[str], replicas: int, storage: str = "file", **more: object
+) -> None:
+    """File stream that allows Direct Get; `more` are further config fields. Raises ClientError."""
+    config = {"name": name, "subjects": subjects, "num_replicas": replicas, "storage": storage, "allow_direct": True,
+              "retention": "limits", "discard": "old", **more}  # fmt: skip
+    await client.api(f"STREAM.CREATE.{name}", config)
+
+
 async def first_of(future: asyncio.Future[None], event: asyncio.Event) -> None:
     """Returns when the future is done or the event set."""
     other = asyncio.ensure_future(event.wait())

@@ -24,10 +24,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bench.client import Client, ClientError
-from tests.cluster.forks import ForkedProcess, ForkServer, die_with_parent
+from testkit.client import Client, ClientError
+from testkit.forks import ForkedProcess, ForkServer, die_with_parent
 
-TOP = Path(__file__).resolve().parents[2]
+TOP = Path(__file__).resolve().parents[1]
 READY = "Server is ready"
 START_TIMEOUT = 20.0
 

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-TOP: Final = Path(__file__).resolve().parents[2]
+TOP: Final = Path(__file__).resolve().parents[1]
 LARGEST: Final = 1 << 20
 """Bytes of a request: arguments and an environment."""
 PR_SET_PDEATHSIG: Final = 1
@@ -81,7 +81,7 @@ class ForkServer:
         env = {**os.environ, "PYTHONPATH": path}
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.forks", str(theirs.fileno())],
+            [sys.executable, "-m", "testkit.forks", str(theirs.fileno())],
             stdin=subprocess.DEVNULL, env=env, cwd=TOP, pass_fds=[theirs.fileno()], preexec_fn=die_with_parent,
         )  # fmt: skip
         theirs.close()

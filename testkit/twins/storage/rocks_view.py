@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING
 
-from tests.twins.storage.rocks_tables import RocksError
+from testkit.twins.storage.rocks_tables import RocksError
 
 if TYPE_CHECKING:
-    from tests.twins.storage.rocks_store import RocksStore
+    from testkit.twins.storage.rocks_store import RocksStore
 
 
 class View:

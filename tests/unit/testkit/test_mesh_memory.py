@@ -1,4 +1,4 @@
-"""The in-memory network (tests/twins/mesh_memory.py)."""
+"""The in-memory network (testkit/twins/mesh_memory.py)."""
 
 from __future__ import annotations
 

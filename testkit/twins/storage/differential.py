@@ -1,6 +1,6 @@
 """The twin of rocksdict against the real one: the same random operations have the same results.
 
-    python -m tests.twins.storage.differential --operations 1000000 [--seed 1]
+    python -m testkit.twins.storage.differential --operations 1000000 [--seed 1]
 
 A crash is a copy of the real one's folder, opened anew, and power that the twin's disk loses. Flushes are asked for, so
 that both have flushed the same; what the real one flushes by itself is left to its own tests. After each crash both
@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from jetcluster.files import make_folder
 from jetcluster.store.rocks_options import options_of
-from tests.twins.storage import RocksModule, SimDisk
-from tests.twins.time import SeededRng
+from testkit.twins.storage import RocksModule, SimDisk
+from testkit.twins.time import SeededRng
 
 MEMTABLE: Final = 64 << 20
 """More than is ever written between two flushes."""

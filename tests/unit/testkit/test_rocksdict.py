@@ -14,10 +14,10 @@ from jetcluster import files as node_files
 from jetcluster.files import make_folder
 from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.storage import RocksModule, SimDisk, SimWriter, differential
-from tests.twins.storage.rocks_store import RocksStore
-from tests.twins.storage.rocks_view import View
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.storage import RocksModule, SimDisk, SimWriter, differential
+from testkit.twins.storage.rocks_store import RocksStore
+from testkit.twins.storage.rocks_view import View
+from testkit.twins.time import ManualTime, SeededRng
 
 DATA = Path("/node/data")
 

@@ -12,8 +12,8 @@ from jetcluster.node.data_renewal import open_data, settle
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.storage import RocksModule, SimDisk
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.storage import RocksModule, SimDisk
+from testkit.twins.time import ManualTime, SeededRng
 
 STORE = Path("/node/jetstream")
 STREAM = 2

@@ -1,7 +1,7 @@
 """Twin of the package `rocksdict`, as far as the data store uses it (`jetcluster.store.rocks_kv`), on a `SimDisk`.
 
 `RocksModule` is in the place of the module. Names and errors are rocksdict's; what differs is that nothing runs in a
-thread. Held against the real one by `tests.twins.storage.differential`.
+thread. Held against the real one by `testkit.twins.storage.differential`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from tests.twins.storage.rocks_store import RocksStore
-from tests.twins.storage.rocks_view import View
+from testkit.twins.storage.rocks_store import RocksStore
+from testkit.twins.storage.rocks_view import View
 
 if TYPE_CHECKING:
-    from tests.twins.storage.sim_disk import SimDisk
+    from testkit.twins.storage.sim_disk import SimDisk
 
 Background = Callable[[Callable[[], None]], Any]
 """Does some work later, or at once."""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jetcluster.files import read, sync, write
-from tests.twins.storage import rocks_tables
-from tests.twins.storage.rocks_tables import Record, RocksError, Table
+from testkit.twins.storage import rocks_tables
+from testkit.twins.storage.rocks_tables import Record, RocksError, Table
 
 if TYPE_CHECKING:
-    from tests.twins.storage.rocks_view import View
-    from tests.twins.storage.rocksdict import Options
-    from tests.twins.storage.sim_disk import SimDisk
+    from testkit.twins.storage.rocks_view import View
+    from testkit.twins.storage.rocksdict import Options
+    from testkit.twins.storage.sim_disk import SimDisk
 
 ARENA: Final = 2_048
 """Bytes of an empty memtable."""

@@ -15,7 +15,7 @@ from jetcluster.mesh.frames import MAX_FRAME, FrameError, FrameReader
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 
 class MemoryNetwork:

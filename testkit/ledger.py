@@ -10,10 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bench.client import Client, ClientError, Msg
-from bench.loads import create_stream
-
-__all__ = ["Client", "ClientError", "Ledger", "Msg", "create_stream", "publish_all", "read_all", "steady_publisher"]
+from testkit.client import Client, ClientError, Msg
 
 _ACK = re.compile(rb'^\{"stream": ?"[^"]+", ?(?:"domain": ?"[^"]+", ?)?"seq": ?(\d+)')
 

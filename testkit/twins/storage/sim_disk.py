@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from jetcluster.clock import Rng
-from tests.twins.storage.sectors import Flight, Folder, Moment, Node, SectorFile
-from tests.twins.storage.sim_files import SimFiles
+from testkit.twins.storage.sectors import Flight, Folder, Moment, Node, SectorFile
+from testkit.twins.storage.sim_files import SimFiles
 
 OPERATIONS: Final = ("open", "read", "write", "sync", "create", "rename", "unlink")
 USUAL: Final = (0.0003, 0.004)

@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import Any, Self
 
-from tests.cluster.client import Client, ClientError, Msg, create_stream
+from testkit.client import Client, ClientError, Msg, create_stream
 
 SECOND = 1_000_000_000
 MILLISECOND = 1_000_000

@@ -8,10 +8,10 @@ import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tests.twins.storage.sectors import Folder, Node, SectorFile
+from testkit.twins.storage.sectors import Folder, Node, SectorFile
 
 if TYPE_CHECKING:
-    from tests.twins.storage.sim_disk import SimDisk
+    from testkit.twins.storage.sim_disk import SimDisk
 
 FIRST = 1_000
 """Descriptors are numbered from here, so that one is never taken for a real one."""
