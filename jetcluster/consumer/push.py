@@ -1,4 +1,4 @@
-"""`PushDelivery`: messages to those who listen on the deliver subject.
+"""`PushDelivery`: messages to those who listen on the deliver subject, and `RateLimit`, their bits per second.
 
 With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`), and so is a first
 delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and
@@ -15,7 +15,6 @@ from jetcluster.consumer import statuses
 from jetcluster.consumer.advance import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.flow_control import REQUEST, FlowControl, acknowledged
-from jetcluster.consumer.rate_limit import RateLimit
 from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
@@ -23,6 +22,35 @@ from jetcluster.consumer.selection import pick
 from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
+
+_SECOND: Final = 1_000_000_000
+_BURST: Final = _SECOND // 10
+"""Nanoseconds of rate that may be saved up."""
+
+
+class RateLimit:
+    """Counts in nanoseconds: sending `n` bytes takes `n * 8 / bits per second`."""
+
+    __slots__ = ("_bits", "wait_until")
+
+    def __init__(self, bits_per_second: int) -> None:
+        self._bits = bits_per_second
+        self.wait_until = 0
+        """The time until which the permitted rate takes for everything sent so far, Unix nanoseconds: nothing is sent
+        before."""
+
+    def fitting(self, sizes: list[int], now: int) -> int:
+        """Number of messages of these sizes that may go at `now`; they count as sent."""
+        free_at = max(self.wait_until, now - _BURST)
+        count = 0
+        for size in sizes:
+            if free_at > now:
+                break
+            free_at += size * 8 * _SECOND // self._bits
+            count += 1
+        self.wait_until = free_at
+        return count
+
 
 SLICE_BYTES: Final = 256 << 10
 SLICE_MESSAGES: Final = 1024
