@@ -1,4 +1,4 @@
-"""`PushDelivery`: messages to those who listen on the deliver subject, and `RateLimit`, their bits per second.
+"""`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
 
 With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`), and so is a first
 delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and
@@ -8,13 +8,14 @@ while nobody listens.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from jetcluster.clock import Rng
 from jetcluster.consumer import statuses
 from jetcluster.consumer.advance import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.flow_control import REQUEST, FlowControl, acknowledged
 from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
@@ -23,13 +24,86 @@ from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
 
+MAX_WINDOW: Final = 32 << 20
+FIRST_WINDOW: Final = MAX_WINDOW // 16
+"""Bytes of the window."""
+FLOW_REQUEST: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+_LAST_STREAM: Final = re.compile(rb"\r\nNats-Last-Stream: *([0-9]{1,19})\r\n")
+_ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+class FlowControl:
+    """Bounds what is sent before the client has confirmed it (a window of bytes).
+
+    When more than half of the window is unconfirmed the client is asked, by a status message whose reply subject it is
+    to publish to; every answer takes what was sent before the question off, and doubles the window up to its limit.
+    Beyond the window nothing is sent."""
+
+    __slots__ = ("_asked", "_prefix", "_rng", "_unconfirmed", "_window", "reply")
+
+    def __init__(self, prefix: bytes, rng: Rng) -> None:
+        """`prefix`: `$JS.FC.<stream>.<consumer>.`"""
+        self._prefix = prefix
+        self._rng = rng
+        self._window = FIRST_WINDOW
+        self._unconfirmed = 0
+        self._asked = 0
+        self.reply = b""
+        """The reply subject of the question that is open; b"" when there is none."""
+
+    def restart(self) -> None:
+        """Somebody else listens now, who owes no answer."""
+        self._unconfirmed = self._asked = 0
+        self.reply = b""
+
+    def sent(self, size: int) -> None:
+        self._unconfirmed += size
+
+    @property
+    def left(self) -> int:
+        """Bytes of the window that are free; below 0 nothing may be sent."""
+        return self._window - self._unconfirmed
+
+    def ask(self, *, anyway: bool = False) -> bytes:
+        """Reply subject of a question that is now to be sent, or b""; `anyway`: even when much of the window is
+        left."""
+        if self.reply or (self._unconfirmed <= self._window // 2 and not anyway):
+            return b""
+        number = self._rng.randrange(len(_ID) ** 4)
+        token = bytearray()
+        for _ in range(4):
+            number, digit = divmod(number, len(_ID))
+            token.append(_ID[digit])
+        self._asked = self._unconfirmed
+        self.reply = self._prefix + token
+        return self.reply
+
+    def answered(self, subject: bytes) -> bool:
+        """The client published to `subject`; False when that does not answer the open question."""
+        if not self.reply or subject != self.reply:
+            return False
+        self._window = min(2 * self._window, MAX_WINDOW)
+        self._unconfirmed -= self._asked
+        self._asked = 0
+        self.reply = b""
+        return True
+
+
+def acknowledged(headers: bytes) -> int:
+    """The stream sequence that an answer acknowledges, 0 for none."""
+    found = _LAST_STREAM.search(headers)
+    return int(found[1]) if found is not None else 0
+
+
 _SECOND: Final = 1_000_000_000
 _BURST: Final = _SECOND // 10
 """Nanoseconds of rate that may be saved up."""
 
 
 class RateLimit:
-    """Counts in nanoseconds: sending `n` bytes takes `n * 8 / bits per second`."""
+    """A consumer's `rate_limit_bps`, as a bucket that fills with time and that a message may overdraw.
+
+    It counts in nanoseconds: sending `n` bytes takes `n * 8 / bits per second`."""
 
     __slots__ = ("_bits", "wait_until")
 
@@ -358,7 +432,7 @@ class PushDelivery:
     def _ask(self, flow: FlowControl, *, anyway: bool) -> None:
         reply = flow.ask(anyway=anyway)
         if reply:
-            self._owner.bus.publish(self._rules.deliver_subject, b"", reply, REQUEST)
+            self._owner.bus.publish(self._rules.deliver_subject, b"", reply, FLOW_REQUEST)
 
     @property
     def _flow_acks(self) -> bool:
