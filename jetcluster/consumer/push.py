@@ -32,6 +32,22 @@ _LAST_STREAM: Final = re.compile(rb"\r\nNats-Last-Stream: *([0-9]{1,19})\r\n")
 _ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
+_SECOND: Final = 1_000_000_000
+_BURST: Final = _SECOND // 10
+"""Nanoseconds of rate that may be saved up."""
+
+SLICE_BYTES: Final = 256 << 10
+SLICE_MESSAGES: Final = 1024
+"""Sent in one loop turn, about."""
+ADVANCE_EVERY: Final = 8192
+"""Messages sent without acks that the log learns of while more is being sent."""
+MAX_BACKLOG: Final = 2 << 20
+"""Bytes on their way: selected and not yet committed, or sent and not yet read by the slowest taker (but one slice)."""
+FIRST_HOLD: Final = 1_000_000
+LONGEST_HOLD: Final = 50_000_000
+"""Nanoseconds until a backlog is looked at again; the longer it stays the rarer."""
+
+
 class FlowControl:
     """Bounds what is sent before the client has confirmed it (a window of bytes).
 
@@ -95,11 +111,6 @@ def acknowledged(headers: bytes) -> int:
     return int(found[1]) if found is not None else 0
 
 
-_SECOND: Final = 1_000_000_000
-_BURST: Final = _SECOND // 10
-"""Nanoseconds of rate that may be saved up."""
-
-
 class RateLimit:
     """A consumer's `rate_limit_bps`, as a bucket that fills with time and that a message may overdraw.
 
@@ -124,18 +135,6 @@ class RateLimit:
             count += 1
         self.wait_until = free_at
         return count
-
-
-SLICE_BYTES: Final = 256 << 10
-SLICE_MESSAGES: Final = 1024
-"""Sent in one loop turn, about."""
-ADVANCE_EVERY: Final = 8192
-"""Messages sent without acks that the log learns of while more is being sent."""
-MAX_BACKLOG: Final = 2 << 20
-"""Bytes on their way: selected and not yet committed, or sent and not yet read by the slowest taker (but one slice)."""
-FIRST_HOLD: Final = 1_000_000
-LONGEST_HOLD: Final = 50_000_000
-"""Nanoseconds until a backlog is looked at again; the longer it stays the rarer."""
 
 
 class _Slice(NamedTuple):
