@@ -1,13 +1,14 @@
 """`ConsumerTable`: all consumers of a stream, replicated: the extension of the stream's state machine.
 
 Everything here is decided by the log: commands, the messages at that place of the log, the stream's configuration
-there. The commands are in docs/consumers.md; who wants to know what they changed is the `observer`.
+there. The commands are in docs/consumers.md; who wants to know what they changed is the `observer`. `Sessions` tells
+which turns of the owners' nodes count.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from jetcluster import errors
@@ -17,10 +18,10 @@ from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages, TableObserver, TurnResult
 from jetcluster.consumer.retention import ConsumerRetention
 from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.sessions import Sessions
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Op
+from jetcluster.consumer.turn import Op, Turn
 from jetcluster.errors import ApiError
+from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError
@@ -29,6 +30,9 @@ from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
 
+MAX_SESSIONS: Final = 64
+"""Owners remembered. The one whose session is the oldest is forgotten first: it has to start another."""
+_SESSION_ROW: Final = struct.Struct("<QQQ")
 _CID: Final = struct.Struct(">I")
 _CID_SEQ: Final = struct.Struct(">IQ")
 _NEXT: Final = b""
@@ -43,6 +47,58 @@ _BY_FIELDS: Final = frozenset(
 _NOT_FOUND: Final = errors.by_code(errors.CONSUMER_NOT_FOUND)
 _EXISTS: Final = errors.by_code(errors.CONSUMER_EXISTS)
 _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
+
+
+class Sessions:
+    """The sessions of owner nodes: which turns count. Those of one owner apply in order and without a gap, or not at all.
+
+    A session starts with a turn that says so (`first`). Sessions of an owner count up: a start that comes late, after
+    that of a newer session, is void like every other turn of the old one. Rows: owner (8 bytes) -> u64 session | u64
+    serial | u64 number of the start."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        self._owners = {owner: _SESSION_ROW.unpack(row) for owner, row in rows}
+        """Owner -> session, serial of its newest turn, number of its start."""
+        self._starts = max((start for _, _, start in self._owners.values()), default=0)
+        self._dirty: OrderedSet[bytes] = OrderedSet()
+
+    def of(self, owner: bytes) -> tuple[int, int] | None:
+        """Session and newest serial of an owner."""
+        found = self._owners.get(owner)
+        return found[:2] if found is not None else None
+
+    def accept(self, turn: Turn) -> bool:
+        """True when the turn counts; it is remembered then."""
+        known = self._owners.get(turn.owner)
+        if turn.first:
+            if known is not None and turn.session <= known[0]:
+                return False
+            self._start(turn)
+            return True
+        if known is None or turn.session != known[0] or turn.serial != known[1] + 1:
+            return False
+        self._owners[turn.owner] = (turn.session, turn.serial, known[2])
+        self._dirty.add(turn.owner)
+        return True
+
+    def write(self, put: Callable[[bytes, bytes], None], delete: Callable[[bytes], None]) -> None:
+        """The rows that changed since the last call."""
+        for owner in self._dirty:
+            row = self._owners.get(owner)
+            if row is not None:
+                put(owner, _SESSION_ROW.pack(*row))
+            else:
+                delete(owner)
+        self._dirty.clear()
+
+    def _start(self, turn: Turn) -> None:
+        self._starts += 1
+        self._owners[turn.owner] = (turn.session, turn.serial, self._starts)
+        self._dirty.add(turn.owner)
+        if len(self._owners) > MAX_SESSIONS:
+            oldest = min(self._owners, key=lambda owner: self._owners[owner][2])
+            del self._owners[oldest]
+            self._dirty.add(oldest)
 
 
 class ConsumerTable:
