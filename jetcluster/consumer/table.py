@@ -50,7 +50,7 @@ _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
 
 
 class Sessions:
-    """The sessions of owner nodes: which turns count. Those of one owner apply in order and without a gap, or not at all.
+    """Sessions of owner nodes: which turns count. Those of one owner apply in order and without a gap, or not at all.
 
     A session starts with a turn that says so (`first`). Sessions of an owner count up: a start that comes late, after
     that of a newer session, is void like every other turn of the old one. Rows: owner (8 bytes) -> u64 session | u64
