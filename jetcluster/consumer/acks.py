@@ -15,9 +15,8 @@ from typing import Final
 
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import SettledMessages
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
-from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, Value
+from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin

@@ -17,9 +17,8 @@ from typing import NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Timers
 from jetcluster.consumer import turn as log_turn
-from jetcluster.consumer.results import Outcome, TurnResult
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import ADVANCE, SKIP, Op, Turn, Value
+from jetcluster.consumer.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
 
 MAX_TURNS = 64
 """In flight; with more the owners are not run."""

@@ -1,7 +1,7 @@
 """Effects of the ops of a turn on the state of a consumer.
 
 Every function takes (state, value of the op, time of the command, last sequence of the stream) and gives the op's
-outcome (`results`). An op that does not fit its consumer is void with all that it holds: it changes nothing.
+outcome (`turn.Outcome`). An op that does not fit its consumer is void with all that it holds: it changes nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages
 from jetcluster.consumer.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.turn import Outcome, SentMessages, SettledMessages
 
 _CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
 """Ack policies whose acks count for everything below as well."""

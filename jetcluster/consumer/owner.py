@@ -17,10 +17,9 @@ from jetcluster.consumer.delivery_context import DeliveryContext, OwnerDependenc
 from jetcluster.consumer.pending import NEVER
 from jetcluster.consumer.pull import PullDelivery
 from jetcluster.consumer.push import PushDelivery
-from jetcluster.consumer.results import SentMessages, SettledMessages
 from jetcluster.consumer.rules import FLOW_CONTROL
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, Value
+from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, SentMessages, SettledMessages, Value
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 

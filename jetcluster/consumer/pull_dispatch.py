@@ -19,11 +19,10 @@ from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import Gauge, PullRequest
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import NONE
 from jetcluster.consumer.selection import head
 from jetcluster.consumer.shipment import Part, Shipment
-from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER
+from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER, SentMessages
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns
 

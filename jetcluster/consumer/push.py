@@ -17,10 +17,9 @@ from jetcluster.consumer import statuses
 from jetcluster.consumer.advance import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.replay import Replay
-from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.selection import pick
-from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, Value
+from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from jetcluster.consumer.ack_subject import Renderer
 from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.selection import pick
+from jetcluster.consumer.turn import SentMessages
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns

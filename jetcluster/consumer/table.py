@@ -15,11 +15,10 @@ from jetcluster import errors
 from jetcluster.consumer import archived, creation, pending, turn
 from jetcluster.consumer.ops import OPS
 from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import Outcome, SentMessages, SettledMessages, TableObserver, TurnResult
 from jetcluster.consumer.retention import ConsumerRetention
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Op, Turn
+from jetcluster.consumer.turn import Op, Outcome, SentMessages, SettledMessages, TableObserver, Turn, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore

@@ -17,11 +17,10 @@ from jetcluster.consumer.filters import ConsumerFilters
 from jetcluster.consumer.operation_log import ConsumerOperationLog, OwnerTurns
 from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.owners import ConsumerOwners
-from jetcluster.consumer.results import TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Turn
+from jetcluster.consumer.turn import Turn, TurnResult
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import Role
 from jetcluster.replica.advisories import advisories

@@ -10,9 +10,9 @@ import pytest
 from jetcluster.consumer import operation_log as consumer_turns
 from jetcluster.consumer import turn as log_turn
 from jetcluster.consumer.operation_log import ConsumerOperationLog
-from jetcluster.consumer.results import Outcome, TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.turn import Outcome, TurnResult
 from tests.twins.time import ManualTime
 
 ME = b"NODEAAAA"

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.consumer import turn
 from jetcluster.consumer.pending import NEVER, Pending
-from jetcluster.consumer.results import SentMessages, SettledMessages
+from jetcluster.consumer.turn import SentMessages, SettledMessages
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, T0, Node
 

@@ -1,20 +1,20 @@
 from __future__ import annotations
 
-from jetcluster.consumer.selection import FIRST_MESSAGES, Selection
-from jetcluster.consumer.turn import SKIP
-from jetcluster.store.api import Columns
-from jetcluster.stream import commands
-from tests.unit.consumer.rooms import Rig
 import json
 import time
 from itertools import pairwise
+
 import pytest
+
 from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.selection import Redelivery
+from jetcluster.consumer.selection import FIRST_MESSAGES, Redelivery, Selection
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import EXHAUSTED, GONE
+from jetcluster.consumer.turn import EXHAUSTED, GONE, SKIP
+from jetcluster.store.api import Columns
+from jetcluster.stream import commands
 from tests.twins.memory import held
 from tests.unit.consumer.rooms import SECOND, Rig
+
 
 def rig_of(*subjects: bytes, **config: object) -> Rig:
     rig = Rig(**config)  # type: ignore[arg-type]
@@ -169,6 +169,7 @@ def test_an_update_of_the_filters() -> None:
 def test_columns_are_parallel() -> None:
     columns, _ = rig_of(b"a", b"b").owner.selection.take(5)
     assert isinstance(columns, Columns) and {len(column) for column in columns} == {2}
+
 
 def test_unacknowledged_messages_come_again_in_order_before_new_ones() -> None:
     rig = Rig(ack_wait=SECOND)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from jetcluster.consumer.ack_subject import Renderer
 from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.results import SentMessages
 from jetcluster.consumer.shipment import Shipment, pinned
+from jetcluster.consumer.turn import SentMessages
 from jetcluster.store.api import Columns
 
 COLUMNS = Columns([5, 3, 9], [50, 30, 90], [b"a", b"b", b"c"], [b"", b"", b""], [b"1", b"22", b"333"])

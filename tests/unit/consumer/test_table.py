@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from jetcluster.consumer import turn
-from jetcluster.consumer.results import SentMessages, TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.table import MAX_SESSIONS, Sessions
-from jetcluster.consumer.turn import Op, Turn
+from jetcluster.consumer.turn import Op, SentMessages, Turn, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.store import transfer
 from jetcluster.stream import commands
