@@ -1,19 +1,26 @@
-"""`ConsumerScheduler`: one end-of-turn hook and one timer for all consumer owners of a stream on this node."""
+"""`ConsumerScheduler`: one end-of-turn hook and one timer for all consumer owners of a stream on this node.
+
+An index over the filters of many consumers: it finds those that want what was just stored.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
+from typing import Generic, TypeVar
 
 from jetcluster.clock import Clock, TimerHandle, Timers
+from jetcluster.protocol.sublist import Sublist
 
 MIN_STALE = 64
 AFTER = 1e-6
 """The timer goes off this many seconds after the time asked for: never a nanosecond before it."""
 MAX_DELAY = 3600.0
 """Longest timer, seconds: a clock that was set back is noticed by then."""
+
+T = TypeVar("T")
 
 
 class OwnerWakes:
@@ -143,3 +150,35 @@ class ConsumerScheduler:
         self._queue = [entry for entry in self._queue if entry[2].tick is not None and entry[2].due == entry[0]]
         heapq.heapify(self._queue)
         self._stale = 0
+
+
+class _Filter(Generic[T]):
+    __slots__ = ("queue", "subject", "taker")
+
+    def __init__(self, subject: bytes, taker: T) -> None:
+        self.subject = subject
+        self.queue: bytes | None = None
+        self.taker = taker
+
+
+class ConsumerFilters(Generic[T]):
+    """The filters of consumers; `T` stands for one, compared by identity."""
+
+    def __init__(self) -> None:
+        self._index: Sublist[_Filter[T], list[T]] = Sublist(lambda subject, plain, queues: [f.taker for f in plain])
+        self._of: dict[int, list[_Filter[T]]] = {}
+
+    def set(self, cid: int, filters: Iterable[bytes], taker: T) -> None:
+        """Consumer `cid` wants what matches one of `filters`, and nothing else."""
+        self.remove(cid)
+        added = self._of[cid] = [_Filter(subject, taker) for subject in filters]
+        for one in added:
+            self._index.insert(one)
+
+    def remove(self, cid: int) -> None:
+        for one in self._of.pop(cid, ()):
+            self._index.remove(one)
+
+    def takers(self, subjects: Iterable[bytes]) -> list[T]:
+        """Each once."""
+        return list({id(taker): taker for subject in subjects for taker in self._index.match(subject)}.values())

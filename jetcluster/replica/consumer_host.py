@@ -13,12 +13,11 @@ from typing import Concatenate, ParamSpec
 
 from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
 from jetcluster.consumer.delivery_context import OwnerDependencies
-from jetcluster.consumer.filters import ConsumerFilters
 from jetcluster.consumer.operation_log import ConsumerOperationLog, OwnerTurns
 from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.owners import ConsumerOwners
 from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
+from jetcluster.consumer.scheduler import ConsumerFilters, ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Turn, TurnResult
 from jetcluster.protocol.bus import Origin
