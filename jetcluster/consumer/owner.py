@@ -222,12 +222,6 @@ class ConsumerOwner(DeliveryContext):
 
     # -- for acks and deliveries ------------------------------------------------------------------------------------
 
-    def submit(self, kind: int, value: Value, token: object = None) -> None:
-        if kind == DELIVER:
-            assert isinstance(value, list), kind
-            self.selection.in_flight += len(value)
-        self._around.turns.submit(kind, value, token)
-
     def again(self, seqs: Sequence[int]) -> None:
         """To be delivered again at once."""
         self._give_up(self.selection.redelivery.enqueue(seqs))

@@ -13,7 +13,7 @@ from typing import Final
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.ack_subject import sized
-from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue

@@ -1,6 +1,6 @@
 """`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
 
-With acks a message is sent when its delivery is committed; without, it is sent at once (`advance`), and so is a first
+With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is a first
 delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and
 none while the slowest taker has much unread: a slow client slows its consumer down and nobody else. Nothing is decided
 while nobody listens.
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from jetcluster.clock import Rng
 from jetcluster.consumer import statuses
-from jetcluster.consumer.advance import Advance
+from jetcluster.consumer.delivery import Advance
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules

@@ -1,7 +1,4 @@
-"""`ConsumerScheduler`: one end-of-turn hook and one timer for all consumer owners of a stream on this node.
-
-An index over the filters of many consumers: it finds those that want what was just stored.
-"""
+"""`ConsumerScheduler`: one end-of-turn hook and one timer for all consumer owners of a stream on this node."""
 
 from __future__ import annotations
 
@@ -162,7 +159,8 @@ class _Filter(Generic[T]):
 
 
 class ConsumerFilters(Generic[T]):
-    """The filters of consumers; `T` stands for one, compared by identity."""
+    """An index over the filters of many consumers, which finds those that want what was just stored; `T` stands for a
+    consumer, compared by identity."""
 
     def __init__(self) -> None:
         self._index: Sublist[_Filter[T], list[T]] = Sublist(lambda subject, plain, queues: [f.taker for f in plain])

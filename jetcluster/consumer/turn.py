@@ -11,7 +11,8 @@ ops whose `epoch` is not the consumer's (it has another owner by now, or was res
 Sequence lists are u64 each. The codec is strict: UnknownCommandError for ops and flags of newer versions, CommandError
 for bodies that make no sense.
 
-Applied, a CONSUMER_TURN gives a `TurnResult`, which `TableObserver` hears. Its `outcomes` has one element per op of the turn, in their order:
+Applied, a CONSUMER_TURN gives a `TurnResult`; a `TableObserver` hears it. Its `outcomes` has one element per op of the
+turn, in their order:
 
 | op | outcome |
 |---|---|

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.consumer.advance import MAX_UNCONFIRMED, MAX_WAIT, Advance
+from jetcluster.consumer.delivery import MAX_UNCONFIRMED, MAX_WAIT, Advance
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import Value

@@ -112,7 +112,7 @@ PUBLISHERS: dict[str, str] = {
     "cluster/object_requests.py": "object", "objects/host.py": "object", "objects/replies.py": "object",
     "objects/bucket.py": "tells watchers of a bucket, at its own subjects",
     "objects/uploads.py": "tells watchers of a bucket, at its own subjects",
-    "consumer/acks.py": "answer to an ack", "consumer/advise.py": "advisories, at their own subjects",
+    "consumer/acks.py": "answer to an ack", "consumer/delivery_context.py": "advisories, at their own subjects",
     "consumer/owner.py": "pull of a push consumer", "consumer/pull.py": "pull, nothing there",
     "consumer/pull_dispatch.py": "pull", "consumer/push.py": "push, acks",
     "mirror/inflow.py": "answers an upstream's flow control, where that says",
