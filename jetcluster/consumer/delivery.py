@@ -7,16 +7,21 @@ delivery, which decides who gets what:
 - `owner.submit(kind, value, token)` puts ops into the log; those of kinds DELIVER, REDELIVER, ADVANCE, WAIT, UNWAIT and
   PIN come back to `applied`;
 - `owner.wake_at(ns)` asks for a tick, `owner.run_soon()` for a run.
+
+Both count what was sent ahead of the log (`Advance`), keep the gaps of the stream (`Replay`) and send by way of a
+`DeliveryBus`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import ADVANCE, Value
+from jetcluster.protocol.bus import Bus, Outgoing
 
 DELETED = "deleted"
 MOVED = "moved"
@@ -25,6 +30,28 @@ SHUTDOWN = "shutdown"
 
 MAX_UNCONFIRMED: Final = 65_536
 MAX_WAIT: Final = 2_000_000_000
+
+_LATE: Final = 100_000_000
+"""Nanoseconds that may be made up for; who was held up longer goes on with the gap behind the last message."""
+
+
+class DeliveryBus(Bus, Protocol):
+    """`Bus` with what the delivery of consumers needs besides; `server` implements it."""
+
+    def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
+        """Routes messages to the takers of `target`, in order; the takers see the messages' own subjects. Returns how
+        many takers the last one found. (A consumer's delivery: routed by reply or deliver_subject.) Permissions to
+        publish do not apply. In a queue group a member that reads goes before one that is far behind."""
+        ...
+
+    def queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        """True when a member of queue group `queue` would get what is published to `subject`."""
+        ...
+
+    def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back when somebody begins, or ceases, to take the literal `subject`, here or at another node: in the
+        middle of that change, so the callback only makes a note. Returns what ends the watch."""
+        ...
 
 
 class Delivery(Protocol):
@@ -142,3 +169,34 @@ class Advance:
         else:
             self._in_flight.clear()
             self._submitted = self._confirmed = state.delivered_cseq
+
+
+class Replay:
+    """Messages go out with the gaps with which they came in (replay_policy original)."""
+
+    __slots__ = ("_at", "_time")
+
+    def __init__(self) -> None:
+        self._time = 0
+        """Stored time of the last message that was sent."""
+        self._at = 0
+        """The time that it was due at, 0 before the first."""
+
+    def due(self, times: list[int], now: int) -> int:
+        """Number of messages with these ascending times that may go at `now`."""
+        return bisect_right(times, now - self._shift(times, now))
+
+    def sent(self, times: list[int], count: int, now: int) -> int:
+        """The first `count` went out; returns when the next one is due, 0 when that is not among them."""
+        shift = self._shift(times, now)
+        if count:
+            self._time = times[count - 1]
+            self._at = self._time + shift
+        return times[count] + self._at - self._time if count < len(times) else 0
+
+    def _shift(self, times: list[int], now: int) -> int:
+        """From stored times to those of today."""
+        if not self._at:
+            return now - times[0]
+        shift = self._at - self._time
+        return max(shift, now - _LATE - times[0])

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.consumer import ack_subject
+from jetcluster.consumer.delivery import DeliveryBus
 from jetcluster.consumer.operation_log import OwnerTurns
-from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.consumer.scheduler import OwnerWakes
 from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState

@@ -1,8 +1,8 @@
 """`PullDelivery`: messages for those who ask.
 
 With acks a message is sent when its delivery is committed; statuses wait behind deliveries in flight. Without acks it
-is sent at once (`delivery.Advance`). Requests that outlive their turn are put into the log, so that the next owner can tell
-them: WAIT and UNWAIT, per reply subject, only for the difference that a turn has made.
+is sent at once (`delivery.Advance`). Requests that outlive their turn are put into the log, so that the next owner can
+tell them: WAIT and UNWAIT, per reply subject, only for the difference that a turn has made.
 """
 
 from __future__ import annotations

@@ -13,12 +13,11 @@ from typing import Final
 
 from jetcluster.consumer import statuses
 from jetcluster.consumer.ack_subject import sized
-from jetcluster.consumer.delivery import Advance
+from jetcluster.consumer.delivery import Advance, Replay
 from jetcluster.consumer.delivery_context import DeliveryContext
 from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
 from jetcluster.consumer.pull_request import Gauge, PullRequest
-from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.rules import NONE
 from jetcluster.consumer.selection import head
 from jetcluster.consumer.shipment import Part, Shipment

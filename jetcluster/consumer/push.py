@@ -1,9 +1,9 @@
 """`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
 
-With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is a first
-delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in between, and
-none while the slowest taker has much unread: a slow client slows its consumer down and nobody else. Nothing is decided
-while nobody listens.
+With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is a
+first delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in
+between, and none while the slowest taker has much unread: a slow client slows its consumer down and nobody else.
+Nothing is decided while nobody listens.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 
 from jetcluster.clock import Rng
 from jetcluster.consumer import statuses
-from jetcluster.consumer.delivery import Advance
+from jetcluster.consumer.delivery import Advance, Replay
 from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.replay import Replay
 from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
 from jetcluster.consumer.selection import pick
 from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
