@@ -112,7 +112,7 @@ class Delivery(Protocol):
 
 
 class Advance:
-    """How far a consumer without acks has delivered, ahead of what the log knows.
+    """Counts how far a consumer without acks has delivered, ahead of what the log knows.
 
     Such a consumer sends at once and records afterwards: one ADVANCE op in flight, the next one holds everything sent
     meanwhile. A former owner must not go on for ever: when too much, or for too long, is unconfirmed it waits."""

@@ -9,11 +9,11 @@ from jetcluster.clock import Clock, Rng
 from jetcluster.consumer import ack_subject
 from jetcluster.consumer.delivery import DeliveryBus
 from jetcluster.consumer.operation_log import OwnerTurns
+from jetcluster.consumer.pull_queue import WaitingRoom
 from jetcluster.consumer.scheduler import OwnerWakes
 from jetcluster.consumer.selection import Selection
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import DELIVER, Value
-from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin

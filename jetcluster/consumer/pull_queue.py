@@ -10,16 +10,29 @@ does not read what it has is put aside, and comes back to the end of the line.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from heapq import heapify, heappop, heappush
 from itertools import count, islice
+from operator import itemgetter
 from typing import Final, overload
+from weakref import WeakSet
 
 from jetcluster.consumer.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
-from jetcluster.consumer.thresholds import Thresholds
-from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.ordered import OrderedSet
+
+MAX_WAITING_ON_NODE: Final = 131_072
+"""Requests that wait on a node; more are refused as beyond `max_waiting`, where a consumer has its share."""
+CONSUMER_SHARE: Final = 512
+"""Requests of one consumer that may wait at any time; as many as `max_waiting` is unless a client says otherwise."""
+RECOUNT: Final = 1_000_000_000
+"""Nanoseconds between two counts of all queues, at least."""
+
+BLOCK_VALUES: Final = 256
+"""Values of two neighbouring blocks, at least; one has twice as many at most."""
+
+_last: Final = itemgetter(-1)
 
 READY: Final = 0
 HELD: Final = 1
@@ -39,6 +52,118 @@ Reading = Callable[[Gauge], int]
 Line = OrderedDict[PullRequest, None]
 Handed = dict[PullRequest, list[int]]
 """Request -> indices of the messages it gets."""
+
+
+class WaitingRoom:
+    """Bounds the pull requests that wait on a node, of all its consumers together; each queue counts itself in and out.
+
+    `max_waiting` is chosen by whoever creates a consumer, and may be millions; each request that waits takes memory and
+    time of the node all the same. When the room is full, those are refused who fill it: each consumer has its share
+    whatever the others hold."""
+
+    def __init__(self, most: int = MAX_WAITING_ON_NODE, share: int = CONSUMER_SHARE) -> None:
+        self.most = most
+        self.share = share
+        self._queues: WeakSet[Sized] = WeakSet()
+        self._counted: int | None = None
+        self.count = 0
+        """At least as many as wait: those of owners that were let go are found out when it is full."""
+
+    def enter(self, queue: Sized) -> None:
+        self._queues.add(queue)
+
+    def is_full_for(self, queue: Sized, now: int) -> bool:
+        """True when one more of this queue is too many. `now`: ns."""
+        if self.count < self.most or len(queue) < self.share:
+            return False
+        if self._counted is None or not 0 <= now - self._counted < RECOUNT:
+            self._counted = now
+            self.count = sum(len(queue) for queue in self._queues)
+        return self.count >= self.most
+
+
+class Thresholds:
+    """The sleepers that wait for one gauge to rise, each to its own value; finds the oldest whose value it has reached.
+
+    Values are sorted in blocks of some hundreds, each block with its lowest turn: with a hundred thousand different
+    values a look takes some hundreds of comparisons, not a question to each sleeper."""
+
+    __slots__ = ("_firsts", "_lines", "_turns", "_values")
+
+    def __init__(self) -> None:
+        self._lines: dict[int, OrderedDict[PullRequest, None]] = {}
+        """Value -> those that wait for it, in their turns."""
+        self._values: list[list[int]] = []
+        """Ascending, in blocks; none is empty."""
+        self._turns: list[list[int]] = []
+        """Beside each value the turn of the first that waits for it."""
+        self._firsts: list[int] = []
+        """The lowest turn of each block."""
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, value: int, request: PullRequest) -> None:
+        """Its turn is later than that of all others."""
+        line = self._lines.get(value)
+        if line is not None:
+            line[request] = None
+            return
+        self._lines[value] = OrderedDict({request: None})
+        if not self._values:
+            self._values, self._turns, self._firsts = [[value]], [[request.turn]], [request.turn]
+            return
+        block = min(bisect_left(self._values, value, key=_last), len(self._values) - 1)
+        at = bisect_left(self._values[block], value)
+        self._values[block].insert(at, value)
+        self._turns[block].insert(at, request.turn)
+        if len(self._values[block]) > 2 * BLOCK_VALUES:
+            self._values[block : block + 1] = self._values[block][:BLOCK_VALUES], self._values[block][BLOCK_VALUES:]
+            self._turns[block : block + 1] = self._turns[block][:BLOCK_VALUES], self._turns[block][BLOCK_VALUES:]
+            self._firsts[block : block + 1] = min(self._turns[block]), min(self._turns[block + 1])
+
+    def remove(self, value: int, request: PullRequest) -> None:
+        line = self._lines[value]
+        was_first = next(iter(line)) is request
+        del line[request]
+        if not was_first:
+            return
+        block = bisect_left(self._values, value, key=_last)
+        at = bisect_left(self._values[block], value)
+        if line:
+            self._turns[block][at] = next(iter(line)).turn
+        else:
+            del self._lines[value], self._values[block][at], self._turns[block][at]
+            if not self._values[block]:
+                del self._values[block], self._turns[block], self._firsts[block]
+                return
+        self._firsts[block] = min(self._turns[block])
+        self._join(block)
+        self._join(block - 1)
+
+    def _join(self, block: int) -> None:
+        """Makes one of this block and the next where both are small: else many could be left with one value each."""
+        if (
+            0 <= block < len(self._values) - 1
+            and len(self._values[block]) + len(self._values[block + 1]) <= BLOCK_VALUES
+        ):
+            self._values[block] += self._values.pop(block + 1)
+            self._turns[block] += self._turns.pop(block + 1)
+            self._firsts[block] = min(self._firsts[block], self._firsts.pop(block + 1))
+
+    def first(self, reading: int) -> PullRequest | None:
+        """The oldest of those that wait for `reading` or less."""
+        whole = bisect_right(self._values, reading, key=_last)
+        turn = min(self._firsts[:whole], default=0)
+        block = self._firsts.index(turn) if whole else -1
+        if whole < len(self._values) and (part := bisect_right(self._values[whole], reading)):
+            found = min(self._turns[whole][:part])
+            if block < 0 or found < turn:
+                turn, block = found, whole
+        if block < 0:
+            return None
+        value = self._values[block][self._turns[block].index(turn)]
+        return next(iter(self._lines[value]))
 
 
 class PullQueue:

@@ -1,7 +1,7 @@
 """`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
 
-With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is a
-first delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in
+With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is
+a first delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in
 between, and none while the slowest taker has much unread: a slow client slows its consumer down and nobody else.
 Nothing is decided while nobody listens.
 """

@@ -11,8 +11,8 @@ from jetcluster.consumer.delivery import MOVED
 from jetcluster.consumer.delivery_context import OwnerDependencies
 from jetcluster.consumer.owner import ConsumerOwner
 from jetcluster.consumer.pull import PullDelivery
+from jetcluster.consumer.pull_queue import WaitingRoom
 from jetcluster.consumer.turn import Op, Value
-from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.model.advisory import Advisories
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
