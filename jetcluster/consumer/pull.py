@@ -13,9 +13,8 @@ from typing import Final
 
 from jetcluster.consumer import delivery, statuses
 from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.pull_dispatch import PullDispatch
+from jetcluster.consumer.pull_dispatch import PullDispatch, Shipment
 from jetcluster.consumer.pull_request import BadRequestError, PullRequest
-from jetcluster.consumer.shipment import Shipment
 from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError

@@ -1,18 +1,16 @@
 from __future__ import annotations
 
+import gc
 import random
 import time
-from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
+
+import pytest
+
+from jetcluster.consumer import pull_queue
+from jetcluster.consumer.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
 from jetcluster.consumer.pull_request import Gauge, PullRequest
 from tests.twins.memory import held
-import random
-import pytest
-from jetcluster.consumer import pull_queue
-from jetcluster.consumer.pull_queue import Thresholds
-from jetcluster.consumer.pull_request import PullRequest
-import gc
-from jetcluster.consumer.pull_queue import RECOUNT, PullQueue, WaitingRoom
-from jetcluster.consumer.pull_request import PullRequest
+
 
 def request(reply: bytes, left: int = 1, priority: int = 0) -> PullRequest:
     made = PullRequest(reply)
@@ -220,6 +218,7 @@ def test_those_that_are_roused_stand_where_they_came() -> None:
     queue.rouse()
     assert [waiting.reply for waiting in queue] == [b"front", b"1", b"0", b"3", b"4", b"2", b"5"]
 
+
 @pytest.mark.parametrize(("seed", "values"), [(1, 5), (2, 60), (3, 10_000)])
 def test_against_a_search_through_all(monkeypatch: pytest.MonkeyPatch, seed: int, values: int) -> None:
     monkeypatch.setattr(pull_queue, "BLOCK_VALUES", 4)
@@ -264,6 +263,7 @@ def test_a_look_compares_some_hundreds_whatever_came_and_went() -> None:
     Turn.comparisons = 0
     assert found.first(39_900) is requests[0]
     assert Turn.comparisons < 300
+
 
 def filled(room: WaitingRoom, count: int) -> PullQueue:
     queue = PullQueue(room)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from jetcluster.consumer.ack_subject import Renderer
+from jetcluster.consumer.pull_dispatch import Shipment, pinned
 from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.shipment import Shipment, pinned
 from jetcluster.consumer.turn import SentMessages
 from jetcluster.store.api import Columns
 
