@@ -15,9 +15,8 @@ from jetcluster.consumer import statuses
 from jetcluster.consumer.ack_subject import Renderer, sized
 from jetcluster.consumer.delivery import Advance, Replay
 from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.priority import PASS, WRONG_PIN, Priority
 from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
-from jetcluster.consumer.pull_request import Gauge, PullRequest
+from jetcluster.consumer.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
 from jetcluster.consumer.rules import NONE
 from jetcluster.consumer.selection import head, pick
 from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER, SentMessages
