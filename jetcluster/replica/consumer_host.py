@@ -78,7 +78,7 @@ class _Hosted:
 
 
 class ConsumerHost:
-    """`consumer.results.TableObserver` of one replica."""
+    """`consumer.turn.TableObserver` of one replica."""
 
     def __init__(
         self,

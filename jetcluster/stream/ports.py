@@ -27,7 +27,7 @@ SIDE_PENDING = 8
 SIDE_WAITING = 9
 """Key consumer id | reply subject, empty value: the pulls that wait."""
 SIDE_SESSIONS = 10
-"""Rows of `consumer.sessions`."""
+"""Rows of `consumer.table`."""
 SIDE_EXHAUSTED = 11
 """Key consumer id | sequence, empty value: messages that are kept although they will not be delivered again."""
 

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
-import pytest
-from jetcluster.consumer.pull_request import BadRequestError, PullRequest
 import json
 from typing import Any
+
 import pytest
-from jetcluster.consumer.pull_request import Priority
+
+from jetcluster.consumer.pull_request import BadRequestError, Priority, PullRequest
 from jetcluster.consumer.turn import PIN
 from jetcluster.protocol import headers
 from tests.unit.consumer.rooms import SECOND, Frame, Rig
+
 
 @pytest.mark.parametrize(
     ("body", "left"),
@@ -61,6 +62,7 @@ def test_a_heartbeat_is_at_most_half_of_expires() -> None:
 def test_a_number_that_does_not_fit_is_named(number: str) -> None:
     with pytest.raises(BadRequestError, match=f"cannot unmarshal number {number} into Go struct field"):
         PullRequest.decode(b"r", b'{"batch":%b}' % number.encode())
+
 
 def pin_of(frame: Frame) -> bytes | None:
     return headers.get(frame.headers, b"Nats-Pin-Id")
