@@ -5,10 +5,10 @@ Replay in the original rhythm.
 
 from __future__ import annotations
 
-from jetcluster.consumer.delivery import MAX_UNCONFIRMED, MAX_WAIT, Advance, Replay
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Value
+from jetcluster.consumer.owner.delivery import MAX_UNCONFIRMED, MAX_WAIT, Advance, Replay
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Value
 
 
 def made() -> tuple[ConsumerState, Advance, list[Value]]:

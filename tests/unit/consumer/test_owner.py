@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from jetcluster.consumer.delivery_context import Advise
-from jetcluster.consumer.rules import ALL, EXPLICIT
-from jetcluster.consumer.statuses import LEADERSHIP_CHANGE
-from jetcluster.consumer.turn import ACK, TERM
+from jetcluster.consumer.owner.context import Advise
+from jetcluster.consumer.owner.statuses import LEADERSHIP_CHANGE
+from jetcluster.consumer.state.rules import ALL, EXPLICIT
+from jetcluster.consumer.state.turn import ACK, TERM
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.consumer_advisory import MAX_DELIVERIES
 from jetcluster.stream import commands

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.consumer import pull_dispatch
-from jetcluster.consumer.ack_subject import Renderer
-from jetcluster.consumer.pull import PullDelivery
-from jetcluster.consumer.pull_dispatch import MAX_BACKLOG, Shipment, pinned
-from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.turn import SentMessages
+from jetcluster.consumer.owner import pull_dispatch
+from jetcluster.consumer.owner.ack_subject import Renderer
+from jetcluster.consumer.owner.pull import PullDelivery
+from jetcluster.consumer.owner.pull_dispatch import MAX_BACKLOG, Shipment, pinned
+from jetcluster.consumer.owner.pull_request import PullRequest
+from jetcluster.consumer.state.turn import SentMessages
 from jetcluster.store.api import Columns
 from tests.unit.consumer.rooms import Rig
 

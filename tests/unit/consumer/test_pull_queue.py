@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from jetcluster.consumer import pull_queue
-from jetcluster.consumer.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
-from jetcluster.consumer.pull_request import Gauge, PullRequest
+from jetcluster.consumer.owner import pull_queue
+from jetcluster.consumer.owner.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
+from jetcluster.consumer.owner.pull_request import Gauge, PullRequest
 from tests.twins.memory import held
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer.pull_request import BadRequestError, Priority, PullRequest
-from jetcluster.consumer.turn import PIN
+from jetcluster.consumer.owner.pull_request import BadRequestError, Priority, PullRequest
+from jetcluster.consumer.state.turn import PIN
 from jetcluster.protocol import headers
 from tests.unit.consumer.rooms import SECOND, Frame, Rig
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.consumer import delivery, push
-from jetcluster.consumer.push import RateLimit
+from jetcluster.consumer.owner import delivery, push
+from jetcluster.consumer.owner.push import RateLimit
 from jetcluster.stream import commands
 from tests.unit.consumer.push_rig import SECOND, Frame, Rig
 from tests.unit.server.support import FakePeer, Peer

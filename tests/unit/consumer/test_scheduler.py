@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetcluster.consumer.scheduler import ConsumerFilters, ConsumerScheduler, OwnerWakes
+from jetcluster.consumer.owner.scheduler import ConsumerFilters, ConsumerScheduler, OwnerWakes
 from tests.twins.memory import held
 from tests.twins.time import ManualTime
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.selection import FIRST_MESSAGES, Redelivery, Selection
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import EXHAUSTED, GONE, SKIP
+from jetcluster.consumer.owner.selection import FIRST_MESSAGES, Redelivery, Selection
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import EXHAUSTED, GONE, SKIP
 from jetcluster.store.api import Columns
 from jetcluster.stream import commands
 from tests.twins.memory import held

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.consumer import state as state_module
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import WAITING_AT_LEAST, ConsumerState, KeyRows, StateView
+from jetcluster.consumer.state import state as state_module
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import WAITING_AT_LEAST, ConsumerState, KeyRows, StateView
 from tests.unit.consumer.nodes import consumer
 
 

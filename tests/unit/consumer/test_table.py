@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.table import MAX_SESSIONS, Sessions
-from jetcluster.consumer.turn import Op, SentMessages, Turn, TurnResult
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.table import MAX_SESSIONS, Sessions
+from jetcluster.consumer.state.turn import Op, SentMessages, Turn, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.store import transfer
 from jetcluster.stream import commands

@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import time
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.turn import Op, TurnResult
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.turn import Op, TurnResult
 from jetcluster.stream.commands import CommandError
 
 OPS = [

@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from jetcluster.consumer import statuses
-from jetcluster.consumer.ack_subject import Renderer, sized
-from jetcluster.consumer.delivery import Advance, Replay
-from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
-from jetcluster.consumer.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
-from jetcluster.consumer.rules import NONE
-from jetcluster.consumer.selection import head, pick
-from jetcluster.consumer.turn import DELIVER, PIN, REDELIVER, SentMessages
+from jetcluster.consumer.owner import statuses
+from jetcluster.consumer.owner.ack_subject import Renderer, sized
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
+from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
+from jetcluster.consumer.owner.selection import head, pick
+from jetcluster.consumer.state.rules import NONE
+from jetcluster.consumer.state.turn import DELIVER, PIN, REDELIVER, SentMessages
 from jetcluster.protocol import headers
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.store.api import Columns

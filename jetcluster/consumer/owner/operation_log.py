@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Timers
-from jetcluster.consumer import turn as log_turn
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
+from jetcluster.consumer.state import turn as log_turn
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
 
 MAX_TURNS = 64
 """In flight; with more the owners are not run."""
@@ -38,7 +38,7 @@ MAX_BEGIN_SECONDS = 8.0
 
 
 class Submitter(Protocol):
-    """`consumer.owner.ConsumerOwner`, as far as turns go."""
+    """`consumer.owner.owner.ConsumerOwner`, as far as turns go."""
 
     state: ConsumerState
 

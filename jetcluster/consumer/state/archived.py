@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster.budget import Steps, at_once
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import CommandError
 

@@ -29,8 +29,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState, Pending
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState, Pending
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 
 DELIVER: Final = 1

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from jetcluster.clock import Clock, Rng
-from jetcluster.consumer import ack_subject
-from jetcluster.consumer.delivery import DeliveryBus
-from jetcluster.consumer.operation_log import OwnerTurns
-from jetcluster.consumer.pull_queue import WaitingRoom
-from jetcluster.consumer.scheduler import OwnerWakes
-from jetcluster.consumer.selection import Selection
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import DELIVER, Value
+from jetcluster.consumer.owner import ack_subject
+from jetcluster.consumer.owner.delivery import DeliveryBus
+from jetcluster.consumer.owner.operation_log import OwnerTurns
+from jetcluster.consumer.owner.pull_queue import WaitingRoom
+from jetcluster.consumer.owner.scheduler import OwnerWakes
+from jetcluster.consumer.owner.selection import Selection
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import DELIVER, Value
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin

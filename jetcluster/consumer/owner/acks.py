@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.rules import ALL, FLOW_CONTROL
-from jetcluster.consumer.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
 from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import ADVANCE, Value
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import ADVANCE, Value
 from jetcluster.protocol.bus import Bus, Outgoing
 
 DELETED = "deleted"

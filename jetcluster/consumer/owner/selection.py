@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from jetcluster.clock import Clock
-from jetcluster.consumer.pending import NEVER, Pending
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.pending import NEVER, Pending
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.api import Columns
 from jetcluster.store.block_store import BlockStore
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from jetcluster.consumer import delivery, statuses
-from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.pull_dispatch import PullDispatch, Shipment
-from jetcluster.consumer.pull_request import BadRequestError, PullRequest
-from jetcluster.consumer.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
+from jetcluster.consumer.owner import delivery, statuses
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.pull_dispatch import PullDispatch, Shipment
+from jetcluster.consumer.owner.pull_request import BadRequestError, PullRequest
+from jetcluster.consumer.state.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNWAIT, WAIT, Value
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 

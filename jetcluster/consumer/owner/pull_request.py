@@ -9,9 +9,9 @@ import json
 from typing import Any, Final, NoReturn
 
 from jetcluster.clock import Rng
-from jetcluster.consumer.rules import NONE, OVERFLOW, PINNED, PRIORITIZED
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.statuses import PIN_MISMATCH, bad_request
+from jetcluster.consumer.owner.statuses import PIN_MISMATCH, bad_request
+from jetcluster.consumer.state.rules import NONE, OVERFLOW, PINNED, PRIORITIZED
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import CallerError
 from jetcluster.model import codec
 from jetcluster.records import dataclass

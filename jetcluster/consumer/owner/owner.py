@@ -11,15 +11,24 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from jetcluster.consumer import ack_subject, acks, statuses
-from jetcluster.consumer.delivery import Delivery
-from jetcluster.consumer.delivery_context import DeliveryContext, OwnerDependencies
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.pull import PullDelivery
-from jetcluster.consumer.push import PushDelivery
-from jetcluster.consumer.rules import FLOW_CONTROL
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import DELIVER, EXHAUSTED, GONE, REDELIVER, SKIP, SentMessages, SettledMessages, Value
+from jetcluster.consumer.owner import ack_subject, acks, statuses
+from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
+from jetcluster.consumer.owner.delivery import Delivery
+from jetcluster.consumer.owner.pull import PullDelivery
+from jetcluster.consumer.owner.push import PushDelivery
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import FLOW_CONTROL
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import (
+    DELIVER,
+    EXHAUSTED,
+    GONE,
+    REDELIVER,
+    SKIP,
+    SentMessages,
+    SettledMessages,
+    Value,
+)
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.consumer import archived, creation, pending, turn
-from jetcluster.consumer.ops import OPS
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.retention import ConsumerRetention
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Op, Outcome, SentMessages, SettledMessages, TableObserver, Turn, TurnResult
+from jetcluster.consumer.state import archived, creation, pending, turn
+from jetcluster.consumer.state.ops import OPS
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.retention import ConsumerRetention
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Op, Outcome, SentMessages, SettledMessages, TableObserver, Turn, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore

@@ -19,7 +19,7 @@ from operator import itemgetter
 from typing import Final, overload
 from weakref import WeakSet
 
-from jetcluster.consumer.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
+from jetcluster.consumer.owner.pull_request import MIN_HEARTBEAT, Gauge, PullRequest
 from jetcluster.ordered import OrderedSet
 
 MAX_WAITING_ON_NODE: Final = 131_072

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.rules import ALL, FLOW_CONTROL
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Outcome, SentMessages, SettledMessages
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
 
 _CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
 """Ack policies whose acks count for everything below as well."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from jetcluster import errors
-from jetcluster.consumer.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import ApiError
 from jetcluster.model import consumer_rules
 from jetcluster.model.patterns import Patterns

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from jetcluster.clock import Rng
-from jetcluster.consumer import statuses
-from jetcluster.consumer.delivery import Advance, Replay
-from jetcluster.consumer.delivery_context import DeliveryContext
-from jetcluster.consumer.rules import FLOW_CONTROL, ConsumerRules
-from jetcluster.consumer.selection import pick
-from jetcluster.consumer.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
+from jetcluster.consumer.owner import statuses
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.selection import pick
+from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
+from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
 from jetcluster.protocol.bus import Origin, Outgoing, Subscription
 from jetcluster.store.api import Columns
 

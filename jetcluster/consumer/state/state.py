@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from jetcluster.consumer.pending import NEVER, Pending, PendingSet
-from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.consumer.state.pending import NEVER, Pending, PendingSet
+from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.ordered import OrderedSet
 from jetcluster.records import dataclass
 

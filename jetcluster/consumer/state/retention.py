@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model.patterns import Patterns
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.protocol.sublist import Sublist
