@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from jetcluster.clock import Rng
-from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.consumer.owner.delivery import DeliveryBus
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
