@@ -6,10 +6,9 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor.account_shares import shares
 from jetcluster.monitor.accstatz import account_names
 from jetcluster.monitor.claims_view import of_account
-from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, QueryError
 from jetcluster.monitor.subsz import index_statistics
-from jetcluster.monitor.view import NodeView, now_text
+from jetcluster.monitor.view import NodeView, leaf_links, now_text
 
 
 def accountz(node: NodeView, query: Query) -> Json:

@@ -6,9 +6,8 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from jetcluster.monitor.claims_view import account_name
-from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, flag
-from jetcluster.monitor.view import NodeView, mesh_of, now_text
+from jetcluster.monitor.view import NodeView, leaf_links, mesh_of, now_text
 
 if TYPE_CHECKING:
     from jetcluster.mesh.traffic import Traffic

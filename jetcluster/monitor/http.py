@@ -12,9 +12,8 @@ from jetcluster.budget import BusyError, Steps
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
-from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource, expvarz
 from jetcluster.monitor.source import Json, Query, QueryError, flag
 from jetcluster.monitor.stacksz import stacksz
 

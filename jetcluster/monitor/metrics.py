@@ -10,7 +10,7 @@ from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.metrics_jetstream import jetstream_metrics
 from jetcluster.monitor.metrics_own import latency_metrics, node_metrics, replica_metrics, storage_metrics
 from jetcluster.monitor.metrics_server import health_metric, server_metrics
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Query, QueryError
 from jetcluster.monitor.view import NodeView
 

@@ -9,7 +9,7 @@ from jetcluster.model.times import SECOND, parse_rfc3339
 from jetcluster.monitor.consumers import each_consumer
 from jetcluster.monitor.exposition import Exposition, Labels
 from jetcluster.monitor.jsz import stream_group_name, stream_leader
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Json, Query
 from jetcluster.monitor.view import NodeView, engine_of
 from jetcluster.store.api import DamagedError

@@ -13,10 +13,9 @@ from typing import Any
 from jetcluster.model.times import MILLISECOND, parse_rfc3339
 from jetcluster.monitor.connz import DEFAULT_LIMIT
 from jetcluster.monitor.exposition import Exposition, Labels
-from jetcluster.monitor.leafz import leaf_links
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, Json, Query
-from jetcluster.monitor.view import NodeView, figures, links_of
+from jetcluster.monitor.view import NodeView, figures, leaf_links, links_of
 
 _CONNECTION_LABELS = (
     "cid", "kind", "type", "ip", "port", "name", "lang", "version", "tls_version", "tls_cipher_suite",

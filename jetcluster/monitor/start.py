@@ -66,7 +66,7 @@ class Monitor:
             from jetcluster.monitor.connections import HEAD_SECONDS, IDLE_SECONDS, Connections, ShortLog
             from jetcluster.monitor.http import application
             from jetcluster.monitor.metrics import Metrics
-            from jetcluster.monitor.node_source import NodeSource
+            from jetcluster.monitor.pages import NodeSource
 
             pages = NodeSource(self._node)
             connections = self.connections = Connections(
@@ -115,7 +115,7 @@ def import_pages() -> None:
     import jetcluster.monitor.connections
     import jetcluster.monitor.http
     import jetcluster.monitor.metrics
-    import jetcluster.monitor.node_source  # noqa: F401
+    import jetcluster.monitor.pages  # noqa: F401
 
 
 async def start_monitor(node: NodeView) -> Monitor:

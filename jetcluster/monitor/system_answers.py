@@ -14,9 +14,8 @@ from jetcluster.model.advisory import Advisories, Event
 from jetcluster.model.codec import dumps, encoding
 from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
-from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource, expvarz
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.statsz import statsz

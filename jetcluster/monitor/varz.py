@@ -10,9 +10,8 @@ from jetcluster.monitor import tls
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
-from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, engine_of, figures, links_of, mesh_of, uptime
+from jetcluster.monitor.view import NodeView, engine_of, figures, leaf_links, links_of, mesh_of, uptime
 
 
 def varz(node: NodeView) -> Json:

@@ -99,6 +99,11 @@ def links_of(node: NodeView) -> list[PeerLink]:
     return [] if mesh is None else list(mesh.links.values())
 
 
+def leaf_links(node: NodeView) -> list[LeafConnection]:
+    """Links to hubs and leaves, in the order of their connection ids."""
+    return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
+
+
 def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str, int]:
     """The messages and bytes of one connection, by nats-server's names."""
     return {

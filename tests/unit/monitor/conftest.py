@@ -10,7 +10,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
 from jetcluster.monitor import system_events
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.server.server import Server

@@ -13,7 +13,7 @@ import pytest
 from jetcluster.clock import SystemClock
 from jetcluster.monitor.http import application
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 

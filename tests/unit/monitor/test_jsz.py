@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.budget import at_once
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, NotAskedError
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime

@@ -17,7 +17,7 @@ from jetcluster.health.node_health import Aspect
 from jetcluster.latency import Latency
 from jetcluster.monitor import metrics_own
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor.wire import Wire
 

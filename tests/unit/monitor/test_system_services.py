@@ -12,7 +12,7 @@ import pytest
 
 from jetcluster.clock import SystemClock
 from jetcluster.monitor import system_answers, system_services
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker, services
