@@ -1,4 +1,4 @@
-"""`NodeSource`: the pages of a running node by name, for HTTP and for the system account; and the short ones among them.
+"""`NodeSource`: the pages of a running node by name, for HTTP and for the system account, and the short ones of them.
 
 - /raftz: the Raft groups of this node, by account; the meta group is the system account's.
 - /routez: the links to other nodes.

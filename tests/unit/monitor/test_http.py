@@ -1,4 +1,4 @@
-"""Pages of very many lines are made in steps, so that the loop serves everybody meanwhile; and the stacks of /stacksz."""
+"""Pages of very many lines are made in steps, so that the loop serves everybody meanwhile. The stacks of /stacksz."""
 
 from __future__ import annotations
 
