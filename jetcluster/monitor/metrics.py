@@ -18,9 +18,8 @@ from jetcluster import REPORTED_VERSION, __version__
 from jetcluster.health.node_health import Aspect
 from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
 from jetcluster.monitor.connz import DEFAULT_LIMIT
-from jetcluster.monitor.consumers import each_consumer
 from jetcluster.monitor.exposition import Exposition, Labels
-from jetcluster.monitor.jsz import node_name, stream_group_name, stream_leader
+from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, stream_leader
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, Json, Query, QueryError
