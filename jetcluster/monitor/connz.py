@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jetcluster.budget import Steps
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import subscriptions, tls
+from jetcluster.monitor import subsz, tls
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
@@ -135,7 +135,7 @@ def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
     held = connection.subscriptions
     if isinstance(held, int):
         return False
-    for some in subscriptions.portions(list(held.values())):
+    for some in subsz.portions(list(held.values())):
         if any(subjects.matches(subject, s.subject) for s in some):
             return True
         yield
@@ -183,5 +183,5 @@ def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, 
         found |= {"account": connection.account, "name_tag": connection.account, **of_connection(connection)}
     if not isinstance(connection, ClosedClient):
         held = list(connection.subscriptions.values()) if listed else []
-        found |= yield from subscriptions.lists(held, detailed=detailed)
+        found |= yield from subsz.lists(held, detailed=detailed)
     return found

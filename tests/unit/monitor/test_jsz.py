@@ -1,7 +1,4 @@
-"""/jsz of a node in a cluster.
-
-Consumers on /jsz, of whole nodes in one process.
-"""
+"""/jsz of a node in a cluster, and consumers on it, of whole nodes in one process."""
 
 from __future__ import annotations
 
