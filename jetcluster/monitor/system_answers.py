@@ -18,10 +18,10 @@ from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.pages import NodeSource, expvarz
 from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
-from jetcluster.monitor.statsz import statsz
 from jetcluster.monitor.system_events import CONNECTIONS
 from jetcluster.monitor.system_options import decode, is_for, query
 from jetcluster.monitor.system_request import Actions, SystemRequest
+from jetcluster.monitor.varz import statsz
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.client_connection import ClientConnection

@@ -171,7 +171,7 @@ class SystemEvents:
 
 def import_statsz() -> Callable[[NodeView], Json]:
     """For a thread."""
-    from jetcluster.monitor.statsz import statsz
+    from jetcluster.monitor.varz import statsz
 
     return statsz
 

@@ -1,4 +1,6 @@
-"""/varz: the server's version, options and counters."""
+"""/varz: the version, options and counters of the server. STATSZ: what servers send about themselves every ten seconds,
+and whenever the system account asks.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from collections import Counter
 from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import tls
+from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
@@ -194,4 +197,48 @@ def _jetstream(node: NodeView) -> Json:
     if meta:
         found["meta"] = meta
     found["limits"] = jetstream_limits(node)
+    return found
+
+
+def statsz(node: NodeView) -> Json:
+    server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
+    totals, usage = traffic(node), node.page_counters.usage
+    mesh = mesh_of(node)
+    routes = mesh.counters if mesh is not None else None
+    found: Json = {
+        "start": rfc3339(server.start_ns),
+        "mem": usage.memory_bytes(),
+        "cores": usage.cores(),
+        "cpu": node.page_counters.cpu.percent(),
+        "connections": totals["connections"],
+        "total_connections": totals["total_connections"],
+        "active_accounts": sum(1 for router in server.accounts if router.index.count),
+        "subscriptions": server.accounts.subscriptions,
+        "sent": data_stats(totals["out_msgs"], totals["out_bytes"]),
+        "sent_to_clients": data_stats(totals["out_client_msgs"], totals["out_client_bytes"]),
+        "received": data_stats(totals["in_msgs"], totals["in_bytes"]),
+        "received_from_clients": data_stats(totals["in_client_msgs"], totals["in_client_bytes"]),
+        "slow_consumers": totals["slow_consumers"],
+        "slow_consumer_stats": by_kind(server.state.slow_consumers, routes.slow if routes else 0),
+        "stale_connections": totals["stale_connections"],
+        "stale_connection_stats": by_kind(server.state.stale_connections, routes.stale if routes else 0),
+        "stalled_clients": totals["stalled_clients"],
+    }
+    if links:
+        found["routes"] = [
+            {
+                "rid": link.stats.rid,
+                "name": link.info.name if link.info is not None else "",
+                "sent": data_stats(link.stats.out_msgs, link.stats.out_bytes),
+                "received": data_stats(link.stats.in_msgs, link.stats.in_bytes),
+                "pending": link.pending,
+            }
+            for link in links
+        ]
+    found["active_servers"] = 1 + len(links)
+    jetstream = _jetstream(node)
+    if jetstream:
+        del jetstream["config"]["store_dir"]
+        found["jetstream"] = jetstream
+    found["gomaxprocs"] = usage.cores()
     return found
