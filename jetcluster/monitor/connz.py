@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
+from jetcluster.config.tls_ciphers import go_suite
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import subsz, tls
+from jetcluster.monitor import subsz
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
 from jetcluster.server.client_connection import ClientConnection
 from jetcluster.server.clients import ClosedClient
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
 
 DEFAULT_LIMIT = 1024
 Shown = ClientConnection | ClosedClient
@@ -176,7 +182,7 @@ def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, 
     told = {"name": connection.name, "lang": connection.lang, "version": connection.version}
     found |= {name: text for name, text in told.items() if text}
     if not isinstance(connection, ClosedClient):
-        found |= tls.connection(connection.transport, first=connection.tls_first, certificates=auth)
+        found |= _tls(connection.transport, first=connection.tls_first, certificates=auth)
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
@@ -185,3 +191,29 @@ def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, 
         held = list(connection.subscriptions.values()) if listed else []
         found |= yield from subsz.lists(held, detailed=detailed)
     return found
+
+
+def _tls(transport: asyncio.Transport | None, *, first: bool, certificates: bool) -> Json:
+    """`certificates`: with what the other end has shown."""
+    session: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
+    if transport is None or session is None:
+        return {}
+    version, cipher = session.version(), session.cipher()
+    if version is None or cipher is None:
+        return {}
+    found: Json = {"tls_version": version.removeprefix("TLSv"), "tls_cipher_suite": go_suite(cipher[0])}
+    if certificates and (chain := _chain(transport)):
+        found["tls_peer_certs"] = chain
+    if first:
+        found["tls_first"] = True
+    return found
+
+
+def _chain(transport: asyncio.Transport) -> list[Json]:
+    from jetcluster.auth.certificates import CertificateError, chain_of
+
+    try:
+        chain = chain_of(transport)
+    except CertificateError:
+        return []
+    return [{"subject": one.full_subject, "spki_sha256": one.key_digest, "cert_sha256": one.digest} for one in chain]

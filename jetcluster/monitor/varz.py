@@ -5,10 +5,13 @@ and whenever the system account asks.
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC
+from functools import lru_cache
+from pathlib import Path
 
 from jetcluster import REPORTED_VERSION
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import tls
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.feature_flags import FEATURE_FLAGS
@@ -61,7 +64,7 @@ def varz(node: NodeView) -> Json:
         "gomaxprocs": usage.cores(),
         "cpu": node.page_counters.cpu.percent(),
     }
-    found |= tls.not_after(options.tls, node.config_load_ns) | traffic(node)
+    found |= _certificate_end(options.tls, node.config_load_ns) | traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
     found["http_req_stats"] = dict(sorted(node.page_counters.requests.items()))
     found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
@@ -141,7 +144,7 @@ def _cluster(node: NodeView) -> Json:
         "tls_timeout": 2.0,
         "pool_size": 1,
     }
-    return found | tls.listener(cluster.tls, node.config_load_ns, mutual=True)
+    return found | _listener_tls(cluster.tls, node.config_load_ns, mutual=True)
 
 
 def _leaf(node: NodeView) -> Json:
@@ -152,7 +155,7 @@ def _leaf(node: NodeView) -> Json:
     if options.port:
         found |= {"host": options.host, "port": leafnodes.port}
         found |= {"auth_timeout": options.auth_timeout, "tls_timeout": 2.0}
-        found |= tls.listener(options.tls, node.config_load_ns)
+        found |= _listener_tls(options.tls, node.config_load_ns)
     if options.remotes:
         found["remotes"] = [
             {"local_account": remote.account, "urls": [_without_credentials(url) for url in remote.urls]}
@@ -180,8 +183,36 @@ def _websocket(node: NodeView) -> Json:
         "allowed_origins": options.allowed_origins,
         "compression": options.compression,
     }
-    found |= tls.not_after(options.tls, node.config_load_ns)
+    found |= _certificate_end(options.tls, node.config_load_ns)
     return {key: value for key, value in found.items() if value}
+
+
+def _listener_tls(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = False) -> Json:
+    """TLS of a port with a block of its own. `mutual`: certificates are asked for also without `verify`."""
+    if tls is None:
+        return {}
+    found: Json = {"tls_timeout": tls.timeout, "tls_required": True}
+    if tls.verify or mutual:
+        found["tls_verify"] = True
+    return found | _certificate_end(tls, loaded_ns)
+
+
+def _certificate_end(tls: TlsOptions | None, loaded_ns: int) -> Json:
+    """When the certificate ends. It is read once for each time the configuration was loaded."""
+    end = _not_after(tls.cert_file, loaded_ns) if tls is not None and tls.cert_file else ""
+    return {"tls_cert_not_after": end} if end else {}
+
+
+@lru_cache(maxsize=16)
+def _not_after(file: str, _loaded_ns: int) -> str:
+    from cryptography import x509
+
+    try:
+        with Path(file).open("rb") as pem:
+            end = x509.load_pem_x509_certificate(pem.read()).not_valid_after_utc
+    except (OSError, ValueError):
+        return ""
+    return end.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _without_credentials(url: str) -> str:
