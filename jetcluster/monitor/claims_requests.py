@@ -19,9 +19,8 @@ from jetcluster.config.nkeys import is_key
 from jetcluster.config.operator_options import CACHE, FULL, URL
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, OperatorView
+from jetcluster.monitor.view import NodeView, OperatorView, ServerBlock
 from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.subscriber_counts import SubscriberCounts
 from jetcluster.monitor.system_events import SystemEvents
 from jetcluster.monitor.system_request import Actions, Answer
 from jetcluster.monitor.system_services import SystemServices
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.view import NodeView, ServerBlock
 
 if TYPE_CHECKING:
     from jetcluster.monitor.claims_requests import ClaimsRequests

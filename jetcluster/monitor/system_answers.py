@@ -16,13 +16,12 @@ from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.pages import NodeSource, expvarz
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.system_events import CONNECTIONS
 from jetcluster.monitor.system_options import decode, is_for, query
 from jetcluster.monitor.system_request import Actions, SystemRequest
 from jetcluster.monitor.varz import statsz
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.view import NodeView, ServerBlock
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.client_connection import ClientConnection
 

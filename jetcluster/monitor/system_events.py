@@ -16,9 +16,8 @@ from jetcluster.model.codec import dumps
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import account_stats, connected_accounts, data_stats
 from jetcluster.monitor.claims_view import of_connection
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.view import NodeView, ServerBlock
 
 if TYPE_CHECKING:
     from jetcluster.server.client_connection import ClientConnection

@@ -14,10 +14,9 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
-from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, engine_of, figures, leaf_links, links_of, mesh_of, uptime
+from jetcluster.monitor.view import FEATURE_FLAGS, NodeView, engine_of, figures, leaf_links, links_of, mesh_of, uptime
 
 
 def varz(node: NodeView) -> Json:

@@ -1,14 +1,17 @@
-"""A running node as the monitor reads it, and small things that all pages render alike."""
+"""A running node as the monitor reads it, and small things that all pages and all `$SYS` answers render alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
+from jetcluster import REPORTED_VERSION
 from jetcluster.clock import Clock
 from jetcluster.config.options import Options
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.page_counters import PageCounters
+from jetcluster.monitor.source import Json
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -141,3 +144,41 @@ def rtt(seconds: float) -> str:
 
 def text(value: bytes) -> str:
     return value.decode(errors="replace")
+
+
+FEATURE_FLAGS: Final[Mapping[str, bool]] = {
+    "js_ack_fc_v2": False,  # subjects of acks and flow control have no domain and account (`consumer.ack_subject`)
+    "js_api_reply_v2": False,  # nor have those on which answers to the server's own requests come
+    "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.sourced`)
+    "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources
+}
+"""The `feature_flags` of nats-server 2.15, and which of those behaviours this server has. It switches none of them: a
+configuration's values are inert (docs/configuration.md)."""
+
+JETSTREAM_FLAG = 1
+
+
+class ServerBlock:
+    """The `server` object of every `$SYS` reply and event: the server that sends it. `seq` counts these messages."""
+
+    def __init__(self, node: NodeView) -> None:
+        self._node = node
+        self._seq = 0
+
+    def make(self) -> Json:
+        options, server = self._node.options, self._node.server
+        self._seq += 1
+        found: Json = {"name": server.name, "host": options.host, "id": server.server_id}
+        if options.is_clustered:
+            found["cluster"] = options.cluster_name
+        if options.domain:
+            found["domain"] = options.domain
+        found["ver"] = REPORTED_VERSION
+        if options.server_tags:
+            found["tags"] = list(options.server_tags)
+        if options.server_metadata:
+            found["metadata"] = dict(options.server_metadata)
+        found["feature_flags"] = dict(FEATURE_FLAGS)
+        enabled = options.jetstream.enabled
+        found |= {"jetstream": enabled, "flags": JETSTREAM_FLAG if enabled else 0}
+        return found | {"seq": self._seq, "time": rfc3339(self._node.clock.time_ns())}

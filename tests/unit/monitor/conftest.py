@@ -11,8 +11,8 @@ from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
 from jetcluster.monitor import system_events
 from jetcluster.monitor.pages import NodeSource
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime
 from tests.unit.monitor import twins

@@ -7,10 +7,10 @@ import json
 from functools import partial
 from typing import Any
 
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.system_account import load_answers
 from jetcluster.monitor.system_request import Actions
 from jetcluster.monitor.system_services import SystemServices
+from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 
 
