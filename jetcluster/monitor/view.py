@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from jetcluster import REPORTED_VERSION
 from jetcluster.clock import Clock
 from jetcluster.config.options import Options
+from jetcluster.health.usage import PageCounters
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor.page_counters import PageCounters
 from jetcluster.monitor.source import Json
 
 if TYPE_CHECKING:
