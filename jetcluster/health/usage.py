@@ -78,8 +78,8 @@ class CpuMeter:
 
 
 class PageCounters:
-    """Counters that the pages of a node share, over HTTP and in the system account alike. `requests` counts HTTP requests
-    by path, only paths that there are (`http_req_stats` of /varz)."""
+    """Counters that the pages of a node share, over HTTP and in the system account alike. `requests` counts HTTP
+    requests by path, only paths that there are (`http_req_stats` of /varz)."""
 
     def __init__(self, clock: Clock | None = None, usage: Usage | None = None) -> None:
         """The operating system's by default."""

@@ -23,7 +23,7 @@ from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource, expvarz
-from jetcluster.monitor.source import Json, Query, QueryError, flag
+from jetcluster.monitor.source import BUSY, Json, Query, QueryError, flag
 
 MAX_TASKS = 1000
 
@@ -56,7 +56,6 @@ log = get_logger("monitor")
 
 ASKER = "http"
 """To whose account the time goes that pages take: all who ask over HTTP share theirs."""
-BUSY = "too much is being worked on, try again"
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
 _PAGES = {
     "varz": "General",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.config.options import Options
 from jetcluster.health.usage import PageCounters
 from jetcluster.logs import Logger
-from jetcluster.monitor.system_account import SystemAccount
+from jetcluster.monitor.system.account import SystemAccount
 from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform

@@ -61,5 +61,5 @@ def modules_of(options: Options) -> list[str]:
     if any(blocks):
         found.append("jetcluster.auth.certificates")
     if options.system_account_name in (options.accounts or {}):
-        found += ["jetcluster.monitor.varz", "jetcluster.monitor.system_answers"]
+        found += ["jetcluster.monitor.varz", "jetcluster.monitor.system.answers"]
     return found

@@ -9,9 +9,9 @@ import pytest
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
-from jetcluster.monitor import system_events
 from jetcluster.monitor.pages import NodeSource
-from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.monitor.system import events as system_events
+from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 from tests.twins.time import ManualTime

@@ -7,9 +7,8 @@ import json
 from functools import partial
 from typing import Any
 
-from jetcluster.monitor.system_account import load_answers
-from jetcluster.monitor.system_request import Actions
-from jetcluster.monitor.system_services import SystemServices
+from jetcluster.monitor.system.account import load_answers
+from jetcluster.monitor.system.requests import Actions, SystemServices
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 

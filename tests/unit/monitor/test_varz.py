@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.monitor.pages import NodeSource
-from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.server.server import Server
 from tests.unit.monitor.system import Asker
 from tests.unit.monitor.wire import TIME, Wire

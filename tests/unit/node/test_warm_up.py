@@ -22,7 +22,7 @@ ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
         (Options(tls=TlsOptions(cert_file="c")), ["jetcluster.auth.certificates"]),
         (
             Options(accounts={"$SYS": AccountOptions("$SYS", users=[UserOptions("a", "b")])}),
-            ["jetcluster.monitor.varz", "jetcluster.monitor.system_answers"],
+            ["jetcluster.monitor.varz", "jetcluster.monitor.system.answers"],
         ),
     ],
 )

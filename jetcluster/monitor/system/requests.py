@@ -9,15 +9,37 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.logs import get_logger
-from jetcluster.monitor.system_request import Answer, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin, is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Callback, Subscription
+
+
+class SystemRequest(NamedTuple):
+    """`scope`: `ping` (to all servers), `server` (to this one), `account` (about `account`), `own` (from an account
+    about itself), `user`."""
+
+    scope: str
+    kind: str
+    account: str
+    body: bytes
+    origin: Origin
+
+
+Answer = Callable[[SystemRequest], Awaitable[bytes]]
+"""The reply to a request; b"" for none."""
+
+
+class Actions(NamedTuple):
+    """The actions that the system account can have this server do."""
+
+    reload: Callable[[], str]
+    """Returns why it failed, or ""."""
+
 
 log = get_logger("monitor")
 

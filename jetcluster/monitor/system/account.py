@@ -7,15 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jetcluster.monitor.subscriber_counts import SubscriberCounts
-from jetcluster.monitor.system_events import SystemEvents
-from jetcluster.monitor.system_request import Actions, Answer
-from jetcluster.monitor.system_services import SystemServices
+from jetcluster.monitor.system.events import SystemEvents
+from jetcluster.monitor.system.requests import Actions, Answer, SystemServices
+from jetcluster.monitor.system.subscriber_counts import SubscriberCounts
 from jetcluster.monitor.view import NodeView, ServerBlock
 
 if TYPE_CHECKING:
-    from jetcluster.monitor.claims_requests import ClaimsRequests
-    from jetcluster.monitor.system_answers import SystemAnswers
+    from jetcluster.monitor.system.answers import SystemAnswers
+    from jetcluster.monitor.system.claims import ClaimsRequests
 
 
 class SystemAccount:
@@ -28,7 +27,7 @@ class SystemAccount:
         self.claims: ClaimsRequests | None = None
         """None without operators."""
         if node.operator is not None:
-            from jetcluster.monitor.claims_requests import ClaimsRequests
+            from jetcluster.monitor.system.claims import ClaimsRequests
 
             self.claims = ClaimsRequests(node, block, node.operator)
 
@@ -54,6 +53,6 @@ async def load_answers(node: NodeView, block: ServerBlock, actions: Actions) -> 
 
 
 def _import_answers() -> type[SystemAnswers]:
-    from jetcluster.monitor.system_answers import SystemAnswers
+    from jetcluster.monitor.system.answers import SystemAnswers
 
     return SystemAnswers
