@@ -14,7 +14,8 @@ from jetcluster.monitor.accstatz import account_names
 from jetcluster.monitor.claims_view import of_account
 from jetcluster.monitor.source import Json, Query, QueryError
 from jetcluster.monitor.subsz import index_statistics
-from jetcluster.monitor.view import NodeView, leaf_links, now_text
+from jetcluster.monitor.view import leaf_links, now_text
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.server.responses import Response
@@ -29,7 +30,7 @@ _USER_INFO = ("$SYS.REQ.USER.{}.INFO", "$SYS.REQ.USER.INFO")
 _RESPONSES = {SINGLETON: "Singleton", STREAMED: "Streamed", CHUNKED: "Chunked"}
 
 
-def shares(node: NodeView, account: str) -> Json:
+def shares(node: Node, account: str) -> Json:
     """`mappings`, `exports`, `imports` and `responses`; those that are empty are left out."""
     options = (node.options.accounts or {}).get(account)
     system = node.options.system_account_name
@@ -85,7 +86,7 @@ def _latency(export: ExportOptions) -> Json:
     return {"sampling": export.latency.sampling or "headers", "results": export.latency.subject}
 
 
-def _imports(node: NodeView, account: str) -> list[Json]:
+def _imports(node: Node, account: str) -> list[Json]:
     sharing = node.server.sharing
     imports = sharing.settled.imports.get(account) if sharing is not None else None
     if imports is None:
@@ -131,7 +132,7 @@ def _as_service(account: str, subject: str, local: str, *, share: bool) -> dict[
     }
 
 
-def _responses(node: NodeView, account: str) -> Json:
+def _responses(node: Node, account: str) -> Json:
     """The responses that requests of other accounts wait for, by reply subject."""
     sharing = node.server.sharing
     pending = {} if sharing is None else sharing.responses.awaited_in(account)
@@ -145,7 +146,7 @@ def _response(response: Response) -> Json:
     return found | {"tracking": response.measurement is not None}
 
 
-def accountz(node: NodeView, query: Query) -> Json:
+def accountz(node: Node, query: Query) -> Json:
     """Raises QueryError for an account that does not exist."""
     found: Json = {
         "server_id": node.server.server_id,
@@ -161,7 +162,7 @@ def accountz(node: NodeView, query: Query) -> Json:
     return found | {"account_detail": detail}
 
 
-def account_info(node: NodeView, account: str) -> Json | None:
+def account_info(node: Node, account: str) -> Json | None:
     if account not in account_names(node):
         return None
     server, system = node.server, node.options.system_account_name

@@ -11,7 +11,8 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subsz
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
-from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
+from jetcluster.monitor.view import now_text, rtt, uptime, wall_time
+from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
 from jetcluster.server.client_connection import ClientConnection
 from jetcluster.server.clients import ClosedClient
@@ -70,7 +71,7 @@ side by side: what one kind lacks counts as 0."""
 _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
 
 
-def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def connz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     sort, state = query.get("sort", "") or "cid", query.get("state", "").lower()
     listed, detailed = subs_detail(query)
@@ -111,7 +112,7 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     }
 
 
-def _select(node: NodeView, state: str, account: str) -> list[Shown]:
+def _select(node: Node, state: str, account: str) -> list[Shown]:
     found: list[Shown] = []
     if state in ("open", "all"):
         found += node.server.clients
@@ -148,7 +149,7 @@ def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
     return False
 
 
-def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
+def _connection(node: Node, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
     now = node.clock.time_ns()
     found: Json = {
         "cid": connection.cid,

@@ -13,7 +13,8 @@ from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
-from jetcluster.monitor.view import NodeView, apis_of, engine_of, now_text
+from jetcluster.monitor.view import apis_of, engine_of, now_text
+from jetcluster.node.node import Node
 from jetcluster.raft.group import Group
 from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.replica.replica_info import cluster_object
@@ -64,7 +65,7 @@ DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 """The interval that nats-server shows beside `sync_always`."""
 
 
-def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError, NotAskedError. Each stream and each consumer is of its own moment."""
     engine = engine_of(node)
     account = query.get("acc", "")
@@ -146,7 +147,7 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     return found
 
 
-def jetstream_config(node: NodeView) -> Json:
+def jetstream_config(node: Node) -> Json:
     options, jetstream = node.options.jetstream, node.jetstream
     assert jetstream is not None and jetstream.capacity is not None
     capacity = jetstream.capacity
@@ -166,7 +167,7 @@ def jetstream_config(node: NodeView) -> Json:
     return found
 
 
-def jetstream_limits(node: NodeView) -> Json:
+def jetstream_limits(node: Node) -> Json:
     """Those in force; durations in nanoseconds, and what is not limited is left out but `default_max_consumers`, which
     nats-server tells always."""
     options = node.options.jetstream
@@ -184,7 +185,7 @@ def jetstream_limits(node: NodeView) -> Json:
     return {name: value for name, value in found.items() if value}
 
 
-def jetstream_stats(node: NodeView) -> Json:
+def jetstream_stats(node: Node) -> Json:
     """Usage of this node, as /varz and /jsz both begin it."""
     engine = engine_of(node)
     if engine is None:
@@ -200,7 +201,7 @@ def jetstream_stats(node: NodeView) -> Json:
     }
 
 
-def meta_cluster(node: NodeView) -> Json:
+def meta_cluster(node: Node) -> Json:
     """The meta group, nothing but its name while this node has not found its cluster; {} on one that stands alone."""
     engine = engine_of(node)
     if engine is None or not engine.clustered:
@@ -311,7 +312,7 @@ def _totals(engine: JetStream) -> Json:
     return found
 
 
-def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | None]:
+def account_detail(node: Node, account: str, query: Query) -> Steps[Json | None]:
     """One account as in `account_details`, zeros when nothing of it is here; None where JetStream does not run yet.
     Raises QueryError."""
     engine = engine_of(node)
@@ -337,9 +338,7 @@ class _Wanted(NamedTuple):
     leader_only: bool
 
 
-def _account(
-    node: NodeView, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted
-) -> Steps[Json]:
+def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted) -> Steps[Json]:
     replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
     api = apis_of(node).get(name)
     found: Json = {

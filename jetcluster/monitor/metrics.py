@@ -23,7 +23,8 @@ from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, 
 from jetcluster.monitor.lag import LagNotes
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, Json, Query, QueryError
-from jetcluster.monitor.view import NodeView, engine_of, figures, leaf_links, links_of, mesh_of
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of
+from jetcluster.node.node import Node
 from jetcluster.replica.read_group import TIMED_EVERY
 from jetcluster.store.api import DamagedError
 
@@ -40,7 +41,7 @@ _NO_LIMIT = ("conn", "data", "exports", "imports", "leaf", "payload", "subs", "w
 """The exporter shows limits of JWT accounts, and 0 where an account comes from the configuration."""
 
 
-def server_metrics(out: Exposition, node: NodeView, source: NodeSource, core: str, query: Query) -> None:
+def server_metrics(out: Exposition, node: Node, source: NodeSource, core: str, query: Query) -> None:
     """`core`: the prefix, `gnatsd` unless asked otherwise."""
     own: Labels = (("server_id", node.server.name),)
     _numbers(out, f"{core}_varz", source.page("varz", {}), own)
@@ -55,7 +56,7 @@ def server_metrics(out: Exposition, node: NodeView, source: NodeSource, core: st
     _account_details(out, f"{core}_accountz", node, stats, own)
 
 
-def health_metric(out: Exposition, node: NodeView, core: str, health: Health) -> None:
+def health_metric(out: Exposition, node: Node, core: str, health: Health) -> None:
     own = (("server_id", node.server.name),)
     out.gauge(f"{core}_healthz_status", "0 is healthy", 0 if health.status == 200 else 1, own)
     out.gauge(f"{core}_healthz_status_value", "status", 1, (*own, ("value", health.body["status"])))
@@ -79,7 +80,7 @@ def _numbers(out: Exposition, prefix: str, page: Mapping[str, Any], labels: Labe
             _numbers(out, prefix, value, labels, at)
 
 
-def _connections(out: Exposition, prefix: str, node: NodeView, labels: Labels) -> None:
+def _connections(out: Exposition, prefix: str, node: Node, labels: Labels) -> None:
     clients = list(node.server.clients)
     totals = {
         "num_connections": min(len(clients), DEFAULT_LIMIT),
@@ -98,9 +99,7 @@ def _connections(out: Exposition, prefix: str, node: NodeView, labels: Labels) -
         out.gauge(f"{prefix}_{key}", key, value, labels)
 
 
-def _each_connection(
-    out: Exposition, prefix: str, node: NodeView, source: NodeSource, own: Labels, query: Query
-) -> None:
+def _each_connection(out: Exposition, prefix: str, node: Node, source: NodeSource, own: Labels, query: Query) -> None:
     """A page of connections, each with labels of its own; times in milliseconds, the rtt in microseconds."""
     asked = {key: query[key] for key in ("limit", "offset", "sort") if key in query}
     now, now_ns = node.clock.monotonic(), node.clock.time_ns()
@@ -124,7 +123,7 @@ def _each_connection(
             out.counter(f"{prefix}_{key}", key, value, labels)
 
 
-def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
+def _routes(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
     links = sorted(links_of(node), key=lambda link: int(link.stats.rid))
     out.gauge(f"{prefix}_num_routes", "num_routes", len(links), own)
     for key, value in (("server_id", node.server.server_id), ("server_name", node.server.name)):
@@ -152,7 +151,7 @@ def _routes(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
             out.gauge(f"{prefix}_route_{key}", key, count, labels)
 
 
-def _leafs(out: Exposition, prefix: str, node: NodeView, own: Labels) -> None:
+def _leafs(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
     links = leaf_links(node)
     out.gauge(f"{prefix}_conn_nodes_total", "nodes_total", len(links), own)
     for link in links:
@@ -183,7 +182,7 @@ def _account_stats(out: Exposition, prefix: str, stats: list[Json], own: Labels)
             out.gauge(f"{prefix}_{key}", key, value, labels)
 
 
-def _account_details(out: Exposition, prefix: str, node: NodeView, stats: list[Json], own: Labels) -> None:
+def _account_details(out: Exposition, prefix: str, node: Node, stats: list[Json], own: Labels) -> None:
     apis = node.jetstream.apis if node.jetstream is not None else {}
     for stat in stats:
         name = stat["acc"]
@@ -202,7 +201,7 @@ def _account_details(out: Exposition, prefix: str, node: NodeView, stats: list[J
             out.gauge(f"{prefix}_limit_{key}", f"limit_{key}", 0, labels)
 
 
-def node_metrics(out: Exposition, node: NodeView) -> None:
+def node_metrics(out: Exposition, node: Node) -> None:
     """The metrics of any server, with JetStream or without."""
     out.gauge("jetcluster_info", "Versions", 1, (("version", __version__), ("speaks", REPORTED_VERSION)))
     out.gauge("jetcluster_start_time_seconds", "Unix time of the start", node.server.start_ns / 1e9)
@@ -226,7 +225,7 @@ def node_metrics(out: Exposition, node: NodeView) -> None:
         out.counter("jetcluster_api_dropped_total", "API requests dropped: too many waited", api.dropped, labels)
 
 
-def latency_metrics(out: Exposition, node: NodeView) -> None:
+def latency_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
         return
@@ -241,7 +240,7 @@ def latency_metrics(out: Exposition, node: NodeView) -> None:
         out.histogram("jetcluster_direct_get_seconds", text, latency, (("role", role),))
 
 
-def storage_metrics(out: Exposition, node: NodeView) -> None:
+def storage_metrics(out: Exposition, node: Node) -> None:
     engine = engine_of(node)
     if engine is None:
         return
@@ -293,7 +292,7 @@ def storage_metrics(out: Exposition, node: NodeView) -> None:
         out.gauge(f"jetcluster_{name}", help, value)
 
 
-def replica_metrics(out: Exposition, node: NodeView, notes: LagNotes) -> Iterator[None]:
+def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[None]:
     """Yields after each stream."""
     engine = engine_of(node)
     if engine is None:
@@ -336,7 +335,7 @@ def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str
 MAX_ACCOUNTS = 10_000
 
 
-def jetstream_metrics(out: Exposition, node: NodeView, source: NodeSource, system: str, query: Query) -> Iterator[None]:
+def jetstream_metrics(out: Exposition, node: Node, source: NodeSource, system: str, query: Query) -> Iterator[None]:
     """Yields after each stream and each consumer, so that clients are served in between. `consumers=0` leaves the
     latter out."""
     page = source.page("jsz", {})
@@ -475,7 +474,7 @@ STREAMS_PER_TURN = 20
 class Metrics:
     """One per node."""
 
-    def __init__(self, node: NodeView, source: NodeSource) -> None:
+    def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node
         self._source = source
         self._notes = LagNotes(node)

@@ -25,7 +25,8 @@ from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
 from jetcluster.monitor.source import ROWS, Health, Json, Query, flag, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
-from jetcluster.monitor.view import NodeView, engine_of, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
+from jetcluster.monitor.view import engine_of, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
+from jetcluster.node.node import Node
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.raft.api import GroupStatus, Role
 from jetcluster.raft.group import Group
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 META = "_meta_"
 
 
-def raftz(node: NodeView, query: Query) -> Json:
+def raftz(node: Node, query: Query) -> Json:
     """`acc`: the account, the system account when absent; `group`: one group. {} where there is nothing."""
     engine = engine_of(node)
     system = node.options.system_account_name
@@ -130,7 +131,7 @@ def _peer(engine: JetStream, peer: PeerStatus) -> Json:
     return found
 
 
-def routez_steps(node: NodeView, query: Query) -> Steps[Json]:
+def routez_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     listed, detailed = subs_detail(query)
     links = sorted(links_of(node), key=lambda link: int(link.stats.rid))
@@ -156,7 +157,7 @@ def routez_steps(node: NodeView, query: Query) -> Steps[Json]:
     }
 
 
-def _route(node: NodeView, link: PeerLink, subscriptions: int) -> Json:
+def _route(node: Node, link: PeerLink, subscriptions: int) -> Json:
     stats, now = link.stats, node.clock.monotonic()
     found: Json = {
         "rid": stats.rid,
@@ -205,7 +206,7 @@ def _detail(account: str, interest: RemoteInterest, rid: int) -> Json:
     return {**found, "sid": sid, "msgs": 0, "cid": rid}
 
 
-def leafz(node: NodeView, query: Query) -> Json:
+def leafz(node: Node, query: Query) -> Json:
     """Raises QueryError."""
     listed, account = flag(query, "subs"), query.get("acc", "")
     links = [link for link in leaf_links(node) if not account or link.account == account]
@@ -217,7 +218,7 @@ def leafz(node: NodeView, query: Query) -> Json:
     }
 
 
-def _leaf(node: NodeView, link: LeafConnection, *, listed: bool) -> Json:
+def _leaf(node: Node, link: LeafConnection, *, listed: bool) -> Json:
     found: Json = {
         "id": link.cid,
         "name": link.remote_name,
@@ -242,7 +243,7 @@ def _leaf(node: NodeView, link: LeafConnection, *, listed: bool) -> Json:
     return found
 
 
-def gatewayz(node: NodeView, query: Query) -> Json:
+def gatewayz(node: Node, query: Query) -> Json:
     """Raises QueryError."""
     subs_detail(query)
     flag(query, "accs")
@@ -265,7 +266,7 @@ _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "su
 """Pages as long as a client or the number of streams makes them."""
 
 
-_SHORT: Mapping[str, Callable[[NodeView, Query], Json]] = {
+_SHORT: Mapping[str, Callable[[Node, Query], Json]] = {
     "accountz": accountz,
     "accstatz": accstatz,
     "gatewayz": gatewayz,
@@ -279,7 +280,7 @@ class NodeSource:
     """Pages by name, each a JSON object with nats-server's field names. All raise QueryError. They run on the event
     loop, so what can be long is made `in_steps`."""
 
-    def __init__(self, node: NodeView) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
 
     def page(self, name: str, query: Query) -> Json:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json, Query, QueryError, number, subs_detail
-from jetcluster.monitor.view import NodeView, links_of, now_text, text
+from jetcluster.monitor.view import links_of, now_text, text
+from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
 from jetcluster.server.subscription import ClientSubscription, LocalSubscription, RemoteInterest
 
@@ -53,7 +54,7 @@ def portions(subscriptions: list[ClientSubscription]) -> Iterator[list[ClientSub
 DEFAULT_LIMIT = 1024
 
 
-def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def subsz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     listed, _ = subs_detail(query)
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
@@ -71,7 +72,7 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     return found
 
 
-def index_statistics(node: NodeView, routers: list[Router]) -> Json:
+def index_statistics(node: Node, routers: list[Router]) -> Json:
     """Statistics of the subject indexes of some accounts, added up."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)

@@ -16,10 +16,11 @@ from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import FEATURE_FLAGS, NodeView, engine_of, figures, leaf_links, links_of, mesh_of, uptime
+from jetcluster.monitor.view import FEATURE_FLAGS, engine_of, figures, leaf_links, links_of, mesh_of, uptime
+from jetcluster.node.node import Node
 
 
-def varz(node: NodeView) -> Json:
+def varz(node: Node) -> Json:
     server, options = node.server, node.options
     info = server.info
     now, usage = node.clock.time_ns(), node.page_counters.usage
@@ -84,7 +85,7 @@ def varz(node: NodeView) -> Json:
     return found
 
 
-def _disk_waits(node: NodeView) -> Json:
+def _disk_waits(node: Node) -> Json:
     """The waits for the journal's writes, which one thread makes one after another. Times in nanoseconds."""
     waits = node.jetstream.disk_waits if node.jetstream is not None else None
     return {
@@ -99,7 +100,7 @@ def by_kind(clients: int, routes: int) -> Json:
     return {"clients": clients, "routes": routes, "gateways": 0, "leafs": 0}
 
 
-def traffic(node: NodeView) -> Json:
+def traffic(node: Node) -> Json:
     """Totals count clients, routes and leaf links; the `client` ones clients alone."""
     server, leaves = node.server, leaf_links(node)
     links = links_of(node)
@@ -130,7 +131,7 @@ def traffic(node: NodeView) -> Json:
     }
 
 
-def _cluster(node: NodeView) -> Json:
+def _cluster(node: Node) -> Json:
     cluster = node.options.cluster
     if not node.options.is_clustered:
         return {}
@@ -146,7 +147,7 @@ def _cluster(node: NodeView) -> Json:
     return found | _listener_tls(cluster.tls, node.config_load_ns, mutual=True)
 
 
-def _leaf(node: NodeView) -> Json:
+def _leaf(node: Node) -> Json:
     options, leafnodes = node.options.leafnodes, node.leafnodes
     if leafnodes is None:
         return {}
@@ -163,7 +164,7 @@ def _leaf(node: NodeView) -> Json:
     return found
 
 
-def _websocket(node: NodeView) -> Json:
+def _websocket(node: Node) -> Json:
     options, port = node.options.websocket, node.server.ws_port
     if port is None:
         return {}
@@ -219,7 +220,7 @@ def _without_credentials(url: str) -> str:
     return url.split("://", 1)[-1].rpartition("@")[2]
 
 
-def _jetstream(node: NodeView) -> Json:
+def _jetstream(node: Node) -> Json:
     if engine_of(node) is None:
         return {}
     found: Json = {"config": jetstream_config(node), "stats": jetstream_stats(node)}
@@ -230,7 +231,7 @@ def _jetstream(node: NodeView) -> Json:
     return found
 
 
-def statsz(node: NodeView) -> Json:
+def statsz(node: Node) -> Json:
     server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
     totals, usage = traffic(node), node.page_counters.usage
     mesh = mesh_of(node)

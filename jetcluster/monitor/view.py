@@ -3,106 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from jetcluster import REPORTED_VERSION
-from jetcluster.clock import Clock
-from jetcluster.config.options import Options
-from jetcluster.health.usage import PageCounters
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
-    from jetcluster.auth.known_accounts import KnownAccounts
-    from jetcluster.auth.resolver import Resolver
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.raft.writer import DiskWaits
     from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.leaf_connection import LeafConnection
-    from jetcluster.server.leafnodes import LeafNodes
-    from jetcluster.server.server import Server
 
 
-class CapacityView(Protocol):
-    """`node.capacity.Capacity`; bytes."""
-
-    @property
-    def max_memory(self) -> int: ...
-    @property
-    def max_storage(self) -> int: ...
-
-
-class JetStreamView(Protocol):
-    """`node.node_jetstream.NodeJetStream`, whose `mesh` is there on a node without JetStream too."""
-
-    mesh: MeshCore
-    jetstream: JetStream | None
-    cluster_port: int
-    store_dir: str
-
-    @property
-    def apis(self) -> dict[str, JetStreamApi]: ...
-    @property
-    def capacity(self) -> CapacityView | None: ...
-    @property
-    def disk_waits(self) -> DiskWaits | None: ...
-
-
-class OperatorView(Protocol):
-    """`node.operator_mode.NodeOperator`."""
-
-    known: KnownAccounts
-    resolver: Resolver
-
-    def update(self, key: str, text: str) -> bool: ...
-    def remove(self, key: str) -> None: ...
-
-
-class NodeView(Protocol):
-    """`node.node.Node`, which stands above the monitor and passes itself in."""
-
-    config_load_ns: int
-    """When the configuration was last taken over; 0: at the start."""
-    page_counters: PageCounters
-    monitor_port: int
-    """The port of the monitoring; 0 before it is open, or without one."""
-    options: Options
-    server: Server
-    leafnodes: LeafNodes | None
-
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def jetstream(self) -> JetStreamView | None: ...
-    @property
-    def operator(self) -> OperatorView | None: ...
-
-
-def mesh_of(node: NodeView) -> MeshCore | None:
+def mesh_of(node: Node) -> MeshCore | None:
     """None before the node has one."""
     return None if node.jetstream is None else node.jetstream.mesh
 
 
-def engine_of(node: NodeView) -> JetStream | None:
+def engine_of(node: Node) -> JetStream | None:
     """None when JetStream is off or not up yet."""
     return None if node.jetstream is None else node.jetstream.jetstream
 
 
-def apis_of(node: NodeView) -> dict[str, JetStreamApi]:
+def apis_of(node: Node) -> dict[str, JetStreamApi]:
     """By account, those where JetStream is on."""
     return {} if node.jetstream is None else node.jetstream.apis
 
 
-def links_of(node: NodeView) -> list[PeerLink]:
+def links_of(node: Node) -> list[PeerLink]:
     mesh = mesh_of(node)
     return [] if mesh is None else list(mesh.links.values())
 
 
-def leaf_links(node: NodeView) -> list[LeafConnection]:
+def leaf_links(node: Node) -> list[LeafConnection]:
     """Links to hubs and leaves, in the order of their connection ids."""
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
@@ -117,11 +55,11 @@ def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str,
     }
 
 
-def now_text(node: NodeView) -> str:
+def now_text(node: Node) -> str:
     return rfc3339(node.clock.time_ns())
 
 
-def wall_time(node: NodeView, monotonic: float) -> str:
+def wall_time(node: Node, monotonic: float) -> str:
     """A monotonic moment as RFC 3339."""
     return rfc3339(node.clock.time_ns() - int((node.clock.monotonic() - monotonic) * 1e9))
 
@@ -161,7 +99,7 @@ JETSTREAM_FLAG = 1
 class ServerBlock:
     """The `server` object of every `$SYS` reply and event: the server that sends it. `seq` counts these messages."""
 
-    def __init__(self, node: NodeView) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._seq = 0
 

@@ -22,9 +22,10 @@ from jetcluster.monitor.jsz import account_detail
 from jetcluster.monitor.pages import NodeSource, expvarz
 from jetcluster.monitor.source import BUSY, Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.system.events import CONNECTIONS
-from jetcluster.monitor.system.requests import Actions, SystemRequest
+from jetcluster.monitor.system.requests import SystemRequest
 from jetcluster.monitor.varz import statsz
-from jetcluster.monitor.view import NodeView, ServerBlock
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.client_connection import ClientConnection
 
@@ -123,7 +124,7 @@ def _text(kind: str, name: str, value: Any) -> str:
     return str(value).lower() if wanted is bool else str(value)
 
 
-def is_for(node: NodeView, options: Mapping[str, Any]) -> bool:
+def is_for(node: Node, options: Mapping[str, Any]) -> bool:
     """True when a request to all servers wants an answer of this one. Names match in part unless `exact_match`."""
     own = node.options
     exact = options.get("exact_match") is True
@@ -160,10 +161,10 @@ _PAGES = ("VARZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "RAFTZ")
 
 
 class SystemAnswers:
-    def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
+    def __init__(self, node: Node, block: ServerBlock, reload: Callable[[], str]) -> None:
         self._node = node
         self._block = block
-        self._actions = actions
+        self._reload_options = reload
         self._advisories = Advisories(node.clock, node.server.rng)
         self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
@@ -306,7 +307,7 @@ class SystemAnswers:
         self._client(options, "no such client id").tell_lame_duck()
 
     def _reload(self, options: Json) -> None:
-        refusal = self._actions.reload()
+        refusal = self._reload_options()
         if refusal:
             raise SystemRequestError(500, refusal)
 

@@ -20,7 +20,9 @@ from jetcluster.config.operator_options import CACHE, FULL, URL
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, OperatorView, ServerBlock
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Node
+from jetcluster.node.operator_mode import NodeOperator
 from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class ClaimsRequest(NamedTuple):
 
 
 class ClaimsRequests:
-    def __init__(self, node: NodeView, block: ServerBlock, operator: OperatorView) -> None:
+    def __init__(self, node: Node, block: ServerBlock, operator: NodeOperator) -> None:
         self.dropped = 0
         self._node = node
         self._block = block

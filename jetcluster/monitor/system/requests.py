@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.logs import get_logger
-from jetcluster.monitor.view import NodeView
+from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin, is_no_request
 
 if TYPE_CHECKING:
@@ -32,13 +32,6 @@ class SystemRequest(NamedTuple):
 
 Answer = Callable[[SystemRequest], Awaitable[bytes]]
 """The reply to a request; b"" for none."""
-
-
-class Actions(NamedTuple):
-    """The actions that the system account can have this server do."""
-
-    reload: Callable[[], str]
-    """Returns why it failed, or ""."""
 
 
 log = get_logger("monitor")
@@ -68,7 +61,7 @@ USER_INFO = b"$SYS.REQ.USER.INFO"
 class SystemServices:
     """`start` subscribes, `stop` unsubscribes and drops what waits."""
 
-    def __init__(self, node: NodeView, load: Callable[[], Awaitable[Answer]]) -> None:
+    def __init__(self, node: Node, load: Callable[[], Awaitable[Answer]]) -> None:
         """`load` is called on the first request; what it raises is logged, and the requests that wait are dropped."""
         self.dropped = 0
         """Requests not answered because too many were waiting."""
