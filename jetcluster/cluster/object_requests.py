@@ -1,4 +1,4 @@
-"""Requests to `$OBJ.<bucket>` on the leader of the bucket's stream: list, info, delete, get (`api.objects` asks)."""
+"""Requests to `$OBJ.<bucket>` on the leader of the bucket's stream: list, info, delete, get (`api.endpoints` asks)."""
 
 from __future__ import annotations
 
