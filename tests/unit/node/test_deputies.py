@@ -109,7 +109,7 @@ CHOSEN = {"push, no acks", "push, acks", "flow control", "heartbeat", "snapshot"
 PUBLISHERS: dict[str, str] = {
     "api/dispatch.py": "answer", "api/object_claims.py": "passes on what a client publishes",
     "api/relay.py": "refusal", "api/restore.py": "answer", "api/endpoints.py": "answer", "api/snapshot.py": "snapshot",
-    "cluster/object_requests.py": "object", "objects/host.py": "object", "objects/replies.py": "object",
+    "cluster/object_requests.py": "object", "objects/host.py": "object",
     "objects/bucket.py": "tells watchers of a bucket, at its own subjects",
     "objects/uploads.py": "tells watchers of a bucket, at its own subjects",
     "consumer/acks.py": "answer to an ack", "consumer/advise.py": "advisories, at their own subjects",
