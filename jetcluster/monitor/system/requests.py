@@ -9,15 +9,30 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.logs import get_logger
-from jetcluster.monitor.system_request import Answer, SystemRequest
-from jetcluster.monitor.view import NodeView
+from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin, is_no_request
 
 if TYPE_CHECKING:
     from jetcluster.protocol.bus import Bus, Callback, Subscription
+
+
+class SystemRequest(NamedTuple):
+    """`scope`: `ping` (to all servers), `server` (to this one), `account` (about `account`), `own` (from an account
+    about itself), `user`."""
+
+    scope: str
+    kind: str
+    account: str
+    body: bytes
+    origin: Origin
+
+
+Answer = Callable[[SystemRequest], Awaitable[bytes]]
+"""The reply to a request; b"" for none."""
+
 
 log = get_logger("monitor")
 
@@ -46,7 +61,7 @@ USER_INFO = b"$SYS.REQ.USER.INFO"
 class SystemServices:
     """`start` subscribes, `stop` unsubscribes and drops what waits."""
 
-    def __init__(self, node: NodeView, load: Callable[[], Awaitable[Answer]]) -> None:
+    def __init__(self, node: Node, load: Callable[[], Awaitable[Answer]]) -> None:
         """`load` is called on the first request; what it raises is logged, and the requests that wait are dropped."""
         self.dropped = 0
         """Requests not answered because too many were waiting."""

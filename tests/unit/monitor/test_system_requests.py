@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import SystemClock
-from jetcluster.monitor import system_answers, system_services
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
+from jetcluster.monitor.system import answers, requests
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker, services
@@ -35,7 +35,7 @@ def system(node: Any, server: Server) -> Asker:
 
 
 async def test_every_kind_is_answered_to_all_and_to_one(system: Asker, server: Server) -> None:
-    for kind in set(system_services.VIEWS) - {"IDZ", "STATSZ"}:
+    for kind in set(requests.VIEWS) - {"IDZ", "STATSZ"}:
         for subject in (f"$SYS.REQ.SERVER.PING.{kind}", f"$SYS.REQ.SERVER.{server.server_id}.{kind}"):
             reply = await system.ask(subject)
             assert set(reply) == {"server", "data"}, (kind, reply)
@@ -122,7 +122,7 @@ async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
 
 
 async def test_a_reply_is_bounded(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_answers, "MAX_REPLY", 400)
+    monkeypatch.setattr(answers, "MAX_REPLY", 400)
     reply = await system.ask("$SYS.REQ.SERVER.PING.VARZ")
     assert (reply["error"]["code"], "page" in reply["error"]["description"]) == (500, True)
 
@@ -137,8 +137,8 @@ async def test_a_defect_is_told(system: Asker, server: Server, monkeypatch: pyte
 async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         told = asyncio.Event()
-        patched.setitem(sys.modules, "jetcluster.monitor.system_answers", None)
-        patched.setattr(system_services, "log", SimpleNamespace(exception=lambda text: told.set()))
+        patched.setitem(sys.modules, "jetcluster.monitor.system.answers", None)
+        patched.setattr(requests, "log", SimpleNamespace(exception=lambda text: told.set()))
         system.bus.ask(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
         await asyncio.wait_for(told.wait(), 10)
     assert "name" in await system.ask("$SYS.REQ.SERVER.PING.IDZ")
@@ -146,7 +146,7 @@ async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypa
 
 
 async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_services, "MAX_QUEUED", 3)
+    monkeypatch.setattr(requests, "MAX_QUEUED", 3)
     running = services(twins.node(server, SystemClock()))
     system = Asker(server)
     for _ in range(10):
@@ -161,7 +161,7 @@ async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.Mon
 async def test_an_account_that_asks_too_much_does_not_hold_up_the_others(
     system: Asker, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_services, "MAX_OF_OTHERS", 5)
+    monkeypatch.setattr(requests, "MAX_OF_OTHERS", 5)
     noisy, quiet = Asker(server, "NOISY"), Asker(server, "QUIET")
     for _ in range(2):
         for _ in range(50):

@@ -1,43 +1,152 @@
-"""Answers to `$SYS.REQ` requests, from the views that the HTTP endpoints show. Loaded on the first request."""
+"""Answers to `$SYS.REQ` requests, from the views that the HTTP endpoints show. Loaded on the first request.
+
+The body of a request has JSON options of the endpoint, and a filter of servers. Every option becomes the query
+parameter of the same meaning, so that both ways end in the same view functions.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError
 from jetcluster.errors import CallerError
 from jetcluster.logs import get_logger
 from jetcluster.model.advisory import Advisories, Event
-from jetcluster.model.codec import dumps, encoding
+from jetcluster.model.codec import dumps, encoding, syntax_text
 from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
-from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.server_block import ServerBlock
-from jetcluster.monitor.source import Json, NotAskedError, Query, QueryError
-from jetcluster.monitor.statsz import statsz
-from jetcluster.monitor.system_events import CONNECTIONS
-from jetcluster.monitor.system_options import decode, is_for, query
-from jetcluster.monitor.system_request import Actions, SystemRequest
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.pages import NodeSource, expvarz
+from jetcluster.monitor.source import BUSY, Json, NotAskedError, Query, QueryError
+from jetcluster.monitor.system.events import CONNECTIONS
+from jetcluster.monitor.system.requests import SystemRequest
+from jetcluster.monitor.varz import statsz
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions
 
+MAX_BODY = 64 * 1024
+
+
+def _same(*names: str) -> Mapping[str, str]:
+    return {name: name for name in names}
+
+
+_SUBS = {"subscriptions": "subs"}
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    "CONNZ": {
+        **_SUBS,
+        **_same("offset", "limit", "sort", "auth", "cid", "state", "user", "acc", "mqtt_client", "filter_subject"),
+    },
+    "SUBSZ": {**_SUBS, **_same("offset", "limit"), "account": "acc", "test": "test"},
+    "ROUTEZ": _SUBS,
+    "LEAFZ": {**_SUBS, "account": "acc"},
+    "GATEWAYZ": {**_SUBS, "name": "gw_name", "accounts": "accs", "account_name": "acc_name"},
+    "ACCOUNTZ": {"account": "acc"},
+    "STATZ": {"accounts": "acc", "include_unused": "unused"},
+    "JSZ": {
+        **_same("offset", "limit"),
+        "account": "acc",
+        **_same("accounts", "streams"),
+        "consumer": "consumers",
+        "direct_consumer": "direct-consumers",
+        "config": "config",
+        "leader_only": "leader-only",
+        "stream_leader_only": "stream-leader-only",
+        "raft": "raft",
+    },
+    "HEALTHZ": _same(
+        "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only", "safe-to-restart", "account", "stream",
+        "consumer", "details",
+    ),
+    "RAFTZ": {"account": "acc", "group": "group"},
+    "IPQUEUESZ": {"all": "all", "filter": "queues"},
+    "PROFILEZ": _same("name"),
+}  # fmt: skip
+"""Request kind -> option in JSON -> query parameter over HTTP."""
+
+
+def decode(body: bytes) -> Json:
+    """Options and filter as they came. Raises QueryError for what is no JSON object."""
+    if not body.strip():
+        return {}
+    if len(body) > MAX_BODY:
+        raise QueryError(f"request of more than {MAX_BODY} bytes")
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise QueryError(syntax_text(error) if isinstance(error, ValueError) else "exceeded max depth") from error
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise QueryError("json: cannot unmarshal what is no object")
+    return found
+
+
+_INTEGERS = frozenset({"offset", "limit", "cid", "state"})
+_BOOLEANS = frozenset({
+    "subscriptions", "auth", "accounts", "streams", "consumer", "direct_consumer", "config", "leader_only",
+    "stream_leader_only", "raft", "js-enabled", "js-enabled-only", "js-server-only", "js-meta-only",
+    "safe-to-restart", "details", "include_unused", "all",
+})  # fmt: skip
+_GO: Mapping[type, str] = {str: "string", int: "number", float: "number", bool: "bool", list: "array", dict: "object"}
+_STATES: Mapping[int, str] = {0: "open", 1: "closed", 2: "all"}
+
+
+def query(kind: str, options: Mapping[str, Any]) -> Query:
+    """Raises QueryError for a value of the wrong type."""
+    found: dict[str, str] = {}
+    for name, parameter in _NAMES.get(kind, {}).items():
+        if name in options and options[name] is not None:
+            found[parameter] = _text(kind, name, options[name])
+    if options.get("subscriptions_detail") is True and "subscriptions" in _NAMES.get(kind, {}):
+        found["subs"] = "detail"
+    return found
+
+
+def _text(kind: str, name: str, value: Any) -> str:
+    lists = (kind, name) == ("STATZ", "accounts")
+    wanted: type = list if lists else int if name in _INTEGERS else bool if name in _BOOLEANS else str
+    given = type(value)
+    if given is not wanted or (lists and not all(isinstance(item, str) for item in value)):
+        raise QueryError(f"json: cannot unmarshal {_GO[given]} into field {name} of type {_GO[wanted]}")
+    if lists:
+        return ",".join(value)
+    if name == "state":
+        return _STATES.get(value, str(value))
+    return str(value).lower() if wanted is bool else str(value)
+
+
+def is_for(node: Node, options: Mapping[str, Any]) -> bool:
+    """True when a request to all servers wants an answer of this one. Names match in part unless `exact_match`."""
+    own = node.options
+    exact = options.get("exact_match") is True
+    for key, value in (
+        ("server_name", node.server.name),
+        ("cluster", own.cluster_name if own.is_clustered else ""),
+        ("host", own.host),
+    ):
+        wanted = options.get(key)
+        if wanted and (wanted != value if exact else str(wanted) not in value):
+            return False
+    tags = options.get("tags")
+    if isinstance(tags, list) and not {str(tag).lower() for tag in tags} <= {tag.lower() for tag in own.server_tags}:
+        return False
+    return not options.get("domain") or options["domain"] == own.domain
+
+
 log = get_logger("monitor")
 
 MAX_REPLY = 8 * 1024 * 1024
 """Bytes; pages (`offset`, `limit`) get at the rest."""
 TOO_LARGE = f"the reply has more than {MAX_REPLY} bytes: ask for a page with offset and limit, or for one account"
-
-
-BUSY = "too much is being worked on, try again"
 
 
 class SystemRequestError(CallerError):
@@ -52,10 +161,10 @@ _PAGES = ("VARZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "RAFTZ")
 
 
 class SystemAnswers:
-    def __init__(self, node: NodeView, block: ServerBlock, actions: Actions) -> None:
+    def __init__(self, node: Node, block: ServerBlock, reload: Callable[[], str]) -> None:
         self._node = node
         self._block = block
-        self._actions = actions
+        self._reload_options = reload
         self._advisories = Advisories(node.clock, node.server.rng)
         self._source = NodeSource(node)
         plain: dict[str, Callable[[Query], Json]] = {
@@ -165,7 +274,7 @@ class SystemAnswers:
         return None if found is None else self._data(found)
 
     def _connections_event(self, stat: Json) -> Json:
-        """As it is told when it changes (`system_events`)."""
+        """As it is told when it changes (`system.events`)."""
         event = Event(b"", CONNECTIONS, {"server": self._block.make(), **stat})
         found: Json = json.loads(self._advisories.render(event))
         return found
@@ -198,7 +307,7 @@ class SystemAnswers:
         self._client(options, "no such client id").tell_lame_duck()
 
     def _reload(self, options: Json) -> None:
-        refusal = self._actions.reload()
+        refusal = self._reload_options()
         if refusal:
             raise SystemRequestError(500, refusal)
 

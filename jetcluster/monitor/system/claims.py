@@ -19,9 +19,10 @@ from jetcluster.config.nkeys import is_key
 from jetcluster.config.options import CACHE, FULL, URL
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, OperatorView
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Node
+from jetcluster.node.operator_mode import NodeOperator
 from jetcluster.protocol.bus import is_no_request
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class ClaimsRequest(NamedTuple):
 
 
 class ClaimsRequests:
-    def __init__(self, node: NodeView, block: ServerBlock, operator: OperatorView) -> None:
+    def __init__(self, node: Node, block: ServerBlock, operator: NodeOperator) -> None:
         self.dropped = 0
         self._node = node
         self._block = block

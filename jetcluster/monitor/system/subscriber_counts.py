@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import TimerHandle
-from jetcluster.monitor.view import NodeView
+from jetcluster.node.node import Node
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
@@ -29,7 +29,7 @@ MAX_OPEN = 64
 
 
 class SubscriberCounts:
-    def __init__(self, node: NodeView) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._subscriptions: list[Subscription] = []
         self._open: set[_Count] = set()
@@ -102,7 +102,7 @@ class _Count:
     """One question to the other nodes."""
 
     def __init__(
-        self, open_ones: set[_Count], bus: Bus, node: NodeView, reply: bytes, found: int, others: int, body: bytes
+        self, open_ones: set[_Count], bus: Bus, node: Node, reply: bytes, found: int, others: int, body: bytes
     ) -> None:
         self._open = open_ones
         self._bus = bus

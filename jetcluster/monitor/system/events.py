@@ -16,9 +16,9 @@ from jetcluster.model.codec import dumps
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import account_stats, connected_accounts, data_stats
 from jetcluster.monitor.claims_view import of_connection
-from jetcluster.monitor.server_block import ServerBlock
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.server.client_connection import ClientConnection
@@ -47,7 +47,7 @@ _CLIENT = (
 class SystemEvents:
     """A `server.ConnectionWatcher`."""
 
-    def __init__(self, node: NodeView, block: ServerBlock) -> None:
+    def __init__(self, node: Node, block: ServerBlock) -> None:
         self._node = node
         self._block = block
         self._bus: Router = node.server.account(node.options.system_account_name)
@@ -169,9 +169,9 @@ class SystemEvents:
         self._bus.publish(self._stats_subject, dumps({"server": self._block.make(), "statsz": found}))
 
 
-def import_statsz() -> Callable[[NodeView], Json]:
+def import_statsz() -> Callable[[Node], Json]:
     """For a thread."""
-    from jetcluster.monitor.statsz import statsz
+    from jetcluster.monitor.varz import statsz
 
     return statsz
 

@@ -1,11 +1,11 @@
-"""The `server` object of what a server says in the system account."""
+"""Small things that all pages and all `$SYS` answers render alike, the `server` object among them."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from jetcluster.monitor.server_block import JETSTREAM_FLAG, ServerBlock
+from jetcluster.monitor.view import JETSTREAM_FLAG, ServerBlock
 from testkit.twins.time import ManualTime
 
 
