@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jetcluster.server.import_context import ImportContext, Link, describe, responder
-from jetcluster.server.origin import ServerOrigin
+from jetcluster.server.remote_peers import ServerOrigin
 from tests.twins.time import ManualTime, SeededRng
 
 from .support import Bench
