@@ -21,7 +21,6 @@ from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.connection_states import CONNECTED, JOINED, OPEN, SECURING, ConnectionEvent
 from jetcluster.server.governor import MOST
-from jetcluster.server.identity import new_nonce
 from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_logins import LeafLogins
 from jetcluster.server.leaf_rules import LeafRules
@@ -30,6 +29,7 @@ from jetcluster.server.leaf_url import wants_tls
 from jetcluster.server.listener import host_port
 from jetcluster.server.parts import ServerParts
 from jetcluster.server.slow_logins import PATIENCE
+from jetcluster.server.state import new_nonce
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
