@@ -20,14 +20,13 @@ from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.connection_states import CONNECTED, JOINED, OPEN, SECURING, ConnectionEvent
+from jetcluster.server.clients import ServerParts
 from jetcluster.server.governor import MOST
 from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_logins import LeafLogins
 from jetcluster.server.leaf_rules import LeafRules
-from jetcluster.server.leaf_state import LeafState
-from jetcluster.server.leaf_url import wants_tls
+from jetcluster.server.leaf_state import LeafState, wants_tls
 from jetcluster.server.listener import host_port
-from jetcluster.server.parts import ServerParts
 from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.state import new_nonce
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CHECKING, JOINED
 from jetcluster.protocol.valve import Valve
+from jetcluster.server.clients import ServerParts
 from jetcluster.server.connection import Connection
 from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
-from jetcluster.server.parts import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 

@@ -14,7 +14,7 @@ from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, O
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client_connection import ClientConnection
-from jetcluster.server.parts import ServerParts
+from jetcluster.server.clients import ServerParts
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import PATIENCE

@@ -13,15 +13,13 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.config.options import Options
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts import Accounts, Removals
 from jetcluster.server.client import Client
-from jetcluster.server.clients import Clients
+from jetcluster.server.clients import Clients, ServerParts
 from jetcluster.server.connection import Sockets
 from jetcluster.server.crowd import Crowd
 from jetcluster.server.governor import Governor
 from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
-from jetcluster.server.parts import ServerParts
-from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
 from jetcluster.server.slow_logins import SlowLogins
 from jetcluster.server.state import ServerState, client_url, connect_urls, new_server_id, server_info

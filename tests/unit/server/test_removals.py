@@ -9,7 +9,7 @@ import pytest
 from jetcluster import budget
 from jetcluster.config.sharing import ExportOptions, ImportOptions
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.server import removals
+from jetcluster.server import accounts
 from jetcluster.server.route import GoneOwners, Route
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
 from scripts.bench_subscriptions import RealTime
@@ -68,7 +68,7 @@ def with_many(bench: Bench, count: int = MANY, queue: bytes = b"") -> Peer:
 
 @pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
 def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
-    monkeypatch.setattr(removals, "MARKED", marked)
+    monkeypatch.setattr(accounts, "MAX_MARKED", marked)
     bench = RealTime()
     client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
     member = with_many(bench, 600, b" q")
@@ -141,7 +141,7 @@ def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
     nodes = Nodes(1, exporter, account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>")))
     link, router = FakeLeaf(True), nodes.benches[0].server.account("B")
     router.peers.add_leaf(link)
-    for n in range(2 * removals.FEW):
+    for n in range(2 * accounts.MAX_DIRECT_REMOVALS):
         router.peers.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
     member, writer = nodes.client("B", b"SUB imp.pub.7 q 1"), nodes.client("A")
     link.joined = False
@@ -159,9 +159,9 @@ def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest
     monkeypatch.setattr(budget, "MAX_JOBS", 0)
     bench.server.budget.jobs = 1
     client.connection.close("Client Closed")
-    bench.time.advance(3 * removals.RETRY)
+    bench.time.advance(3 * accounts.RETRY_SECONDS)
     assert bench.router.index.count >= 999 and not bench.router.publish(b"a.1", b"x")
     monkeypatch.undo()
     bench.server.budget.jobs = 0
-    bench.time.advance(2 * removals.RETRY)
+    bench.time.advance(2 * accounts.RETRY_SECONDS)
     assert bench.router.index.count == 0
