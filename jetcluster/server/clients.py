@@ -16,9 +16,7 @@ from jetcluster.records import dataclass
 from jetcluster.server.accounts import Accounts, Removals
 from jetcluster.server.client_connection import ClientConnection
 from jetcluster.server.connection import Sockets
-from jetcluster.server.crowd import Crowd
-from jetcluster.server.governor import Governor
-from jetcluster.server.slow_logins import SlowLogins
+from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.state import ServerState
 
 LookUp = Callable[[Exception], Coroutine[Any, Any, None] | None]

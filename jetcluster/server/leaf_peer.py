@@ -42,7 +42,7 @@ class LeafPeer(Origin):
 
     @property
     def joined(self) -> bool:
-        """False once it is gone, though what it wanted may still be here (`removals`)."""
+        """False once it is gone, though what it wanted may still be here (`accounts.Removals`)."""
         raise NotImplementedError
 
     def send_msg(

@@ -1,5 +1,5 @@
 """Compiled routes of an account: the takers of a subject, arranged so that a message is delivered without asking types,
-and `GoneOwners`, which keeps those that are gone out of routes while `removals` takes out what they had.
+and `GoneOwners`, which keeps those that are gone out of routes while `accounts.Removals` take out what they had.
 """
 
 from __future__ import annotations

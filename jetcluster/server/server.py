@@ -17,11 +17,9 @@ from jetcluster.server.accounts import Accounts, Removals
 from jetcluster.server.client import Client
 from jetcluster.server.clients import Clients, ServerParts
 from jetcluster.server.connection import Sockets
-from jetcluster.server.crowd import Crowd
-from jetcluster.server.governor import Governor
+from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
 from jetcluster.server.router import Router
-from jetcluster.server.slow_logins import SlowLogins
 from jetcluster.server.state import ServerState, client_url, connect_urls, new_server_id, server_info
 
 if TYPE_CHECKING:
