@@ -13,7 +13,7 @@ from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
-    from jetcluster.server.responses import Response
+    from jetcluster.server.service_imports import Response
 
 PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),

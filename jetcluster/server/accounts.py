@@ -17,9 +17,8 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
-from jetcluster.server.leaf_peer import LeafPeer
 from jetcluster.server.router import Router
-from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest
+from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
 
 log = logging.getLogger("jetcluster.server")
 

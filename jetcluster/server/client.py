@@ -13,12 +13,11 @@ from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
-from jetcluster.server.leaf_peer import is_marked
 from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
 from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
 from jetcluster.server.router import Router
-from jetcluster.server.subscription import ClientSubscription
+from jetcluster.server.subscription import ClientSubscription, is_marked
 
 log = logging.getLogger("jetcluster.server")
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from jetcluster.protocol.bus import Callback
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.server.leaf_peer import LeafPeer
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
     ClientTaker,
     InternalSubscription,
     LeafInterest,
+    LeafPeer,
     LocalSubscription,
     Passage,
     RemoteInterest,

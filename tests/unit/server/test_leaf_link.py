@@ -16,7 +16,7 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import leaf_link
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
-from jetcluster.server.leaf_peer import ORIGIN
+from jetcluster.server.subscription import ORIGIN
 from scripts.bench_subscriptions import RealTime
 
 from .certificate import Authority
