@@ -26,7 +26,7 @@ from jetcluster.monitor.view import leaf_links, now_text
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
-    from jetcluster.server.responses import Response
+    from jetcluster.server.service_imports import Response
 
 PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),
