@@ -63,6 +63,11 @@ class OperatorOptions:
         return bool(self.operators or self.trusted_keys)
 
     @property
+    def tokens(self) -> list[str]:
+        """The operators' JWTs."""
+        return [operator.token.text for operator in self.operators]
+
+    @property
     def keys(self) -> list[str]:
         """All that may sign accounts."""
         return [*self.trusted_keys, *(key for operator in self.operators for key in operator.keys)]

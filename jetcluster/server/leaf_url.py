@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.config.cluster_block import split_url
+from jetcluster.config.links_block import split_url
 
 DEFAULT_PORT = 7422
 
