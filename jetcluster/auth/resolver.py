@@ -21,7 +21,7 @@ from jetcluster.config.nkeys import is_key
 from jetcluster.config.options import CACHE, FULL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import private, tighten_files
+from jetcluster.file_modes import private
 from jetcluster.files import make_folder
 
 _SUFFIX = ".jwt"
@@ -161,7 +161,6 @@ class DirectoryStore(Store):
         super().__init__(options)
         self.directory = Path(options.directory)
         make_folder(self.directory)
-        tighten_files(self.directory, f"*{_SUFFIX}*")
         self.scan()
 
     def scan(self) -> None:

@@ -16,8 +16,7 @@ from jetcluster.config.account_options import (
 from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
-
-from .support import QUIET, Bench, Peer
+from tests.unit.server.support import QUIET, Bench, Peer
 
 
 class ByAccountName(Authenticator):
