@@ -60,7 +60,9 @@ from jetcluster.config.reader import (
     refused,
     size_of,
     unchecked,
+    user_nkey_of,
     value,
+    without_spaces,
 )
 from jetcluster.config.tls_options import TlsOptions
 
@@ -116,7 +118,7 @@ KEYS: Final = {
         value("host net", as_string, "Address of the client port; a name or an address, IPv6 too.", fixed="Host"),
         value("port", as_int, "-1: a free one. 0 is the default, 4222, as in nats-server.", fixed="Port"),
         block("listen", read_listen, "`host:port`"),
-        value("server_name", server.as_server_name, "Without: the server's id.", fixed="ServerName"),
+        value("server_name", without_spaces("server name"), "Without: the server's id.", fixed="ServerName"),
         value("client_advertise", as_string, "In INFO and to the other nodes."),
         block("http", server.read_http, "`host:port`", fixed={"http_host": "HTTPHost"}),
         value("http_port monitor_port", as_int, "Monitoring.", fixed="HTTPPort"),
@@ -209,7 +211,7 @@ KEYS: Final = {
     ),
     "cluster": Block(
         ClusterOptions,
-        value("name", links.as_cluster_name, fixed="cluster name"),
+        value("name", without_spaces("cluster name"), fixed="cluster name"),
         value("host net", as_string, fixed="cluster host"),
         value("port", as_int, "-1: a free one.", fixed="cluster port"),
         block("listen", read_listen),
@@ -339,7 +341,7 @@ KEYS: Final = {
         links.LeafLogin,
         *_USER,
         value("account", as_string),
-        value("nkey", links.as_leaf_nkey),
+        value("nkey", user_nkey_of("leafnode authorization")),
         value("timeout", as_seconds),
         block("users", links.read_leaf_users, "Each has `user`, `password` and `account`."),
         refused("proxy_required", _NO_PROXIES, "`true` is.", unless_false=True),
@@ -409,7 +411,7 @@ KEYS: Final = {
     "users": Block(
         UserOptions,
         *_USER,
-        value("nkey", security.as_user_nkey),
+        value("nkey", user_nkey_of("a user")),
         value("permissions permission authorization", security.as_permissions),
         value("connection_types allowed_connection_types clients", security.as_connection_types),
         refused("proxy_required", _NO_PROXIES),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jetcluster.config.nkeys import decode_user_key, decode_user_seed
+from jetcluster.config.nkeys import decode_user_seed
 from jetcluster.config.options import ClusterOptions, LeafOptions, LeafRemoteOptions, LeafUserOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
@@ -67,13 +67,6 @@ def read_routes(reader: Reader, node: ConfigNode, cluster: ClusterOptions) -> No
             continue
         known.add(url)
         cluster.routes.append(url)
-
-
-def as_cluster_name(reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(reader, name, node)
-    if " " in text:
-        raise FieldError("cluster name cannot contain spaces")
-    return text
 
 
 def as_compression(reader: Reader, name: str, node: ConfigNode) -> str:
@@ -150,15 +143,6 @@ def read_leaf_users(reader: Reader, node: ConfigNode, login: LeafLogin) -> None:
         if not user.user:
             raise FieldError("leafnode user without a name", item)
         login.users.append(user)
-
-
-def as_leaf_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(reader, name, node)
-    try:
-        decode_user_key(text)
-    except ValueError as error:
-        raise FieldError("Not a valid public nkey for leafnode authorization") from error
-    return text
 
 
 # --- remotes of leafnodes ---------------------------------------------------------------------------------------------

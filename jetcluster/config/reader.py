@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster.config.lexer import ConfigError
+from jetcluster.config.nkeys import is_key
 from jetcluster.config.parser import ConfigNode
 from jetcluster.errors import OperatorError
 from jetcluster.model import durations
@@ -329,6 +330,30 @@ def one_of(*words: str) -> Convert:
         if text not in words:
             listed = [f"'{word}'" for word in words]
             raise FieldError(f"{name} must be {', '.join(listed[:-1])} or {listed[-1]}")
+        return text
+
+    return convert
+
+
+def without_spaces(label: str) -> Convert:
+    """A name, which errors call by the label."""
+
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
+        text = as_string(reader, name, node)
+        if " " in text:
+            raise FieldError(f"{label} cannot contain spaces")
+        return text
+
+    return convert
+
+
+def user_nkey_of(label: str) -> Convert:
+    """The public nkey of a user, which errors call by the label."""
+
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
+        text = as_string(reader, name, node)
+        if not is_key("U", text):
+            raise FieldError(f"Not a valid public nkey for {label}")
         return text
 
     return convert

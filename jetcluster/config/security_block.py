@@ -14,7 +14,7 @@ from jetcluster.config.account_options import (
     SubjectLists,
     UserOptions,
 )
-from jetcluster.config.nkeys import decode_user_key, is_key
+from jetcluster.config.nkeys import is_key
 from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
@@ -113,15 +113,6 @@ def as_permissions(reader: Reader, name: str, node: ConfigNode) -> PermissionOpt
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
-
-
-def as_user_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(reader, name, node)
-    try:
-        decode_user_key(text)
-    except ValueError as error:
-        raise FieldError("Not a valid public nkey for a user") from error
-    return text
 
 
 def as_connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:

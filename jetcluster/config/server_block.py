@@ -97,13 +97,6 @@ def as_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
     return number
 
 
-def as_server_name(reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(reader, name, node)
-    if " " in text:
-        raise FieldError("server name cannot contain spaces")
-    return text
-
-
 def as_tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     """One tag, several with commas between them, or a list; each once, in lower case."""
     words = [part.strip().lower() for text in as_strings(reader, name, node) for part in text.split(",")]
