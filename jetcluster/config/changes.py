@@ -37,7 +37,7 @@ _NAMES = {
     "cluster": "cluster",
     "leafnodes": "LeafNode remotes",
 }
-"""The log's words for options whose new values it does not show."""
+"""The log's words for options whose new values are not shown."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
@@ -72,7 +72,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
 
 
 def described(changed: list[str], old: Options, new: Options) -> list[str]:
-    """The changes as the log says them, behind `Reloaded: `."""
+    """The changes in the words of the log, after `Reloaded: `."""
     lines: list[str] = []
     for name in changed:
         if name == "authorization":

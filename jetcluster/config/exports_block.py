@@ -183,7 +183,7 @@ def read_import_source(reader: Reader, node: ConfigNode, wanted: ImportOptions) 
 
 
 def check_imports(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
-    """Across accounts, once all of the file is read; with errors before, those are what the operator is told."""
+    """Checks across accounts, after the whole file is read; earlier errors are reported alone."""
     node = next((item for key, item in pairs.items() if key.lower() == "accounts"), None)
     shared = any(account.imports or account.exports for account in (options.accounts or {}).values())
     if node is not None and shared and not reader.errors:

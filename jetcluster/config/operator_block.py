@@ -162,7 +162,7 @@ def read_sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:
 
 
 def read_resolver_tls(reader: Reader, node: ConfigNode, options: Options) -> None:
-    """As of a remote: this server connects."""
+    """Reads the TLS of a connecting end, as that of a remote."""
     remote = LeafRemoteOptions()
     read_link_tls(reader, node, remote)
     options.operator.resolver_tls = remote.tls

@@ -58,7 +58,7 @@ class Key:
         self.names = tuple(names.split())
         self.status = status
         """HONOURED; INERT: checked and named in a warning at the start, as it tunes a part that this server does not
-        have; REFUSED: it would change security, durability, limits or what clients see, and this server cannot."""
+        have; REFUSED: it would change security, durability, limits or the view of clients, and this server cannot."""
         self.note = note
         """For the page of the configuration."""
         self.convert = convert
@@ -108,7 +108,7 @@ def inert(names: str, convert: Convert, note: str) -> Key:
 
 
 def refused(names: str, text: str, note: str = "", *, unless_false: bool = False) -> Key:
-    """A key that must not be ignored in silence; `unless_false`: a switch whose "off" is what this server does."""
+    """A key that must not be ignored in silence; `unless_false`: a switch, of which this server only has the "off"."""
 
     def refuse(reader: Reader, node: ConfigNode, _target: Any) -> None:
         if not unless_false or as_bool(reader, names.split()[0], node):
@@ -456,7 +456,7 @@ def parse_storage_size(name: str, value: object) -> int:
 
 
 def without_secret(url: str) -> str:
-    """For messages: what stands before the host may be a password or a token."""
+    """The URL for messages: without the part before the host, which may be a password or a token."""
     scheme, colon, rest = url.rpartition("://")
     secret, at, address = rest.rpartition("@")
     return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"

@@ -1,6 +1,6 @@
 """The `authorization` and `accounts` blocks.
 
-What would weaken security if it were silently ignored (auth callout, certificate mapping, pins) is refused.
+A key that would weaken security if it were silently ignored (auth callout, proxies) is refused.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) ->
 
 
 def as_cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
-    """Whose account Raft's messages between servers count for in nats-server; here it is no account's."""
+    """Checked only: nats-server counts Raft's messages between servers for an account, this server for none."""
     if node.value not in ("system", "owner", ""):
         raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
     return ""

@@ -1,8 +1,8 @@
 """The top level of a configuration file, and the blocks `jetstream`, `compat` and `websocket`.
 
 Blocks of nats-server that this server does not have (gateways, MQTT, OCSP, trusted proxies): their keys are checked
-against the real server's, so that a typing error is told as one; then a block that would open a port or change who is
-let in is refused by name. An empty one does nothing there either.
+against the real server's, so that a typing error is reported as one; then a block that would open a port or change
+logins is refused by name. An empty one does nothing there either.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def read_objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) 
 
 def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
     """A reader of the store's folder, which may be given once: at the top level or in the block. `target_of` finds the
-    JetStreamOptions in what is read into."""
+    JetStreamOptions in the target."""
 
     def read(reader: Reader, node: ConfigNode, target: Any) -> None:
         jetstream = target_of(target)
@@ -169,7 +169,7 @@ def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
 
 
 def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> Seconds | None:
-    """None for "always"; a duration is taken as given, and the operator is told what it gives up."""
+    """None for "always"; a duration is taken as given, and a warning names the loss of durability."""
     if isinstance(node.value, str) and node.value.lower() == "always":
         return None
     return as_duration(reader, name, node)
@@ -278,7 +278,7 @@ def read_proxies(reader: Reader, node: ConfigNode, _options: Options) -> None:
 
 
 def read_ocsp(_reader: Reader, node: ConfigNode, _options: Options) -> None:
-    """`false` and `mode: never` are what this server does."""
+    """Refused unless it says what this server does: `false` or `mode: never`."""
     if isinstance(node.value, bool):
         if node.value:
             raise FieldError(NO_OCSP)

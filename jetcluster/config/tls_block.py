@@ -1,6 +1,6 @@
 """The `tls` blocks: of the ports for clients, of routes and of leaf links.
 
-What would weaken security if it were silently ignored is refused by name.
+A key that would weaken security if it were silently ignored is refused by name.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def as_curve_preferences(_reader: Reader, name: str, node: ConfigNode) -> list[s
 
 
 def read_certs(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
-    """One pair is what `cert_file` and `key_file` are; which of several to show is not to be said to Python's ssl."""
+    """One pair, as `cert_file` and `key_file`; Python's ssl cannot choose among several."""
     items = as_list(node, "certs")
     if len(items) != 1:
         raise FieldError("several certs are not supported, use one pair, or cert_file and key_file")
@@ -164,7 +164,7 @@ def read_port_tls(reader: Reader, node: ConfigNode, target: WebSocketOptions) ->
 
 
 def read_link_tls(reader: Reader, node: ConfigNode, target: ClusterOptions | LeafOptions | LeafRemoteOptions) -> None:
-    """The `tls` block of links between servers; who accepts them must have a certificate."""
+    """The `tls` block of links between servers; the accepting end must have a certificate."""
     of_routes = isinstance(target, ClusterOptions)
     target.tls = _parse(reader, node, "cluster.tls" if of_routes else "tls")
     if target.tls.insecure:
@@ -198,7 +198,7 @@ def _parse(reader: Reader, node: ConfigNode, block: str) -> TlsOptions:
 
 
 def _try_to_load(tls: TlsOptions, *, accepting: bool) -> None:
-    """To know that it can be; `ssl` is imported only for those who use it."""
+    """Loads the files once, for their errors; `ssl` is imported only where TLS is used."""
     from jetcluster.config.tls import client_context, server_context
 
     try:
