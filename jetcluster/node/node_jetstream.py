@@ -73,7 +73,7 @@ GUARDED = ("journal", "data")
 CLOCKS_APART = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
-"""Beside the journal and the data (`raft.mark`)."""
+"""Beside the journal and the data (`raft.disk`)."""
 
 
 class StorageError(OperatorError):
@@ -455,9 +455,8 @@ class NodeJetStream:
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
-        from jetcluster.raft.disk import FileDisk
+        from jetcluster.raft.disk import FileDisk, FileMark
         from jetcluster.raft.journal import Journal
-        from jetcluster.raft.mark import FileMark
         from jetcluster.raft.node import RaftNode
 
         loop, platform = asyncio.get_running_loop(), self._platform

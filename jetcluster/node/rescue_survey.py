@@ -23,12 +23,12 @@ from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
-from jetcluster.raft.alone import is_lone
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
+from jetcluster.raft.disk import FileMark
 from jetcluster.raft.inspection import JournalView, LogView, read_journal
-from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
+from jetcluster.raft.rescue import is_lone
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore

@@ -27,19 +27,16 @@ from jetcluster.raft.api import (
 )
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.election import Election
+from jetcluster.raft.election import Election, HandOver
 from jetcluster.raft.engine import Outbox
 from jetcluster.raft.group_state import Credit, GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
-from jetcluster.raft.handover import HandOver
-from jetcluster.raft.led import LedGroups
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
-from jetcluster.raft.rejoin import Rejoin
-from jetcluster.raft.replicator import Replicator
-from jetcluster.raft.snapshots import Snapshots
+from jetcluster.raft.replicator import LedGroups, Replicator
+from jetcluster.raft.snapshots import Rejoin, Snapshots
 
 
 class Group(GroupState, Outbox):
@@ -287,7 +284,7 @@ class Group(GroupState, Outbox):
             self.election.schedule(self.config.start_delay)
 
     def goes_on_alone(self) -> None:
-        """Its log is healed, and may be another one than it was (`raft.alone`)."""
+        """Its log is healed, and may be another one than it was (`raft.rescue`)."""
         self.snapshots.settle()
         self.engine.restore(self.applied_index, self.engine.commit)
         self.sync()

@@ -27,17 +27,13 @@ from jetcluster.latency import Latency
 from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.disk import Disk
+from jetcluster.raft.disk import Disk, Mark, NoMark
 from jetcluster.raft.grouplog import ALL, GroupLog
-from jetcluster.raft.journal_state import JournalState, OpenBatch, SealedBatch
-from jetcluster.raft.mark import Mark, NoMark
+from jetcluster.raft.journal_state import JournalState, OpenBatch, RemovedGroups, SealedBatch
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
-from jetcluster.raft.removed import RemovedGroups
-from jetcluster.raft.restatement import Restatement
-from jetcluster.raft.retention import Retention
-from jetcluster.raft.syncs import RETRY, Syncs
-from jetcluster.raft.writer import Writer
+from jetcluster.raft.retention import Restatement, Retention
+from jetcluster.raft.writer import RETRY, Syncs, Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_CHECK = 1 << 20
@@ -214,8 +210,8 @@ class Journal(JournalState):
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py), or say that there
-        # are none (alone.py).
+        # If this is not its first life it may have voted. Other voters can vouch for it (`snapshots.Rejoin`), or say
+        # that there are none (`rescue.is_lone`).
         log.damaged = not self.never_had(gid)
         self._top_gid = max(self._top_gid, gid)
         self._removed.discard(gid)

@@ -12,9 +12,8 @@ from jetcluster.raft.codec import Append, Entry
 from jetcluster.raft.election import Election
 from jetcluster.raft.group_state import GroupState, Owner
 from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.rejoin import Rejoin
 from jetcluster.raft.replicator import Replicator
-from jetcluster.raft.snapshots import Snapshots
+from jetcluster.raft.snapshots import Rejoin, Snapshots
 
 REFUSE_EVERY = 60.0
 """Seconds between two reports of leaders that contradict what is committed."""
