@@ -23,7 +23,7 @@ from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.raft.grouplog import GroupLog
+    from jetcluster.raft.journal.log import GroupLog
     from jetcluster.replica.stream_replica import StreamReplica
 
 METHOD: Final = "stream.rest"

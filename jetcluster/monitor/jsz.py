@@ -13,7 +13,7 @@ from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.consumers import consumer_count, each_consumer
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import NodeView, apis_of, engine_of, now_text
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 from jetcluster.replica.replica_info import cluster_object
 from jetcluster.stream.info import state_object
 

@@ -11,7 +11,7 @@ from jetcluster.monitor.jsz import log_bytes, node_name
 from jetcluster.monitor.source import Json, Query
 from jetcluster.monitor.view import NodeView, engine_of
 from jetcluster.raft.api import GroupStatus, Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.raft.writer import DiskWaits
+    from jetcluster.raft.journal.writer import DiskWaits
     from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.leaf_connection import LeafConnection
     from jetcluster.server.leafnodes import LeafNodes

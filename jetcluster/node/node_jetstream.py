@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from jetcluster.meta.placement import PlacementRules
     from jetcluster.meta.state import Assignment
     from jetcluster.node.platform import Platform
-    from jetcluster.raft.journal import Journal
+    from jetcluster.raft.journal.journal import Journal
+    from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import DiskWaits, WaitingWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -73,7 +73,7 @@ GUARDED = ("journal", "data")
 CLOCKS_APART = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
-"""Beside the journal and the data (`raft.disk`)."""
+"""Beside the journal and the data (`raft.journal.disk`)."""
 
 
 class StorageError(OperatorError):
@@ -455,8 +455,8 @@ class NodeJetStream:
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
-        from jetcluster.raft.disk import FileDisk, FileMark
-        from jetcluster.raft.journal import Journal
+        from jetcluster.raft.journal.disk import FileDisk, FileMark
+        from jetcluster.raft.journal.journal import Journal
         from jetcluster.raft.node import RaftNode
 
         loop, platform = asyncio.get_running_loop(), self._platform

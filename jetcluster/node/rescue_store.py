@@ -35,8 +35,8 @@ from jetcluster.model.times import rfc3339
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
-from jetcluster.raft.disk import FileMark
-from jetcluster.raft.journal import Journal, file_journal
+from jetcluster.raft.journal.disk import FileMark
+from jetcluster.raft.journal.journal import Journal, file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 

@@ -25,8 +25,8 @@ from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
-from jetcluster.raft.disk import FileMark
-from jetcluster.raft.inspection import JournalView, LogView, read_journal
+from jetcluster.raft.journal.disk import FileMark
+from jetcluster.raft.journal.inspection import JournalView, LogView, read_journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import is_lone
 from jetcluster.store import keys

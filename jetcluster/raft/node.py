@@ -16,15 +16,15 @@ from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.replicator import LedGroups
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
 from jetcluster.raft.node_state import CONTROL_GID, NodeState, Peers, PeerState, Turns
-from jetcluster.raft.replicator import LedGroups
 from jetcluster.raft.rescue import go_on, is_lone
-from jetcluster.raft.retention import PinLimits
 
 
 class RaftNode:

@@ -10,7 +10,7 @@ from jetcluster.clock import Clock, Rng, TimerHandle, Timers
 from jetcluster.health.node_health import NodeHealth
 from jetcluster.latency import Latency
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
 
 CONTROL_GID = 0
 """Frames of this group are the nodes' own."""

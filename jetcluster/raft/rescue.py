@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.raft.api import RaftError
 from jetcluster.raft.codec import CONFIG, MAX_TERM, REGULAR
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jetcluster.raft.group import Group
-    from jetcluster.raft.grouplog import GroupLog
+    from jetcluster.raft.core.group import Group
+    from jetcluster.raft.journal.log import GroupLog
 
 TERM_STEP = 1 << 20
 """Elections that the missing would have to hold without a majority to get as far."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.raft.api import META_GROUP
-from jetcluster.raft.inspection import LogView, read_journal
+from jetcluster.raft.journal.inspection import LogView, read_journal
 from tests.cluster.client import check_exactly_once, create_stream, publish_all
 from tests.cluster.harness import TOP, Node, ProcessCluster, eventually
 from tests.cluster.test_membership import CONFIG, members

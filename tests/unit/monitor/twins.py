@@ -12,7 +12,7 @@ from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.monitor.page_counters import PageCounters
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
-from jetcluster.raft.writer import DiskWaits
+from jetcluster.raft.journal.writer import DiskWaits
 
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 

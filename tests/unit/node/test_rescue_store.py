@@ -19,8 +19,8 @@ from jetcluster.mesh import left_out
 from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import Choice, RescueRefusedError, carry_out, choose, describe, what_may_be_lost
 from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey
-from jetcluster.raft.inspection import read_journal
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.inspection import read_journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP
 from tests.twins.time import SeededRng

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.raft.disk import SLOT, Disk, FileDisk, FileMark, NoMark
+from jetcluster.raft.journal.disk import SLOT, Disk, FileDisk, FileMark, NoMark
 from tests.twins.journal import MemoryMark
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.storage import SimDisk

@@ -1,7 +1,4 @@
-"""
-
-A leader that hands over answers first what it accepted, but does not wait for a disk that may be why it goes.
-"""
+"""A leader that hands over answers first what it accepted, but does not wait for a disk that may be why it goes."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.raft import records
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.journal_state import MAX_REMOVED, JournalState, RemovedGroups, decode_removed
-from jetcluster.raft.records import NODE_GID, REMOVE
-from jetcluster.raft.recovery import scan
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.journal_state import MAX_REMOVED, JournalState, RemovedGroups, decode_removed
+from jetcluster.raft.journal.records import NODE_GID, REMOVE
+from jetcluster.raft.journal.recovery import scan
 from tests.unit.raft.journals import Bench, fill
 from tests.unit.raft.test_recovery import batches
 

@@ -1,17 +1,15 @@
-"""
-
-Groups of one, as far as their damaged logs tell (raft/rescue.py).
-"""
+"""Groups whose majority is lost, and groups of one, as far as their damaged logs tell."""
 
 from __future__ import annotations
 
 import pytest
 
-from jetcluster.raft import codec, records, rescue
+from jetcluster.raft import codec, rescue
 from jetcluster.raft.api import Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
-from jetcluster.raft.recovery import scan
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError, is_lone
 from tests.unit.raft.loopback import Loopback, Recorder
 from tests.unit.raft.test_recovery import batches

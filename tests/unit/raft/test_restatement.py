@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.raft import records, retention
-from jetcluster.raft.journal import Journal
-from jetcluster.raft.retention import PER_BATCH
+from jetcluster.raft.journal import records, retention
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.retention import PER_BATCH
 from tests.twins.journal import MemoryMark
 from tests.twins.memory_disk import MemoryDisk
 from tests.twins.time import SeededRng

@@ -1,7 +1,4 @@
-"""
-
-What of the journal outlives a power failure, and who waits for it.
-"""
+"""What of the journal outlives a power failure, and who waits for it."""
 
 from __future__ import annotations
 
@@ -13,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.raft.disk import FileDisk
-from jetcluster.raft.journal import Journal
-from jetcluster.raft.writer import ThreadWriter
+from jetcluster.raft.journal.disk import FileDisk
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.writer import ThreadWriter
 from tests.twins.journal import InlineWriter
 from tests.twins.time import ManualTime, SeededRng
 from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from jetcluster import faults
 from jetcluster.raft import codec
-from jetcluster.raft.changes import Changes
-from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.grouplog import NO_PIN, JournalDamageError
+from jetcluster.raft.core.changes import Changes
+from jetcluster.raft.core.group_state import GroupState
+from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
+from jetcluster.raft.core.read_index import ReadRounds
+from jetcluster.raft.journal.log import NO_PIN, JournalDamageError
 from jetcluster.raft.membership import is_quorum
 from jetcluster.raft.node_state import CONTROL_GID, NodeState
-from jetcluster.raft.peer_progress import FlowState, PeerProgress
-from jetcluster.raft.read_index import ReadRounds
 
 Members = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 """Voters, those of before where the configuration is joint, and learners."""

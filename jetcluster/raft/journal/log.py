@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Callable
 
 from jetcluster.errors import DiskError
-from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.runs import SegmentRuns
 from jetcluster.raft.membership import Config, decode_config, encode_config
-from jetcluster.raft.runs import SegmentRuns
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
@@ -124,7 +124,7 @@ class GroupLog:
         some that the state, which is flushed now and then, has."""
         self.credit = 0
         """As far as entries go that may have been committed before the disks of a majority had them
-        (`raft.group_state.Credit`)."""
+        (`raft.core.group_state.Credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
         to the group (`raft.rescue`)."""

@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.disk import ReadableDisk
-from jetcluster.raft.journal_state import RemovedGroups, decode_removed
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import ReadableDisk
+from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
+from jetcluster.raft.journal.records import Record
 from jetcluster.raft.membership import Config, MembersError, decode_config
-from jetcluster.raft.records import Record
 
 
 @dataclass(slots=True)
@@ -138,8 +138,8 @@ class _Bad:
 
 
 def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
-    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.disk`). Raises OSError;
-    damage is part of the result."""
+    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.journal.disk`). Raises
+    OSError; damage is part of the result."""
     return _Scan(disk, marked).run()
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from jetcluster.clock import Clock, SystemClock, Timers
 from jetcluster.health.descriptors import SHORTAGE
-from jetcluster.raft.disk import Disk
+from jetcluster.raft.journal.disk import Disk
 
 Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]

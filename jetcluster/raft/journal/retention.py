@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jetcluster.raft import records
-from jetcluster.raft.grouplog import NO_PIN, GroupLog, JournalDamageError
-from jetcluster.raft.journal_state import JournalState
-from jetcluster.raft.writer import Syncs
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.journal_state import JournalState
+from jetcluster.raft.journal.log import NO_PIN, GroupLog, JournalDamageError
+from jetcluster.raft.journal.writer import Syncs
 
 PER_BATCH = 128
 """Quiet groups in a batch: about a millisecond of the event loop, and 12 KB."""

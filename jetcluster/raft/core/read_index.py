@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jetcluster.raft import codec
-from jetcluster.raft.group_state import GroupState, Owner
+from jetcluster.raft.core.group_state import GroupState, Owner
 
 Callback = Callable[[bool], None]
 

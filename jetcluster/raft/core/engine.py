@@ -26,7 +26,7 @@ from typing import Any
 from jetcluster.clock import Clock, SystemClock
 from jetcluster.raft.api import Role
 from jetcluster.raft.codec import NOOP, Entry
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.peer_progress import PeerProgress
+from jetcluster.raft.core.group_state import GroupState
+from jetcluster.raft.core.peer_progress import PeerProgress
 
 
 class Election:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.raft import codec
-from jetcluster.raft.election import HandOver
-from jetcluster.raft.group_state import GroupState, Owner
+from jetcluster.raft.core.election import HandOver
+from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.raft.core.read_index import ReadRounds
 from jetcluster.raft.membership import Config
-from jetcluster.raft.read_index import ReadRounds
 
 _RETRY = 0.3
 """Seconds until it is asked again."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal.log import GroupLog
 
 _REMOVED_HEAD = struct.Struct("<BI")
 _REMOVED_RUN = struct.Struct("<II")

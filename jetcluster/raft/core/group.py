@@ -25,18 +25,18 @@ from jetcluster.raft.api import (
     StateMachine,
     StorageFullError,
 )
-from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.election import Election, HandOver
-from jetcluster.raft.engine import Outbox
-from jetcluster.raft.group_state import Credit, GroupState, Owner, PersistBeforeSend
-from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.core.changes import Changes
+from jetcluster.raft.core.election import Election, HandOver
+from jetcluster.raft.core.engine import Outbox
+from jetcluster.raft.core.group_state import Credit, GroupState, Owner, PersistBeforeSend
+from jetcluster.raft.core.read_index import ReadRounds
+from jetcluster.raft.core.receiver import Receiver
+from jetcluster.raft.core.replicator import LedGroups, Replicator
+from jetcluster.raft.core.snapshots import Rejoin, Snapshots
+from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
-from jetcluster.raft.read_index import ReadRounds
-from jetcluster.raft.receiver import Receiver
-from jetcluster.raft.replicator import LedGroups, Replicator
-from jetcluster.raft.snapshots import Rejoin, Snapshots
 
 
 class Group(GroupState, Outbox):

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from jetcluster.raft import codec
 from jetcluster.raft.codec import Append, Entry
-from jetcluster.raft.election import Election
-from jetcluster.raft.group_state import GroupState, Owner
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.replicator import Replicator
-from jetcluster.raft.snapshots import Rejoin, Snapshots
+from jetcluster.raft.core.election import Election
+from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.raft.core.replicator import Replicator
+from jetcluster.raft.core.snapshots import Rejoin, Snapshots
+from jetcluster.raft.journal.log import GroupLog
 
 REFUSE_EVERY = 60.0
 """Seconds between two reports of leaders that contradict what is committed."""
