@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jetcluster.consumer.owner.push import FIRST_WINDOW, MAX_WINDOW, FlowControl
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 PREFIX = b"$JS.FC.S.C."
 

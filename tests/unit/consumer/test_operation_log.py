@@ -13,7 +13,7 @@ from jetcluster.consumer.state import turn as log_turn
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Outcome, TurnResult
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 ME = b"NODEAAAA"
 

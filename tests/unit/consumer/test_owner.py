@@ -15,7 +15,7 @@ from jetcluster.consumer.state.turn import ACK, TERM
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.consumer_advisory import MAX_DELIVERIES
 from jetcluster.stream import commands
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rooms import MS, SECOND, Frame, Rig, TwinBus
 
 MAX_ACK_PENDING = 7

@@ -9,7 +9,7 @@ import pytest
 from jetcluster.consumer.owner import pull_queue
 from jetcluster.consumer.owner.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
 from jetcluster.consumer.owner.pull_request import Gauge, PullRequest
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 
 def request(reply: bytes, left: int = 1, priority: int = 0) -> PullRequest:

@@ -12,7 +12,7 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import EXHAUSTED, GONE, SKIP
 from jetcluster.store.api import Columns
 from jetcluster.stream import commands
-from tests.twins.memory import held
+from testkit.twins.memory import held
 from tests.unit.consumer.rooms import SECOND, Rig
 
 

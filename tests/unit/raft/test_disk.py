@@ -11,10 +11,10 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.raft.journal.disk import SLOT, Disk, FileDisk, FileMark, NoMark
-from tests.twins.journal import MemoryMark
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.storage import SimDisk
-from tests.twins.time import SeededRng
+from testkit.twins.journal import MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.storage import SimDisk
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import Bench, fill
 
 

@@ -1,5 +1,4 @@
 """A node that is not well, in its groups: `raft.node`, groups and elections ask `health.node_health`."""
-`health.node_health`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.node_state import Peers, PeerState, Turns
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.raft.loopback import Loopback
 
 

@@ -12,9 +12,9 @@ from jetcluster.raft.core.receiver import Diverged, Held, New, Rejected, plan
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
-from tests.twins.journal import InlineWriter
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import crowd
 

@@ -13,8 +13,8 @@ from jetcluster import faults
 from jetcluster.raft.journal.disk import FileDisk
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import ThreadWriter
-from tests.twins.journal import InlineWriter
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill
 
 

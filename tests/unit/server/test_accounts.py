@@ -1,4 +1,6 @@
-"""What other nodes say of accounts: a peer can make up names without end."""
+"""Accounts of a node, and the end of an owner of very many subscriptions: nothing reaches them any more, routes leave
+them out, and the loop goes on.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from jetcluster.server import accounts, remote_peers
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import RemoteInterest
-from tests.twins.memory import held
-from tests.twins.time import SeededRng
+from testkit.twins.memory import held
+from testkit.twins.time import SeededRng
 
 
 class Peer:

@@ -15,11 +15,10 @@ import pytest
 
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
-from jetcluster.server.governor import HEAVY
-from tests.twins.time import ManualTime
+from jetcluster.server.fairness import HEAVY_READ
+from testkit.twins.time import ManualTime
 
 from .leaf_site import End, Site
-from .support import QUIET, Bench, Nobody, Peer
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""
@@ -293,7 +292,7 @@ class TestLeaf:
         taken: list[bytes] = []
         site.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
         lines = b"".join(b"LMSG n 5\r\n%05d\r\n" % n for n in range(10_000))
-        assert len(lines) > HEAVY
+        assert len(lines) > HEAVY_READ
         end.link.data_received(lines)
         assert len(taken) < 10_000
         end.link.connection_lost(None)
