@@ -21,9 +21,8 @@ from jetcluster.raft.core.replicator import LedGroups
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.retention import PinLimits
-from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
-from jetcluster.raft.node_state import CONTROL_GID, NodeState, Peers, PeerState, Turns
+from jetcluster.raft.node_state import CONTROL_GID, Levels, NodeState, Peers, PeerState, Turns
 from jetcluster.raft.rescue import go_on, is_lone
 
 
