@@ -15,8 +15,7 @@ from jetcluster.config.account_options import (
     ExportOptions,
     MappingOptions,
 )
-from jetcluster.config.import_rules import ServiceImport, StreamImport, system_exports
-from jetcluster.config.mapping_rules import Mapping
+from jetcluster.config.import_rules import ServiceImport, StreamImport, SubjectMapping, system_exports
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.accstatz import account_names
 from jetcluster.monitor.claims_view import of_account
@@ -63,7 +62,7 @@ def _exports_of_system(told: list[ExportOptions]) -> list[ExportOptions]:
 
 def _destinations(options: MappingOptions) -> list[Json]:
     """Weights are cumulative, as upstream shows them."""
-    mapping = Mapping(options)
+    mapping = SubjectMapping(options)
     found: list[Json] = [
         {"subject": transform.destination.decode(), "weight": weight} for transform, weight in mapping.destinations
     ]
@@ -148,7 +147,7 @@ def _responses(node: Node, account: str) -> Json:
 
 
 def _response(response: Response) -> Json:
-    """One `server.responses.Response`, shown as a service import."""
+    """One `server.service_imports.Response`, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}
