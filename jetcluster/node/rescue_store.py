@@ -10,7 +10,7 @@ each durable before the next:
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
    even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
-   with (`mesh.left_out`) are not touched.
+   with (`mesh.identity`) are not touched.
 
 A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
 marks that are not there yet.

@@ -18,8 +18,7 @@ from typing import Final
 from jetcluster.cluster.meta_replica import read_state
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
-from jetcluster.mesh import left_out
-from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
+from jetcluster.mesh.identity import IdentityError, NodeIdentity, left_out_reason, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
@@ -238,7 +237,7 @@ def _read(folder: Path) -> StoreView:
     try:
         identity = read_identity(folder)
         journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
-        kv, mark = RocksReader(folder / "data"), left_out.marked(folder)
+        kv, mark = RocksReader(folder / "data"), left_out_reason(folder)
     except (IdentityError, KvError, FormatError, OSError) as error:
         raise RescueStoreError(f"{folder}: {error}") from error
     return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)
