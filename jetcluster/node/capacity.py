@@ -30,8 +30,8 @@ class Capacity:
 
     def look(self, free: int, stored: int) -> bool:
         """So many bytes are free on the disk, and so many stored in streams here: True when `max_storage` is another
-        one now. It never falls: what others write is what `raft.journal` keeps a reserve for. Small differences count
-        for nothing, so that clients see the same number for long."""
+        one now. It never falls: what others write is what `raft.journal.journal` keeps a reserve for. Small differences
+        count for nothing, so that clients see the same number for long."""
         found = (free + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICEABLE:
             return False

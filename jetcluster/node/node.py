@@ -214,7 +214,7 @@ class Node:
 
     def storage_failed(self, error: BaseException) -> None:
         """The journal could not be written, for another reason than a full disk: nothing can be vouched for any more,
-        and a retry after a failed fsync would lie (see raft/journal.py). The process ends; its replicas live on
+        and a retry after a failed fsync would lie (see raft/journal/journal.py). The process ends; its replicas live on
         elsewhere."""
         self.log.fatal(f"Raft journal failed: {error}")
         self.exit_code = 1

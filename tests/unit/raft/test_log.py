@@ -5,7 +5,7 @@ from array import array
 import pytest
 
 from jetcluster.raft.codec import CONFIG, NOOP, REGULAR
-from jetcluster.raft.grouplog import JournalDamageError
+from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.membership import Config, encode_config
 from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 

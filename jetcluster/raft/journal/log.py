@@ -12,11 +12,11 @@ from array import array
 from collections.abc import Callable
 
 from jetcluster.errors import DiskError
-from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.runs import SegmentRuns
 from jetcluster.raft.membership import Config, decode_config, encode_config
-from jetcluster.raft.runs import SegmentRuns
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
@@ -112,7 +112,7 @@ class GroupLog:
         self.commit_hint = 0
         """An index that was committed when last recorded."""
         self.damaged = False
-        """Records of this group were lost after they had been durable: see `rejoin.py`."""
+        """Records of this group were lost after they had been durable: see `Rejoin`."""
         self.joining = False
         """It counts as damaged for no other reason than that this replica is being added."""
         self.kept = False
@@ -124,10 +124,10 @@ class GroupLog:
         some that the state, which is flushed now and then, has."""
         self.credit = 0
         """As far as entries go that may have been committed before the disks of a majority had them
-        (`raft.group_state.Credit`)."""
+        (`raft.core.group_state.Credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
-        to the group (`raft.alone`)."""
+        to the group (`raft.rescue`)."""
         self.unreadable = 0
         """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
         and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
@@ -446,7 +446,7 @@ class GroupLog:
 
     def mark_joining(self) -> None:
         """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
-        does not know any more: until it has caught up (`rejoin.py`) it is no better than a damaged one."""
+        does not know any more: until it has caught up (`Rejoin`) it is no better than a damaged one."""
         self.joining = True
         self.mark_damaged()
 

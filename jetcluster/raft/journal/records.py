@@ -28,7 +28,7 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
 NODE_GID = 0
-"""No group: a REMOVE of it tells of all groups that have left (`raft.removed`)."""
+"""No group: a REMOVE of it tells of all groups that have left (`RemovedGroups`)."""
 DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
 KEPT_FLAG, CREDIT_FLAG = 64, 128
 

@@ -16,11 +16,11 @@ from typing import Any
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role, StateMachine
-from jetcluster.raft.engine import Engine, Outbox
-from jetcluster.raft.grouplog import ALL, GroupLog
+from jetcluster.raft.core.engine import Engine, Outbox
+from jetcluster.raft.core.peer_progress import PeerProgress
+from jetcluster.raft.journal.log import ALL, GroupLog
 from jetcluster.raft.membership import Config, Members, decisive
 from jetcluster.raft.node_state import NodeState
-from jetcluster.raft.peer_progress import PeerProgress
 
 
 class GroupState:

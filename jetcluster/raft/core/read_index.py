@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jetcluster.raft import codec
-from jetcluster.raft.group_state import GroupState, Owner
+from jetcluster.raft.core.group_state import GroupState, Owner
 
 Callback = Callable[[bool], None]
 
@@ -42,7 +42,7 @@ class ReadRounds:
         """Somebody waits for an answer."""
 
     def add(self, callback: Callback, exclude: str | None = None) -> None:
-        """Joins the round of this turn. `exclude`: this peer's answer does not count (see `rejoin.py`)."""
+        """Joins the round of this turn. `exclude`: this peer's answer does not count (see `Rejoin`)."""
         self._collecting.setdefault(exclude, []).append(callback)
         self.waiting = True
         self._state.mark()

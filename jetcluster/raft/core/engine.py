@@ -26,7 +26,7 @@ from typing import Any
 from jetcluster.clock import Clock, SystemClock
 from jetcluster.raft.api import Role
 from jetcluster.raft.codec import NOOP, Entry
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 
 
@@ -302,7 +302,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self.forget_leader()
 
     def grant(self, term: int, candidate: str) -> None:
-        """A vote that the candidate's log is not compared for: this one's end is not known (`rejoin.py`)."""
+        """A vote that the candidate's log is not compared for: this one's end is not known (`Rejoin`)."""
         self.promise(term, candidate)
         self._outbox.send_vote(candidate, term)
 
@@ -419,7 +419,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             self.matches[peer] = index
 
     def forget_match(self, peer: str) -> None:
-        """Forgets what `peer` acknowledged: it is no longer on its disk (see `rejoin.py`)."""
+        """Forgets what `peer` acknowledged: it is no longer on its disk (see `Rejoin`)."""
         self.matches.pop(peer, None)
 
     def receive_timeout_now(self, peer: str, term: int) -> None:

@@ -19,9 +19,9 @@ from collections.abc import Callable
 
 from jetcluster.raft.api import MembershipError, NotLeaderError
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.core.group_state import GroupState
+from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from jetcluster.raft.membership import Config, encode_config
-from jetcluster.raft.peer_progress import FlowState, PeerProgress
 
 _AGAIN, _AT_MOST = 1.0, 30.0
 """Seconds until the leadership is offered again, at first and later: while an offer stands proposals are refused."""

@@ -3,7 +3,7 @@
 A crash may leave the batch that was being written in any state: it was acknowledged by nobody and is cut off. Every
 other invalid byte is damage. It is never skipped silently: the groups that may have lost records are found (`gseq`
 gaps, or no later record that proves them whole) and marked `damaged`, a mark that is itself recorded and outlives
-the damaged segment. What a damaged group may do is `rejoin.py`'s matter.
+the damaged segment. What a damaged group may do is the matter of `snapshots.Rejoin`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
-from jetcluster.raft.disk import ReadableDisk
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import ReadableDisk
+from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
+from jetcluster.raft.journal.records import Record
 from jetcluster.raft.membership import Config, MembersError, decode_config
-from jetcluster.raft.records import Record
-from jetcluster.raft.removed import RemovedGroups, decode_removed
 
 
 @dataclass(slots=True)
@@ -138,8 +138,8 @@ class _Bad:
 
 
 def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
-    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.mark`). Raises OSError;
-    damage is part of the result."""
+    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.journal.disk`). Raises
+    OSError; damage is part of the result."""
     return _Scan(disk, marked).run()
 
 

@@ -24,20 +24,16 @@ from typing import Any
 from jetcluster.clock import Rng, Timers
 from jetcluster.health.descriptors import SHORTAGE
 from jetcluster.latency import Latency
-from jetcluster.raft import records
 from jetcluster.raft.codec import CONFIG
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.disk import Disk
-from jetcluster.raft.grouplog import ALL, GroupLog
-from jetcluster.raft.journal_state import JournalState, OpenBatch, SealedBatch
-from jetcluster.raft.mark import Mark, NoMark
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import Disk, Mark, NoMark
+from jetcluster.raft.journal.journal_state import JournalState, OpenBatch, RemovedGroups, SealedBatch
+from jetcluster.raft.journal.log import ALL, GroupLog
+from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
+from jetcluster.raft.journal.retention import Restatement, Retention
+from jetcluster.raft.journal.writer import RETRY, Syncs, Writer
 from jetcluster.raft.membership import Config
-from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
-from jetcluster.raft.removed import RemovedGroups
-from jetcluster.raft.restatement import Restatement
-from jetcluster.raft.retention import Retention
-from jetcluster.raft.syncs import RETRY, Syncs
-from jetcluster.raft.writer import Writer
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _SPACE_CHECK = 1 << 20
@@ -214,8 +210,8 @@ class Journal(JournalState):
         """A new group with an empty log."""
         assert gid not in self.groups, f"group {gid} exists"
         log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
-        # If this is not its first life it may have voted. Other voters can vouch for it (rejoin.py), or say that there
-        # are none (alone.py).
+        # If this is not its first life it may have voted. Other voters can vouch for it (`snapshots.Rejoin`), or say
+        # that there are none (`rescue.is_lone`).
         log.damaged = not self.never_had(gid)
         self._top_gid = max(self._top_gid, gid)
         self._removed.discard(gid)
@@ -554,8 +550,8 @@ def file_journal(
     """The journal of a process: files in `directory`, one writer thread, `loop` an asyncio event loop."""
     from pathlib import Path
 
-    from jetcluster.raft.disk import FileDisk
-    from jetcluster.raft.writer import ThreadWriter
+    from jetcluster.raft.journal.disk import FileDisk
+    from jetcluster.raft.journal.writer import ThreadWriter
 
     options = options or JournalOptions()
     disk = FileDisk(Path(directory), always_sync=options.sync_interval is None)

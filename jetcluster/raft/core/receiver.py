@@ -5,16 +5,15 @@ D7, D8, D9, D21), then the checked and rewritten form for the core.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jetcluster.raft import codec
 from jetcluster.raft.codec import Append, Entry
-from jetcluster.raft.election import Election
-from jetcluster.raft.group_state import GroupState, Owner
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.rejoin import Rejoin
-from jetcluster.raft.replicator import Replicator
-from jetcluster.raft.snapshots import Snapshots
+from jetcluster.raft.core.election import Election
+from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.raft.core.replicator import Replicator
+from jetcluster.raft.core.snapshots import Rejoin, Snapshots
+from jetcluster.raft.journal.log import GroupLog
 
 REFUSE_EVERY = 60.0
 """Seconds between two reports of leaders that contradict what is committed."""
@@ -47,6 +46,9 @@ class New(NamedTuple):
 
 
 Plan = Rejected | Diverged | Held | New
+
+Handler = Callable[["Receiver", str, Any], None]
+"""Handles a message of a peer, of the one type that it is for."""
 
 
 def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Plan:
@@ -167,50 +169,50 @@ class Receiver:
         state = self._state
         if state.stopped or peer in state.fenced:
             return
-        if isinstance(message, codec.Append):
-            self._on_append(peer, message)
-        elif isinstance(message, codec.Ack) and message.term == state.term and state.engine.leading:
-            self._replicator.on_ack(peer, message)
-        elif isinstance(message, codec.PreVote):
-            self._on_pre_vote(peer, message)
-        elif isinstance(message, codec.Vote):
-            self._on_vote(peer, message)
-        elif isinstance(message, codec.SnapOffer):
-            self._on_offer(peer, message)
-        elif message.term > self._state.term:
-            self._state.engine.step_down(message.term)
-        elif isinstance(message, codec.PreVoteReply):
-            if peer in self._state.peers:
-                self._election.on_pre_vote_reply(peer, message)
-        elif message.term == self._state.term:
-            if self._state.engine.leading:
-                self._on_answer(peer, message)
-            else:
-                self._on_order(peer, message)
         engine = state.engine
+        handler = self._AT_ANY_TERM.get(type(message))
+        if handler is not None:
+            handler(self, peer, message)
+        elif message.term > state.term:
+            engine.step_down(message.term)
+        elif message.term == state.term:
+            if not engine.leading:
+                handler = self._FOR_FOLLOWERS.get(type(message))
+            elif isinstance(message, codec.Ack):  # in no table: that would be one call more for each
+                self._replicator.on_ack(peer, message)
+            else:
+                handler = self._FOR_LEADERS.get(type(message))
+            if handler is not None:
+                handler(self, peer, message)
         if engine.role is not state.role or engine.term != state.term or engine.leader != state.leader:
             self._sync()
 
-    def _on_answer(self, peer: str, message: codec.Message) -> None:
-        """A message of this very term, to its leader."""
-        if isinstance(message, codec.Reject):
-            self._replicator.on_reject(peer, message)
-        elif isinstance(message, codec.SnapRequest):
-            self._replicator.on_snap_request(peer)
-        elif isinstance(message, codec.Rejoin):
-            self._rejoin.on_request(peer, message)
+    def _on_reject(self, peer: str, message: codec.Reject) -> None:
+        self._replicator.on_reject(peer, message)
 
-    def _on_order(self, peer: str, message: codec.Message) -> None:
-        """A message of this very term, to somebody who does not lead it."""
-        if isinstance(message, codec.VoteReply):
-            if message.granted:
-                self._state.engine.receive_vote(peer, message.term)
-        elif isinstance(message, codec.TimeoutNow):
-            self._on_timeout_now(peer, message.term)
-        elif isinstance(message, codec.Resign):
-            self._lost_leader(peer)
-        elif isinstance(message, codec.RejoinReply) and peer == self._state.engine.leader:
+    def _on_snap_request(self, peer: str, message: codec.SnapRequest) -> None:
+        self._replicator.on_snap_request(peer)
+
+    def _on_rejoin(self, peer: str, message: codec.Rejoin) -> None:
+        self._rejoin.on_request(peer, message)
+
+    def _on_vote_reply(self, peer: str, message: codec.VoteReply) -> None:
+        if message.granted:
+            self._state.engine.receive_vote(peer, message.term)
+
+    def _on_resign(self, peer: str, message: codec.Resign) -> None:
+        self._lost_leader(peer)
+
+    def _on_rejoin_reply(self, peer: str, message: codec.RejoinReply) -> None:
+        if peer == self._state.engine.leader:
             self._rejoin.on_reply(message)
+
+    def _on_pre_vote_reply(self, peer: str, message: codec.PreVoteReply) -> None:
+        state = self._state
+        if message.term > state.term:
+            state.engine.step_down(message.term)
+        elif peer in state.peers:
+            self._election.on_pre_vote_reply(peer, message)
 
     def _on_pre_vote(self, peer: str, message: codec.PreVote) -> None:
         state = self._state
@@ -222,12 +224,12 @@ class Receiver:
             if flow is not None:
                 self._replicator.beat(flow, 0)
 
-    def _on_timeout_now(self, peer: str, term: int) -> None:
+    def _on_timeout_now(self, peer: str, message: codec.TimeoutNow) -> None:
         if not self._state.may_campaign() or self._state.needs_snapshot or peer != self._state.engine.leader:
             return
         if not self._election.may_stamp() or not self._state.node.health.may_vote:
             return  # a candidate votes for itself, in a higher term that deposes the leader
-        self._state.engine.receive_timeout_now(peer, term)
+        self._state.engine.receive_timeout_now(peer, message.term)
         if self._state.engine.transferring():
             self._election.campaign()
 
@@ -363,3 +365,26 @@ class Receiver:
         self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
         self._sync()
         self._snapshots.on_offer(peer, message)
+
+    _AT_ANY_TERM: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.Append: _on_append,
+        codec.PreVote: _on_pre_vote,
+        codec.PreVoteReply: _on_pre_vote_reply,
+        codec.Vote: _on_vote,
+        codec.SnapOffer: _on_offer,
+    }
+    """Handlers of messages that judge the term themselves. Any other message of a higher term makes this replica a
+    follower in that term, and one of a lower term does not count."""
+    _FOR_LEADERS: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.Reject: _on_reject,
+        codec.SnapRequest: _on_snap_request,
+        codec.Rejoin: _on_rejoin,
+    }
+    """Handlers of messages of this very term to its leader; `Ack` is one, too."""
+    _FOR_FOLLOWERS: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.VoteReply: _on_vote_reply,
+        codec.TimeoutNow: _on_timeout_now,
+        codec.Resign: _on_resign,
+        codec.RejoinReply: _on_rejoin_reply,
+    }
+    """Handlers of messages of this very term to a replica that does not lead it."""

@@ -25,21 +25,18 @@ from jetcluster.raft.api import (
     StateMachine,
     StorageFullError,
 )
-from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.election import Election
-from jetcluster.raft.engine import Outbox
-from jetcluster.raft.group_state import Credit, GroupState, Owner, PersistBeforeSend
-from jetcluster.raft.grouplog import GroupLog, JournalDamageError
-from jetcluster.raft.handover import HandOver
-from jetcluster.raft.led import LedGroups
+from jetcluster.raft.core.changes import Changes
+from jetcluster.raft.core.election import Election, HandOver
+from jetcluster.raft.core.engine import Outbox
+from jetcluster.raft.core.group_state import Credit, GroupState, Owner, PersistBeforeSend
+from jetcluster.raft.core.read_index import ReadRounds
+from jetcluster.raft.core.receiver import Receiver
+from jetcluster.raft.core.replicator import LedGroups, Replicator
+from jetcluster.raft.core.snapshots import Rejoin, Snapshots
+from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
-from jetcluster.raft.read_index import ReadRounds
-from jetcluster.raft.receiver import Receiver
-from jetcluster.raft.rejoin import Rejoin
-from jetcluster.raft.replicator import Replicator
-from jetcluster.raft.snapshots import Snapshots
 
 
 class Group(GroupState, Outbox):
@@ -287,7 +284,7 @@ class Group(GroupState, Outbox):
             self.election.schedule(self.config.start_delay)
 
     def goes_on_alone(self) -> None:
-        """Its log is healed, and may be another one than it was (`raft.alone`)."""
+        """Its log is healed, and may be another one than it was (`raft.rescue`)."""
         self.snapshots.settle()
         self.engine.restore(self.applied_index, self.engine.commit)
         self.sync()

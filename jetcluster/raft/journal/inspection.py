@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jetcluster.raft import records
-from jetcluster.raft.disk import SEGMENT_SUFFIX, segment_numbers
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_numbers
+from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, scan
 from jetcluster.raft.membership import Config
-from jetcluster.raft.recovery import Damage, Recovered, RecoveredGroup, scan
 
 
 class Entry(NamedTuple):
