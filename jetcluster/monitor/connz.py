@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
-from jetcluster.config.tls_ciphers import go_suite
+from jetcluster.config.tls_options import go_suite
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subsz
 from jetcluster.monitor.claims_view import of_connection

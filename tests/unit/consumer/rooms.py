@@ -18,7 +18,7 @@ from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.nodes import Node
 
 SECOND = 1_000_000_000

@@ -5,7 +5,7 @@ import json
 from jetcluster.consumer.advise import Advise
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.consumer_advisory import MAX_DELIVERIES
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rooms import TwinBus
 
 

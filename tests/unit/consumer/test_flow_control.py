@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jetcluster.consumer.flow_control import FIRST, LIMIT, FlowControl
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 PREFIX = b"$JS.FC.S.C."
 

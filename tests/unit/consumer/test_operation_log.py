@@ -13,7 +13,7 @@ from jetcluster.consumer.operation_log import ConsumerOperationLog
 from jetcluster.consumer.results import Outcome, TurnResult
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 ME = b"NODEAAAA"
 

@@ -9,7 +9,7 @@ from jetcluster.consumer.owners import ConsumerOwners, encode_moves
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 ALL = ("A", "B", "C")
 

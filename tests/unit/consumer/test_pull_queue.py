@@ -5,7 +5,7 @@ import time
 
 from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
 from jetcluster.consumer.pull_request import Gauge, PullRequest
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 
 def request(reply: bytes, left: int = 1, priority: int = 0) -> PullRequest:

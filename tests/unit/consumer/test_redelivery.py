@@ -10,7 +10,7 @@ from jetcluster.consumer.redelivery import Redelivery
 from jetcluster.consumer.rules import ConsumerRules
 from jetcluster.consumer.state import ConsumerState
 from jetcluster.consumer.turn import EXHAUSTED, GONE
-from tests.twins.memory import held
+from testkit.twins.memory import held
 from tests.unit.consumer.rooms import SECOND, Rig
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
-from tests.twins.memory import held
-from tests.twins.time import ManualTime
+from testkit.twins.memory import held
+from testkit.twins.time import ManualTime
 
 
 class Owner:

@@ -14,7 +14,7 @@ from jetcluster.monitor.system import events as system_events
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

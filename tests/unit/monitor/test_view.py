@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.monitor.view import JETSTREAM_FLAG, ServerBlock
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 def block(**more: Any) -> ServerBlock:

@@ -4,7 +4,7 @@ import json
 
 from jetcluster.errors import by_code
 from jetcluster.objects.host import BucketHost, BucketReplies, ObjectLimits
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus
 
 

@@ -5,9 +5,9 @@ from jetcluster.raft.codec import REGULAR, Append, Entry
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
-from tests.twins.journal import InlineWriter
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.loopback import SMALL
 
 

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.config import RaftConfig
 from jetcluster.raft.peers import Peers, PeerState
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Node:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.raft.turns import Turns
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Node:

@@ -8,8 +8,8 @@ from jetcluster.server import accounts, remote_peers
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.router import Router
 from jetcluster.server.subscription import RemoteInterest
-from tests.twins.memory import held
-from tests.twins.time import SeededRng
+from testkit.twins.memory import held
+from testkit.twins.time import SeededRng
 
 
 class Peer:

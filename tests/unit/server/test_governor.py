@@ -12,7 +12,7 @@ from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import LIGHT, NARROW
 from jetcluster.server.governor import CROWD, FIRST, HEAVY, LASTING, LEAST, MOST, Governor
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.server.support import Bench, FakePeer, Peer
 
 

@@ -5,7 +5,7 @@ import binascii
 import re
 
 from jetcluster.server.identity import new_nonce, new_server_id
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 
 def test_server_id_is_a_server_nkey() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.server.info import client_url, connect_urls, server_info
-
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 def test_a_server_on_its_own_says_little() -> None:

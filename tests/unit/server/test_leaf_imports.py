@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server.leaf_delivery import deliver_from_leaf
+from tests.unit.server.support import FakeLeaf
 
 from .sharing import Nodes, account, reply_of
-from .support import FakeLeaf
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))
 B = account(

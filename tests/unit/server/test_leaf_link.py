@@ -15,10 +15,10 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
 from jetcluster.server.leaf_peer import ORIGIN
+from tests.unit.server.certificate import Authority
+from tests.unit.server.support import FakePeer, FakeTransport
 
-from .certificate import Authority
 from .leaf_site import HELLO, Site, mark_of
-from .support import FakePeer, FakeTransport
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

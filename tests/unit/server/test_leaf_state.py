@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf_state import MAX_FOUND, LeafState
-
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 def state(leafnodes: LeafOptions | None = None, **options: object) -> LeafState:

@@ -9,9 +9,9 @@ import pytest
 from jetcluster import budget
 from jetcluster.server import leaf_link, leaf_told
 from scripts.bench_subscriptions import RealTime
+from tests.unit.server.support import FakePeer
 
 from .leaf_site import HELLO, Site, mark_of
-from .support import FakePeer
 
 
 def wanted_by(lines: bytes) -> dict[bytes, bytes]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.server.local_interest import LocalInterest
-
-from .support import FakeLeaf, FakePeer
+from tests.unit.server.support import FakeLeaf, FakePeer
 
 Told = list[tuple[str, bytes, bytes | None, int]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 def test_no_number_is_given_twice() -> None:

@@ -16,10 +16,10 @@ import pytest
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.governor import HEAVY
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
+from tests.unit.server.support import QUIET, Bench, Nobody, Peer
 
 from .leaf_site import End, Site
-from .support import QUIET, Bench, Nobody, Peer
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from tests.signer import USER, Key
+from tests.unit.server.wire import Wire, close_all, errors, messages
 
 from .configured import configured
-from .wire import Wire, close_all, errors, messages
 
 VIOLATION = "Authorization Violation"
 OK = ""

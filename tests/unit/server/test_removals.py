@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import budget
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server import removals
 from scripts.bench_subscriptions import RealTime
+from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
 
 from .sharing import Nodes, account
-from .support import Bench, FakeLeaf, FakePeer, Peer
 
 MANY = 20_000
 LONGEST = 0.1

@@ -13,8 +13,8 @@ import pytest
 
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
+from tests.unit.server.certificate import make_certificate
 
-from .certificate import make_certificate
 from .live import Body, dial, run, serving
 
 __all__ = ["run"]

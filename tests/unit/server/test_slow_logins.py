@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from jetcluster.server import slow_logins
 from jetcluster.server.slow_logins import MAX_THREADS, SlowLogins
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 
 class Bench:

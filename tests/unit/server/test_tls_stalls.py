@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.wire import close_all
+
 from .configured import configured
 from .tls_cases import VERIFY, Case, Certificates, outcome
-from .wire import close_all
 
 TIMEOUT = 1.0
 """Of the table's configurations, for a handshake."""

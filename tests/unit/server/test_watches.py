@@ -7,8 +7,7 @@ from functools import partial
 import pytest
 
 from jetcluster.server.watches import InterestWatches
-
-from .support import Bench, FakePeer
+from tests.unit.server.support import Bench, FakePeer
 
 
 @pytest.fixture

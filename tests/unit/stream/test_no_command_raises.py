@@ -20,7 +20,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republisher
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5
