@@ -21,9 +21,8 @@ from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
 from jetcluster.node.warm_up import import_pydantic, warm_up
-from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import host_port
-from jetcluster.server.server import Server
+from jetcluster.server.server import Server, enter_lame_duck
 
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import AccountChange, NodeOperator

@@ -17,7 +17,7 @@ import pytest
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
-from jetcluster.server.lame_duck import enter_lame_duck
+from jetcluster.server.server import enter_lame_duck
 from tests.unit.node.running import running as node_of
 from tests.unit.server.certificate import make_certificate
 

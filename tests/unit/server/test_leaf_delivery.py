@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_delivery import deliver_from_leaf, deliver_mapped
-from jetcluster.server.leaf_peer import ORIGIN
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer
+from jetcluster.server.subscription import ORIGIN
+
+from .support import Bench, FakeLeaf, FakePeer
 
 
 def site(spoke: bool) -> tuple[Bench, FakeLeaf, FakePeer]:

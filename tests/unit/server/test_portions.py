@@ -15,9 +15,8 @@ import pytest
 
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
-from jetcluster.server.governor import HEAVY
+from jetcluster.server.fairness import HEAVY_READ
 from testkit.twins.time import ManualTime
-from tests.unit.server.support import QUIET, Bench, Nobody, Peer
 
 from .leaf_site import End, Site
 
@@ -293,7 +292,7 @@ class TestLeaf:
         taken: list[bytes] = []
         site.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
         lines = b"".join(b"LMSG n 5\r\n%05d\r\n" % n for n in range(10_000))
-        assert len(lines) > HEAVY
+        assert len(lines) > HEAVY_READ
         end.link.data_received(lines)
         assert len(taken) < 10_000
         end.link.connection_lost(None)
