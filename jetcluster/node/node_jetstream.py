@@ -324,7 +324,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
-        from jetcluster.node.data_restarts import DataRestarts
+        from jetcluster.node.data_renewal import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
