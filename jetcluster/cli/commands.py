@@ -118,16 +118,8 @@ def add_bucket(
 
 def run_command(words: Sequence[str]) -> int:
     """Runs a command line that does not start with `serve`; returns the exit code."""
-    if words[:1] == ["bench"]:
-        from jetcluster.cli.bench import app as bench
-
-        return _exit_code(bench, words[1:], "jetcluster bench")
-    return _exit_code(app, words, "jetcluster")
-
-
-def _exit_code(command: typer.Typer, words: Sequence[str], name: str) -> int:
     try:
-        result = command(args=list(words), prog_name=name, standalone_mode=True)
+        result = app(args=list(words), prog_name="jetcluster", standalone_mode=True)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     return result if isinstance(result, int) else 0

@@ -1,4 +1,4 @@
-"""A damaged data store is renewed at a start: what is whole is copied, nothing is deleted; and restarts for its sake."""
+"""A damaged data store is renewed at a start: what is whole is copied, nothing is deleted. Restarts for its sake."""
 
 from __future__ import annotations
 
