@@ -1,4 +1,4 @@
-"""The way of a message that came in on a leaf link (`subscription.LeafPeer`): to takers of this node, other nodes and links.
+"""The way of a message that came in on a leaf link (`LeafPeer`): to takers of this node, to other nodes and links.
 
 Each place gets it once, and no place that has it already.
 """

@@ -18,6 +18,8 @@ from jetcluster.server import leaf_link
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
 from jetcluster.server.subscription import ORIGIN
 from scripts.bench_subscriptions import RealTime
+from tests.unit.server.certificate import Authority
+from tests.unit.server.support import FakePeer, FakeTransport
 
 from .leaf_site import HELLO, Site, mark_of
 
