@@ -83,7 +83,7 @@ def mirror(
     creds: Credentials = "",
 ) -> None:
     """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
-    from jetcluster.cli.mirror import run_mirror
+    from jetcluster.cli.streams import run_mirror
 
     raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
 
@@ -111,7 +111,7 @@ def add_bucket(
     creds: Credentials = "",
 ) -> None:
     """Create a bucket for stock clients and the object service alike."""
-    from jetcluster.cli.object_store import Wish, run_add
+    from jetcluster.cli.streams import Wish, run_add
 
     raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
 
