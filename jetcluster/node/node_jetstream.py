@@ -40,6 +40,8 @@ from jetcluster.node.part_options import (
 )
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
+from jetcluster.store.block_cache import cache_of
+from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -333,7 +335,6 @@ class NodeJetStream:
         from jetcluster.replica.snapshot_owner import SnapshotOwner
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
-        from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota
 
         assert self.capacity is not None
@@ -422,8 +423,6 @@ class NodeJetStream:
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
-        from jetcluster.store.block_cache import cache_of
-        from jetcluster.store.kv import KvError
 
         platform = self._platform
         try:
