@@ -261,16 +261,30 @@ def expvarz(usage: Usage) -> Json:
     return {"memstats": {"Sys": usage.memory_bytes(), "NumGC": collections, "Frees": freed}}
 
 
+def _ipqueuesz(node: Node, query: Query) -> Json:
+    """Queues between goroutines: there are none. Raises QueryError."""
+    flag(query, "all")
+    return {}
+
+
+def _profilez(node: Node, query: Query) -> Json:
+    name = query.get("name", "")
+    if not name:
+        return {"profile": None, "error": "Profile name not specified"}
+    return {"profile": None, "error": f'no profile "{name}": this server is not a Go program, use py-spy'}
+
+
 T = TypeVar("T")
 _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "subsz": subsz_steps}
 """Pages as long as a client or the number of streams makes them."""
-
-
 _SHORT: Mapping[str, Callable[[Node, Query], Json]] = {
     "accountz": accountz,
     "accstatz": accstatz,
+    "expvarz": lambda node, _: expvarz(node.page_counters.usage),
     "gatewayz": gatewayz,
+    "ipqueuesz": _ipqueuesz,
     "leafz": leafz,
+    "profilez": _profilez,
     "raftz": raftz,
     "varz": lambda node, _: varz(node),
 }
@@ -302,10 +316,6 @@ class NodeSource:
     async def run(self, asker: str, steps: Steps[T]) -> T:
         """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
-
-    @property
-    def usage(self) -> Usage:
-        return self._node.page_counters.usage
 
     def count_request(self, path: str) -> None:
         """Counts a request over HTTP, for `http_req_stats` of /varz."""
