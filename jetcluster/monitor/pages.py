@@ -25,7 +25,7 @@ from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
 from jetcluster.monitor.source import ROWS, Health, Json, Query, flag, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
-from jetcluster.monitor.view import engine_of, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
 from jetcluster.node.node import Node
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.raft.api import GroupStatus, Role
@@ -176,10 +176,7 @@ def _route(node: Node, link: PeerLink, subscriptions: int) -> Json:
         "uptime": uptime(now - stats.started),
         "idle": uptime(now - stats.last_activity),
         "pending_size": link.pending,
-        "in_msgs": stats.in_msgs,
-        "out_msgs": stats.out_msgs,
-        "in_bytes": stats.in_bytes,
-        "out_bytes": stats.out_bytes,
+        **figures(stats),
         "subscriptions": subscriptions,
     }
     return found
@@ -230,10 +227,7 @@ def _leaf(node: Node, link: LeafConnection, *, listed: bool) -> Json:
     if link.rtt:
         found["rtt"] = rtt(link.rtt)
     found |= {
-        "in_msgs": link.in_msgs,
-        "out_msgs": link.out_msgs,
-        "in_bytes": link.in_bytes,
-        "out_bytes": link.out_bytes,
+        **figures(link),
         "subscriptions": link.wanted,
     }
     if listed:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
     from jetcluster.server.client_connection import ClientConnection
+    from jetcluster.server.clients import ClosedClient
     from jetcluster.server.leaf_connection import LeafConnection
 
 
@@ -45,7 +46,7 @@ def leaf_links(node: Node) -> list[LeafConnection]:
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
-def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str, int]:
+def figures(counted: ClientConnection | ClosedClient | LeafConnection | LinkStats) -> dict[str, int]:
     """The messages and bytes of one connection, by nats-server's names."""
     return {
         "in_msgs": counted.in_msgs,
