@@ -15,6 +15,8 @@
 the present leader stays: a stream that is slow is better than one that nobody leads. *Votes* are promises that the
 journal must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then what
 they have is all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
+
+`LoopWatch` says when the event loop of this process stands still so much that others should lead.
 """
 
 from __future__ import annotations
@@ -138,3 +140,34 @@ class NodeHealth:
     def _tell(self, trouble: Trouble, *, began: bool) -> None:
         for changed in self._listeners:
             changed(trouble, began)
+
+
+LOOP_WINDOW: Final = 5.0
+"""Seconds after which a pause counts a third."""
+MOST_STILL: Final = 2.5
+"""Seconds of the window that the loop may stand still."""
+SHORTEST_PAUSE: Final = 0.25
+"""Seconds; a busy machine makes everybody wait for less."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds; a longer pause counts as this: it is over, and what counts is that pauses come again and again."""
+
+
+class LoopWatch:
+    """Watches the event loop of this process. `beat` is called by a timer that is due every `period` seconds."""
+
+    def __init__(self) -> None:
+        self._stood_still = 0.0
+
+    def beat(self, period: float, late: float) -> None:
+        """Notes that the timer came `late` seconds after it was due."""
+        pause = min(max(late, 0.0), LONGEST_PAUSE)
+        self._stood_still *= math.exp(-(period + pause) / LOOP_WINDOW)
+        if pause > SHORTEST_PAUSE:
+            self._stood_still += pause
+
+    @property
+    def trouble(self) -> str:
+        """ "" while all is well."""
+        if self._stood_still < MOST_STILL:
+            return ""
+        return f"the event loop stood still for half of the last {LOOP_WINDOW:.0f} seconds"
