@@ -22,7 +22,7 @@ from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
 from jetcluster.spark.reply import ServerError
 
-AGAIN = 0.5
+AGAIN_SECONDS = 0.5
 ASK_SECONDS = 5.0
 
 
@@ -51,7 +51,7 @@ class Mirror:
             except PassingError:
                 pass  # a link or a leader may come
             urls.rotate(-1)
-            time.sleep(AGAIN)
+            time.sleep(AGAIN_SECONDS)
         raise TimeoutError
 
     def _done(self, connection: Connection) -> bool:

@@ -30,7 +30,7 @@ from jetcluster.clock import Clock
 from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.records import dataclass
 
-CALM: Final = 1.0
+CALM_SECONDS: Final = 1.0
 
 
 class Aspect(enum.Enum):
@@ -76,7 +76,7 @@ class NodeHealth:
     """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` is to be called once in a
     while; nothing is measured here."""
 
-    def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM) -> None:
+    def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
         """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is
         believed to be well again."""
         self.time = time if time is not None else ClusterClock(clock)

@@ -22,7 +22,7 @@ from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
 from jetcluster.monitor.healthz import healthz, restart_health
 from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
-from jetcluster.monitor.source import ROWS, Health, Json, Query, flag, subs_detail
+from jetcluster.monitor.source import ROWS_PER_STEP, Health, Json, Query, flag, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
 from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
@@ -184,8 +184,8 @@ def _route(node: Node, link: PeerLink, subscriptions: int) -> Json:
 
 def _listed(interests: list[tuple[str, RemoteInterest]], rid: int, *, detailed: bool) -> Steps[Json]:
     shown: list[Json | str] = []
-    for start in range(0, len(interests), ROWS):
-        some = interests[start : start + ROWS]
+    for start in range(0, len(interests), ROWS_PER_STEP):
+        some = interests[start : start + ROWS_PER_STEP]
         if detailed:
             shown += [_detail(account, interest, rid) for account, interest in some]
         else:

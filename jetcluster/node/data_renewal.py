@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
 MARKER = "DAMAGED"
-SMALL_DISK = 1 << 30
-CHUNK = 1 << 20
-COOL_DOWN = 600.0
+SMALL_DISK_BYTES = 1 << 30
+COPY_BYTES = 1 << 20
+RENEWAL_PAUSE_SECONDS = 600.0
 """Seconds between two renewals: a disk that rots faster is no longer worth it."""
 
 
@@ -69,7 +69,7 @@ def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
     names = names_in(directory / QUARANTINE, files)
     stamps = [name.removeprefix("data-") for name in names if name.startswith("data-")]
     # Not what somebody put there, and nothing of a time that is still to come: the clock was wrong then.
-    return any(stamp.isdecimal() and 0 <= now - int(stamp) < COOL_DOWN for stamp in stamps)
+    return any(stamp.isdecimal() and 0 <= now - int(stamp) < RENEWAL_PAUSE_SECONDS for stamp in stamps)
 
 
 def settle(directory: Path, files: Files = os) -> None:
@@ -107,7 +107,7 @@ def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
     """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
     of room was seen to keep it."""
     make_folder(data, files)
-    owner_flushes = total_bytes(data, files) >= SMALL_DISK
+    owner_flushes = total_bytes(data, files) >= SMALL_DISK_BYTES
     return open_store(data, owner_flushes=owner_flushes)
 
 
@@ -170,7 +170,7 @@ def _copy_stream(old: RocksKv, new: RocksKv, stream: int) -> bool:
         if old.get(keys.stream_prefix(keys.INSTALLING, stream)) is None:
             for key, value in transfer.copy(old.snapshot(), stream):
                 new.put(key, value)
-                if new.open_bytes >= CHUNK:
+                if new.open_bytes >= COPY_BYTES:
                     new.commit()
             BlockStore(new, stream, memory=False)  # its records agree with each other
             new.commit()
@@ -192,9 +192,9 @@ def _attempt(work: Callable[[], None]) -> None:
 
 AGAIN: Final = "started-again"
 """A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""
-RESTART_PAUSE: Final = 60
+RESTART_PAUSE_SECONDS: Final = 60
 """Seconds between two of them: clients lose their connections each time."""
-RESTART_PERIOD, MOST_RESTARTS = 3600, 3
+RESTART_PERIOD_SECONDS, MOST_RESTARTS = 3600, 3
 """Seconds, and the most restarts in them: what a start does not put right comes back with each."""
 
 
@@ -229,8 +229,8 @@ class DataRestarts:
             now = int(self._now())
             lines = read_text(stamp, self._files, errors="replace").split() if exists(stamp, self._files) else []
             # Not what a clock has written that was wrong.
-            recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < RESTART_PERIOD]
-            if recent and (now - max(recent) < RESTART_PAUSE or len(recent) >= MOST_RESTARTS):
+            recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < RESTART_PERIOD_SECONDS]
+            if recent and (now - max(recent) < RESTART_PAUSE_SECONDS or len(recent) >= MOST_RESTARTS):
                 text = "the data store failed again soon after a start: the disk may be failing"
                 self._log.warning(text, error=reason)
                 return

@@ -61,7 +61,7 @@ ENTRY_OVERHEAD = 512 * 1024
 """Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
 """Around it in a frame between nodes; more than an entry's."""
-MIN_FRAME = 16 * 1024 * 1024
+MIN_FRAME_BYTES = 16 * 1024 * 1024
 RESCUES = "rescues.json"
 """`cluster.rescue_record.FILE`, which is not loaded where there is no such file."""
 MEET_SECONDS = 0.25
@@ -69,9 +69,9 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
-GUARDED = ("journal", "data")
+GUARDED_FOLDERS = ("journal", "data")
 """Folders that the peer id vouches for."""
-CLOCKS_APART = 3600
+MAX_CLOCK_DIFFERENCE_SECONDS = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.mark`)."""
@@ -141,7 +141,9 @@ class NodeJetStream:
                 raise StorageError(f"Can't start JetStream: {text}")
             settle(directory, files)
         try:
-            identity = load_identity(directory, server.name, guarded=GUARDED, rng=rng, clock=self._clock, files=files)
+            identity = load_identity(
+                directory, server.name, guarded=GUARDED_FOLDERS, rng=rng, clock=self._clock, files=files
+            )
             key = None
             if directory is not None and options.is_clustered:
                 from jetcluster.mesh.node_key import load_key
@@ -305,7 +307,7 @@ class NodeJetStream:
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
-        max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
+        max_frame = max(MIN_FRAME_BYTES, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
             return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"))
         cluster = options.cluster
@@ -496,7 +498,7 @@ class NodeJetStream:
             return
         directory = Path(self.store_dir)
         lived = (self._clock.time_ns() - self._created) // 10**9
-        if age > max(lived, 0) + CLOCKS_APART:  # it was never a part of what has been rescued
+        if age > max(lived, 0) + MAX_CLOCK_DIFFERENCE_SECONDS:  # it was never a part of what has been rescued
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
         if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.health.node_health import CALM, LOOP_WINDOW, Aspect, LoopWatch, NodeHealth, Trouble
+from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW, Aspect, LoopWatch, NodeHealth, Trouble
 from testkit.twins.time import ManualTime
 
 
@@ -54,14 +54,14 @@ def test_beginning_and_end_are_told_once_and_the_end_only_after_a_calm() -> None
     rig.look(0.1)
     assert rig.health.reasons == ["store: ENOSPC"]
     rig.reasons[Aspect.STORE] = ""
-    rig.look(CALM / 2)
+    rig.look(CALM_SECONDS / 2)
     assert not rig.health.well
     rig.reasons[Aspect.STORE] = "EIO"
-    rig.look(CALM / 4)
+    rig.look(CALM_SECONDS / 4)
     rig.reasons[Aspect.STORE] = ""
-    rig.look(CALM * 0.9)
+    rig.look(CALM_SECONDS * 0.9)
     assert not rig.health.well, "it was there again meanwhile"
-    rig.look(CALM * 0.2)
+    rig.look(CALM_SECONDS * 0.2)
     assert rig.health.well
     assert rig.told == [("store: EIO", True), ("store: EIO", False)]
 

@@ -11,10 +11,10 @@ from jetcluster.cluster.meta_replica import LOST_KEY
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
 from jetcluster.node.data_renewal import (
-    COOL_DOWN,
     MOST_RESTARTS,
-    RESTART_PAUSE,
-    RESTART_PERIOD,
+    RENEWAL_PAUSE_SECONDS,
+    RESTART_PAUSE_SECONDS,
+    RESTART_PERIOD_SECONDS,
     DataRestarts,
     open_data,
     recently_renewed,
@@ -97,7 +97,7 @@ def test_what_is_marked_is_renewed_and_streams_that_are_whole_are_kept(directory
     kv, renewal = open_data(directory, renewable=True, now=NOW + 1)
     assert renewal is None
     kv.close()
-    assert recently_renewed(directory, NOW + 1) and not recently_renewed(directory, NOW + COOL_DOWN + 1)
+    assert recently_renewed(directory, NOW + 1) and not recently_renewed(directory, NOW + RENEWAL_PAUSE_SECONDS + 1)
 
 
 def test_a_truncated_file_is_noticed_by_its_size_and_at_the_open(directory: Path) -> None:
@@ -188,14 +188,14 @@ def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path
     restarts.again("IO error")
     assert len(started) == 1
     assert "the data store failed again soon after a start: the disk may be failing" in log.events("warning")
-    time.advance(RESTART_PAUSE + 1)
+    time.advance(RESTART_PAUSE_SECONDS + 1)
     restarts.again("IO error")
     assert len(started) == 2
     for _ in range(10):
-        time.advance(RESTART_PAUSE + 1)
+        time.advance(RESTART_PAUSE_SECONDS + 1)
         restarts.again("IO error")
     assert len(started) == MOST_RESTARTS == 3, "it does not help"
-    time.advance(RESTART_PERIOD)
+    time.advance(RESTART_PERIOD_SECONDS)
     restarts.again("IO error")
     assert len(started) == 4
     elsewhere = DataRestarts(tmp_path / "gone", time, os, log, lambda: started.append(1))
