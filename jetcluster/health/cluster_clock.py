@@ -10,9 +10,9 @@ heard or not. Rules, in this order:
 
 1. At the start there is no reference: the node reads its own clock, and `established` is False, so that it does not
    lead. It takes the reference of peers that have one, else that of a majority whose clocks agree (within
-   MAX_DIFFERENCE_NS). If no majority agrees, no clock can be known to be right. Where all nodes are heard and the clocks
-   of a majority are less than a minute apart, a difference of n seconds is accepted after n seconds: no node is left
-   that could outvote them.
+   MAX_DIFFERENCE_NS). If no majority agrees, no clock can be known to be right. Where all nodes are heard and the
+   clocks of a majority are less than a minute apart, a difference of n seconds is accepted after n seconds: no node is
+   left that could outvote them.
 2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is ignored, this
    node's own as any other. Without a majority the reference goes on by the monotonic clock.
 3. A majority that does not agree with the reference, and agrees on another time for AGREED_SECONDS, replaces it:

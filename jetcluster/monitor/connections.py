@@ -27,7 +27,7 @@ IDLE_SECONDS: Final = 180.0
 END: Final = b"\r\n\r\n"
 """The end of a request's head."""
 CONNECTIONS_WHEN_FULL: Final = 4
-"""The most connections where clients have taken all descriptors but the reserve: a full server can be looked at, too."""
+"""The limit where clients have taken all descriptors but the reserve: a full server can be looked at, too."""
 LOG_SECONDS: Final = 10.0
 """Seconds between two lines of the log about refused connections."""
 
