@@ -120,7 +120,7 @@ PUBLISHERS: dict[str, str] = {
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
     "replica/advisories.py": "advisories, at their own subjects",
     "replica/consumer_cluster.py": "advisories, at their own subjects",
-    "replica/hash_votes.py": "advisories, at their own subjects",
+    "replica/drift.py": "advisories, at their own subjects",
     "replica/leadership.py": "advisories, at their own subjects",
     "replica/repair.py": "advisories, at their own subjects",
     "replica/read_group.py": "direct gets", "replica/stream_replica.py": "advisories, at their own subjects",
