@@ -24,8 +24,7 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.failures import Failures
-from jetcluster.replica.leadership import Leadership
-from jetcluster.replica.listening import Listening
+from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
 from jetcluster.replica.mirror_host import MirrorHost, MirrorReads
 from jetcluster.replica.object_service import ObjectService
