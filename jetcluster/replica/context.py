@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
@@ -19,7 +19,6 @@ from jetcluster.mirror.pace import Paces, paces
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
-from jetcluster.replica.pulse import Pulse
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.atomic_stage import BatchQuota
@@ -31,6 +30,29 @@ if TYPE_CHECKING:
     from jetcluster.replica.catchup import CatchUp
     from jetcluster.replica.leaders import LeaderTable
     from jetcluster.replica.turn_commit import TurnCommit
+
+STOOD_STILL: Final = 1.0
+"""Seconds without a tick."""
+
+
+class Pulse:
+    """One per node. Times are those of its monotonic clock."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._stops = 0
+
+    def beat(self, now: float) -> None:
+        """A tick."""
+        self.stops(now)
+        self._at = now
+
+    def stops(self, now: float) -> int:
+        """The number of times it stood still so far; a stop that lasts until `now` counts."""
+        if self._at is not None and now - self._at > STOOD_STILL:
+            self._stops += 1
+            self._at = now
+        return self._stops
 
 
 @dataclass(slots=True)

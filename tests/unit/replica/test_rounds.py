@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH
-from jetcluster.replica.pulse import STOOD_STILL, Pulse
+from jetcluster.replica.context import STOOD_STILL, Pulse
 from jetcluster.replica.rounds import LONGEST_REST, TICK, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
 from tests.unit.cluster.consumers import consumer, owned_by
