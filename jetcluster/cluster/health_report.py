@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.health.node_health import Aspect, Trouble
 from jetcluster.model.advisory import server_health
-from jetcluster.replica.advisories import tell
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, tell
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica

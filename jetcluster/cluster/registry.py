@@ -13,8 +13,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import Node
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.advisories import tell_stream_action
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, tell_stream_action
 from jetcluster.replica.proposals import OutcomeUnknownError
 
 REGISTER_RETRY = 0.5

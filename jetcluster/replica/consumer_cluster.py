@@ -9,8 +9,7 @@ from typing import Any
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, replica_wire
-from jetcluster.replica.advisories import advisories
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, advisories
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
 from jetcluster.replica.replica_state import ReplicaState
 

@@ -1,4 +1,7 @@
-"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals."""
+"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals.
+
+Telling what happens to a stream, on nats-server's subjects; an event nobody listens to is not built.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
 from jetcluster.mirror.pace import Paces, paces
+from jetcluster.model.advisory import Advisories, Event, StreamAction, stream_action
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
@@ -30,6 +34,22 @@ if TYPE_CHECKING:
     from jetcluster.replica.catchup import CatchUp
     from jetcluster.replica.leaders import LeaderTable
     from jetcluster.replica.turn_commit import TurnCommit
+
+
+def advisories(context: NodeContext) -> Advisories:
+    return Advisories(context.clock, context.rng, context.name, context.domain)
+
+
+def tell_stream_action(context: NodeContext, assignment: Assignment, action: StreamAction) -> None:
+    tell(context, assignment.account, stream_action(assignment.name, action))
+
+
+def tell(context: NodeContext, account: str, event: Event) -> None:
+    """For what the cluster does by itself."""
+    bus = context.bus(account)
+    if bus.has_interest(event.subject):
+        bus.publish(event.subject, advisories(context).render(event, {"acc": account}))
+
 
 STOOD_STILL: Final = 1.0
 """Seconds without a tick."""

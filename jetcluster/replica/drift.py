@@ -24,9 +24,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.advisory import replicas_differ
 from jetcluster.records import dataclass
-from jetcluster.replica.advisories import advisories
 from jetcluster.replica.background import Background
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, advisories
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica

@@ -15,7 +15,7 @@ from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Bus, Callback, Subscription
-from jetcluster.replica.advisories import advisories
+from jetcluster.replica.context import advisories
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
 from jetcluster.replica.replica_state import ReplicaState
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from jetcluster.model.advisory import replica_damaged
-from jetcluster.replica.advisories import advisories
+from jetcluster.replica.context import advisories
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError

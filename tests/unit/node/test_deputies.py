@@ -118,7 +118,7 @@ PUBLISHERS: dict[str, str] = {
     "mirror/inflow.py": "answers an upstream's flow control, where that says",
     "monitor/system/claims.py": "answer", "monitor/system/subscriber_counts.py": "subscribers",
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
-    "replica/advisories.py": "advisories, at their own subjects",
+    "replica/context.py": "advisories, at their own subjects",
     "replica/consumer_cluster.py": "advisories, at their own subjects",
     "replica/drift.py": "advisories, at their own subjects",
     "replica/leadership.py": "advisories, at their own subjects",
