@@ -1,6 +1,7 @@
 """`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals.
 
-Telling what happens to a stream, on nats-server's subjects; an event nobody listens to is not built.
+Also here: the advisories that tell on nats-server's subjects what happens to a stream; an event that nobody listens to
+is not built.
 """
 
 from __future__ import annotations
@@ -34,21 +35,6 @@ if TYPE_CHECKING:
     from jetcluster.replica.catchup import CatchUp
     from jetcluster.replica.leaders import LeaderTable
     from jetcluster.replica.turn_commit import TurnCommit
-
-
-def advisories(context: NodeContext) -> Advisories:
-    return Advisories(context.clock, context.rng, context.name, context.domain)
-
-
-def tell_stream_action(context: NodeContext, assignment: Assignment, action: StreamAction) -> None:
-    tell(context, assignment.account, stream_action(assignment.name, action))
-
-
-def tell(context: NodeContext, account: str, event: Event) -> None:
-    """For what the cluster does by itself."""
-    bus = context.bus(account)
-    if bus.has_interest(event.subject):
-        bus.publish(event.subject, advisories(context).render(event, {"acc": account}))
 
 
 STOOD_STILL: Final = 1.0
@@ -128,3 +114,18 @@ class NodeContext:
     """The paces of the links of this node's mirrors and sources."""
     batch_quota: BatchQuota = field(default_factory=BatchQuota)
     """Atomic batches that this node's streams have open together, and their limits."""
+
+
+def advisories(context: NodeContext) -> Advisories:
+    return Advisories(context.clock, context.rng, context.name, context.domain)
+
+
+def tell_stream_action(context: NodeContext, assignment: Assignment, action: StreamAction) -> None:
+    tell(context, assignment.account, stream_action(assignment.name, action))
+
+
+def tell(context: NodeContext, account: str, event: Event) -> None:
+    """For what the cluster does by itself."""
+    bus = context.bus(account)
+    if bus.has_interest(event.subject):
+        bus.publish(event.subject, advisories(context).render(event, {"acc": account}))
