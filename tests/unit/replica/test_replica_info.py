@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.replica import exports, pull
+from jetcluster.replica import exports
 from jetcluster.replica.replica_info import replica_infos
 from jetcluster.store import transfer
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
