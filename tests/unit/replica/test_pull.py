@@ -66,7 +66,7 @@ async def test_over_a_far_link_several_chunks_are_on_their_way(monkeypatch: pyte
 
 @virtual_time
 async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exports, pull):
+    for module in (exports, catchup):
         monkeypatch.setattr(module, "SLICE", 20_000)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 2_000)
     values = [b"%01000d" % number for number in range(2_000)]

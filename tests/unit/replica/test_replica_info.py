@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.replica import exports
+from jetcluster.replica import catchup, exports
 from jetcluster.replica.replica_info import replica_infos
 from jetcluster.store import transfer
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster
@@ -15,8 +15,8 @@ from tests.unit.cluster.virtual_loop import virtual_time
 async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "RANGE_BYTES", 500)
     monkeypatch.setattr(exports, "LIST_COST", 500)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 700)
-    monkeypatch.setattr(pull, "AHEAD", 0)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 700)
+    monkeypatch.setattr(catchup, "AHEAD", 0)
     async with Cluster(options=SMALL_LOG) as cluster:
         await cluster.create("S")
         away = cluster.followers("S")[0]
