@@ -41,10 +41,10 @@ from jetcluster.replica.exports import (
     Exports,
     Opened,
     Spans,
+    Troubles,
     rest,
 )
 from jetcluster.replica.snapshot_owner import SnapshotOwner
-from jetcluster.replica.troubles import Troubles
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_snapshot import Snapshot
