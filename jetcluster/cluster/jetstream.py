@@ -58,10 +58,10 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK
-from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
 

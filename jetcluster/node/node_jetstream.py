@@ -329,8 +329,8 @@ class NodeJetStream:
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
         from jetcluster.replica.context import NodeContext
+        from jetcluster.replica.exports import SnapshotOwner
         from jetcluster.replica.leaders import LeaderTable
-        from jetcluster.replica.snapshot_owner import SnapshotOwner
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.store.kv import KvError

@@ -21,7 +21,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
@@ -40,18 +40,15 @@ from jetcluster.replica.exports import (
     SLICE,
     Exports,
     Opened,
+    SnapshotOwner,
     Spans,
     Troubles,
     rest,
 )
-from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
-
-if TYPE_CHECKING:
-    from jetcluster.replica.snapshot_owner import SnapshotOwner
 
 RESUME_SECONDS = 25.0
 """A peer out of reach is asked again for so long; less than it keeps the export."""

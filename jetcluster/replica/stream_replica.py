@@ -23,6 +23,7 @@ from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.exports import Cut
 from jetcluster.replica.failures import Failures
 from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
@@ -33,7 +34,6 @@ from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Repair
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
-from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
 from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker

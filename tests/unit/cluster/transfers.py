@@ -9,8 +9,7 @@ from typing import Any
 from jetcluster.clock import Timers
 from jetcluster.raft.membership import Config
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.exports import READ
-from jetcluster.replica.snapshot_owner import Cut, SnapshotOwner
+from jetcluster.replica.exports import READ, Cut, SnapshotOwner
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError

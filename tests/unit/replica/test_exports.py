@@ -1,4 +1,5 @@
-"""The giving side of catch-up (replica/exports.py): the same answer to the same question, and bounds; what hinders catch-up, and
+"""The giving side of catch-up (replica/exports.py): the same answer to the same question, and bounds;
+what hinders catch-up, and
 when an operator reads of it."""
 
 from __future__ import annotations
