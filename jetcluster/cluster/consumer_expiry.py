@@ -9,7 +9,7 @@ from jetcluster.errors import ApiError
 
 if TYPE_CHECKING:
     from jetcluster.meta.state import Assignment
-    from jetcluster.replica.background import Background
+    from jetcluster.replica.rounds import Background
     from jetcluster.replica.stream_replica import StreamReplica
 
 Ask = Callable[["Assignment", str, dict[str, Any]], Awaitable[dict[str, Any]]]

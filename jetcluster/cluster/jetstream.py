@@ -53,7 +53,6 @@ from jetcluster.meta.state import (
 )
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
-from jetcluster.replica.background import Background
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
@@ -61,7 +60,7 @@ from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_group import LAST
-from jetcluster.replica.rounds import TICK
+from jetcluster.replica.rounds import TICK, Background
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
 

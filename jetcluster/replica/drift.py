@@ -24,8 +24,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.advisory import replicas_differ
 from jetcluster.records import dataclass
-from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext, advisories
+from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
