@@ -19,7 +19,6 @@ from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding, QuotaShare
 from jetcluster.replica.applying import Applying
-from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
@@ -32,7 +31,7 @@ from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Repair
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.replica_state import Checkpoints, ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError
 from jetcluster.store.room import Room

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
 from jetcluster.replica.drift import INTERVAL, METHOD, TELL_TIMES, majority
+from jetcluster.replica.replica_state import CHECKPOINT_EVERY
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
