@@ -23,14 +23,13 @@ from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.exports import Cut
-from jetcluster.replica.failures import Failures
 from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
 from jetcluster.replica.mirror_host import MirrorHost, MirrorReads
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
-from jetcluster.replica.repair import Repair
+from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError

@@ -1,6 +1,5 @@
 """The giving side of catch-up (replica/exports.py): the same answer to the same question, and bounds;
-what hinders catch-up, and
-when an operator reads of it."""
+what hinders catch-up, and when an operator reads of it."""
 
 from __future__ import annotations
 
