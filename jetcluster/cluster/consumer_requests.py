@@ -31,10 +31,10 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
-from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.context import tell
 from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.replica.replica_info import all_replicas, consumer_cluster
 from jetcluster.stream import commands
 
 if TYPE_CHECKING:

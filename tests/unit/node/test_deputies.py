@@ -119,7 +119,7 @@ PUBLISHERS: dict[str, str] = {
     "monitor/system/claims.py": "answer", "monitor/system/subscriber_counts.py": "subscribers",
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
     "replica/context.py": "advisories, at their own subjects",
-    "replica/consumer_cluster.py": "advisories, at their own subjects",
+    "replica/replica_info.py": "advisories, at their own subjects",
     "replica/drift.py": "advisories, at their own subjects",
     "replica/leadership.py": "advisories, at their own subjects",
     "replica/repair.py": "advisories, at their own subjects",
