@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from jetcluster.replica.consumer_balancer import SILENT
+from jetcluster.replica.members import SILENT
 
 if TYPE_CHECKING:
     from jetcluster.replica.context import NodeContext

@@ -1,4 +1,5 @@
-"""A stream's replicas as its leader sees them, and the `cluster` objects of STREAM.INFO and CONSUMER.INFO that tell them.
+"""A stream's replicas as its leader sees them, and the `cluster` objects of STREAM.INFO and CONSUMER.INFO that show
+them.
 
 The leader of a consumer is its owner, and its group is the stream's. A consumer that was asked for with fewer replicas
 shows as many as it was asked for, though its state is where the stream is: clients compare what is shown with what they
