@@ -422,7 +422,7 @@ class NodeJetStream:
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
-        from jetcluster.store.block_cache import cache_of
+        from jetcluster.store.blocks import cache_of
         from jetcluster.store.kv import KvError
 
         platform = self._platform

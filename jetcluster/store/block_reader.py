@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from jetcluster.store import keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import FEW, Batch
-from jetcluster.store.block_cache import BlockCache
-from jetcluster.store.blocks import BlockTable, decode_block
+from jetcluster.store.blocks import BlockCache, BlockTable, decode_block
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 

@@ -12,10 +12,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache, cache_of
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
-from jetcluster.store.blocks import BlockTable
+from jetcluster.store.blocks import BlockCache, BlockTable, cache_of
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.last_search import LastSearch
 from jetcluster.store.matches import Matches, kept_of

@@ -10,9 +10,8 @@ from typing import overload
 
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.blocks import BlockTable, encode_block, encode_info
+from jetcluster.store.blocks import BlockCache, BlockTable, encode_block, encode_info
 from jetcluster.store.matches import Matches
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.subject_index import SubjectIndex

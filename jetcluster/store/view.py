@@ -15,9 +15,8 @@ from weakref import WeakSet
 
 from jetcluster.store import filters
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.blocks import ROW, BlockTable
+from jetcluster.store.blocks import ROW, BlockCache, BlockTable
 from jetcluster.store.kv import KvError
 from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries
 from jetcluster.store.rocks_kv import RocksKv

@@ -9,9 +9,8 @@ import pytest
 from jetcluster.store import keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import OVERHEAD, BlockReader
-from jetcluster.store.blocks import BlockTable, encode_block
+from jetcluster.store.blocks import BlockCache, BlockTable, encode_block
 from testkit.twins.mem_kv import MemKv
 
 STREAM = 7

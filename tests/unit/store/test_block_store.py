@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from jetcluster.store import block_writer, kept_filters, kv, matches, queries, subject_index, view
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.blocks import BlockCache
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins.mem_kv import MemKv
 
