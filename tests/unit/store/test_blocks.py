@@ -1,4 +1,7 @@
-"""The table of a stream's blocks against a plain set of sequences, and its records."""
+"""The table of a stream's blocks against a plain set of sequences, and its records.
+
+The record with a stream's counters.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,7 @@ from jetcluster.store.blocks import (
     encode_block,
     encode_info,
 )
+from jetcluster.store.state_record import Counters, decode_state, encode_state
 from testkit.twins.mem_kv import MemKv
 
 EACH = 10
@@ -245,3 +249,22 @@ def test_one_for_all_streams_of_a_kv() -> None:
 
 def test_its_size_goes_by_the_memory_that_there_is() -> None:
     assert [bytes_of(memory) >> 20 for memory in (0, 1 << 30, 5 << 30, 1 << 40)] == [32, 32, 102, 192]
+
+
+COUNTERS = Counters(messages=3, bytes=1 << 40, first_seq=2, last_seq=(1 << 64) - 1, last_ts=-5)
+
+
+@pytest.mark.parametrize("machine", [None, b"", b"state"])
+def test_it_is_read_as_it_was_written(machine: bytes | None) -> None:
+    assert decode_state(encode_state(COUNTERS, machine)) == (COUNTERS, machine)
+
+
+def test_any_other_byte_is_damage_of_the_whole_stream() -> None:
+    value = encode_state(COUNTERS, b"state")
+    for at in range(len(value)):
+        with pytest.raises(DamagedError) as raised:
+            decode_state(value[:at] + bytes((value[at] ^ 1,)) + value[at + 1 :])
+        assert (raised.value.first_seq, raised.value.last_seq) == (0, (1 << 64) - 1)
+    for size in range(len(value)):
+        with pytest.raises(DamagedError):
+            decode_state(value[:size])
