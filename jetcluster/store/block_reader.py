@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from jetcluster.store import keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import FEW, Batch
-from jetcluster.store.blocks import BlockCache, BlockTable, decode_block, decode_info
+from jetcluster.store.blocks import BlockCache, BlockTable, decode_block, decode_info, decode_state
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.rocks_snapshot import Snapshot
-from jetcluster.store.state_record import decode_state
 
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""

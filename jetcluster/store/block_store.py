@@ -14,14 +14,13 @@ from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
-from jetcluster.store.blocks import BlockCache, BlockTable, cache_of
+from jetcluster.store.blocks import BlockCache, BlockTable, Counters, cache_of, decode_state, encode_state
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.last_search import LastSearch
 from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.slices import Slices
-from jetcluster.store.state_record import Counters, decode_state, encode_state
 from jetcluster.store.subject_index import SubjectIndex
 from jetcluster.store.view import View, Views
 

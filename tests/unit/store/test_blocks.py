@@ -16,14 +16,16 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import (
     BlockCache,
     BlockTable,
+    Counters,
     bytes_of,
     cache_of,
     decode_block,
     decode_info,
+    decode_state,
     encode_block,
     encode_info,
+    encode_state,
 )
-from jetcluster.store.state_record import Counters, decode_state, encode_state
 from testkit.twins.mem_kv import MemKv
 
 EACH = 10
