@@ -27,8 +27,7 @@ from jetcluster.replica.exports import Cut
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, KvDamagedError
-from jetcluster.store.mem_records import MemRecords, MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 

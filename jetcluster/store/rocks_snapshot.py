@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, OpenWrites
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError, MemSnapshot, OpenWrites
 
 
 class RocksSnapshot:

@@ -12,8 +12,7 @@ from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.exports import READ, Cut, SnapshotOwner
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork

@@ -15,8 +15,7 @@ from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.room import Room
