@@ -47,7 +47,7 @@ from jetcluster.replica.exports import (
 )
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError, KvFullError
-from jetcluster.store.rocks_snapshot import Snapshot
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 RESUME_SECONDS = 25.0

@@ -14,8 +14,8 @@ from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import FEW, Batch
 from jetcluster.store.blocks import BlockCache, BlockTable, decode_block, decode_info, decode_state
 from jetcluster.store.kv import KvDamagedError
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.rocks_snapshot import Snapshot
 
 _new_tuple = tuple.__new__
 """A NamedTuple's own constructor costs three times as much."""

@@ -39,8 +39,7 @@ from jetcluster.store.kv import (
     chunked,
 )
 from jetcluster.store.progress import Progress, probe
-from jetcluster.store.rocks_options import MEMTABLE, NO_LIMIT, TABLE_FILE, options_of
-from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
+from jetcluster.store.rocks import MEMTABLE, NO_LIMIT, TABLE_FILE, RocksSnapshot, failure_of, options_of, pairs_of
 
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1

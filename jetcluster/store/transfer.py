@@ -30,8 +30,8 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.subject_index import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)

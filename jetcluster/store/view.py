@@ -19,8 +19,8 @@ from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import ROW, BlockCache, BlockTable
 from jetcluster.store.kv import KvError
 from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.subject_index import SubjectIndex
 
 MAX_FROZEN_BYTES = 64 << 20

@@ -16,8 +16,8 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.rocks_snapshot import Snapshot
 from jetcluster.store.room import Room
 from jetcluster.store.transfer import (
     END,
