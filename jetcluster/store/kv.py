@@ -6,7 +6,7 @@ it would have to, the writes stay open, and all reads see them. There is no writ
 `flush` makes everything committed so far durable; after a crash exactly the state of some commit at or behind the last
 flush is there, over all streams.
 
-`MemRecords`: either side of a transfer (`store.transfer`) of a state that is small enough to be in memory.
+`MemRecords` is either side of a transfer (`store.transfer`) of a state that is small enough to be in memory.
 """
 
 from __future__ import annotations

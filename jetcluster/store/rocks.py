@@ -19,7 +19,7 @@ it at half as much again. So there are never more than twice that, one being flu
 MEMTABLES = 3
 BLOCK_CACHE = 32 << 20
 """Bounds of RocksDB's own memory: 3 x 32 MiB of writes under load, nearly nothing when idle, and 32 MiB of blocks
-with index and filter blocks among them. jetcluster's own cache of decoded batches (`blocks.BlockCache`) stands above."""
+with index and filter blocks among them. The cache of decoded batches (`blocks.BlockCache`) stands above."""
 
 
 def options_of(rocks: Any, memtable: int, table_file: int) -> Any:
