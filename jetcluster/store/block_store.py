@@ -16,13 +16,12 @@ from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
 from jetcluster.store.blocks import BlockCache, BlockTable, Counters, cache_of, decode_state, encode_state
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.last_search import LastSearch
 from jetcluster.store.matches import Matches, kept_of
 from jetcluster.store.queries import Queries
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.slices import Slices
 from jetcluster.store.subject_index import SubjectIndex
-from jetcluster.store.view import View, Views
+from jetcluster.store.view import LastSearch, View, Views
 
 BULKY = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE)
 ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)
