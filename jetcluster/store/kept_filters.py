@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from jetcluster.store import filters
-from jetcluster.store.filter_set import FilterSet, Part, Wanted
+from jetcluster.store.filters import FilterSet, Part, Wanted
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.sorted_subjects import SortedSubjects
 

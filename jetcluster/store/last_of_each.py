@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from jetcluster.store import filters
-from jetcluster.store.filter_set import FilterSet
+from jetcluster.store.filters import FilterSet
 from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 
 WIDE: Final = 512

@@ -15,7 +15,7 @@ from jetcluster.store import filters
 from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import FilterSet, Wanted, parts_of
+from jetcluster.store.filters import FilterSet, Wanted, parts_of
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.last_of_each import COUNT_BITS
 from jetcluster.store.matches import MAX_EACH, Matched, Matches

@@ -16,7 +16,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import REST, little_stays
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import FEW, FilterSet
+from jetcluster.store.filters import FEW, FilterSet
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.subject_index import SubjectIndex
 

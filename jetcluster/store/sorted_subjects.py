@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 
 from jetcluster.store import filters
-from jetcluster.store.filter_set import FilterSet, Part, Wanted
+from jetcluster.store.filters import FilterSet, Part, Wanted
 
 CHUNK = 1024
 """Subjects looked at between two answers to the caller, who may have enough."""

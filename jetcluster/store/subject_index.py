@@ -24,7 +24,7 @@ from jetcluster.store import filters, keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import Wanted
+from jetcluster.store.filters import Wanted
 from jetcluster.store.kept_filters import KeptFilters
 from jetcluster.store.kv import KeyValue
 from jetcluster.store.last_of_each import COUNT_BITS, LastOfEach

@@ -19,7 +19,7 @@ from jetcluster.store import filters
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import ROW, BlockCache, BlockTable
-from jetcluster.store.filter_set import FEW, FilterSet, Wanted
+from jetcluster.store.filters import FEW, FilterSet, Wanted
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import KvError
 from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries, is_literal

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetcluster.store import filters
-from jetcluster.store.filter_set import FilterSet, parts_of
+from jetcluster.store.filters import FilterSet, parts_of
 from jetcluster.store.sorted_subjects import SortedSubjects
 
 TOKENS = [b"a", b"b", b"ab", b"*x", b">y", b"1"]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jetcluster.store.filter_set import FilterSet
+from jetcluster.store.filters import FilterSet
 
 from .model import matches
 from .searches import ASKED, change, filled, run
