@@ -16,8 +16,8 @@ from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.filters import FilterSet, Wanted, parts_of
+from jetcluster.store.kept_filters import COUNT_BITS
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.last_of_each import COUNT_BITS
 from jetcluster.store.matches import MAX_EACH, Matched, Matches
 from jetcluster.store.subject_index import SubjectIndex
 

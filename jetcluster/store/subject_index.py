@@ -25,9 +25,8 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
 from jetcluster.store.filters import Wanted
-from jetcluster.store.kept_filters import KeptFilters
+from jetcluster.store.kept_filters import COUNT_BITS, KeptFilters, LastOfEach
 from jetcluster.store.kv import KeyValue
-from jetcluster.store.last_of_each import COUNT_BITS, LastOfEach
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
 

@@ -15,7 +15,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store import filters
-from jetcluster.store.last_of_each import WIDE
+from jetcluster.store.kept_filters import WIDE
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.publish import EXPECTED_SUBJECT
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jetcluster.store import last_of_each
+from jetcluster.store import kept_filters
 
 from .model import matches
 from .searches import ASKED, change, filled
@@ -20,7 +20,7 @@ def test_the_last_sequences_of_many_wildcards_are_those_of_one_by_one(
     monkeypatch: pytest.MonkeyPatch, seed: int, most: int
 ) -> None:
     """Whatever comes and goes after they were looked for."""
-    monkeypatch.setattr(last_of_each, "MAX_RECENT", most)
+    monkeypatch.setattr(kept_filters, "MAX_RECENT", most)
     rng = random.Random(seed)
     store = filled(rng)
     for _ in range(6):
