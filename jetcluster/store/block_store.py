@@ -16,11 +16,11 @@ from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
 from jetcluster.store.blocks import BlockCache, BlockTable, Counters, cache_of, decode_state, encode_state
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.matches import Matches, kept_of
-from jetcluster.store.queries import Queries
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search.matches import Matches, kept_of
+from jetcluster.store.search.queries import Queries
+from jetcluster.store.search.subject_index import SubjectIndex
 from jetcluster.store.slices import Slices
-from jetcluster.store.subject_index import SubjectIndex
 from jetcluster.store.view import LastSearch, View, Views
 
 BULKY = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE)

@@ -32,7 +32,7 @@ from jetcluster.store.blocks import decode_block, decode_info
 from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.subject_index import check_posting
+from jetcluster.store.search.subject_index import check_posting
 
 KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE, keys.STATE)
 """Kinds of a stream's records; the one that vouches for the others comes last."""

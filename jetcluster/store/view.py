@@ -15,17 +15,17 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, cast
 from weakref import WeakSet
 
-from jetcluster.store import filters
 from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import ROW, BlockCache, BlockTable
-from jetcluster.store.filters import FEW, FilterSet, Wanted
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.store.kv import KvError
-from jetcluster.store.queries import FIRST_WINDOW, WINDOW, Queries, is_literal
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FEW, FilterSet, Wanted
+from jetcluster.store.search.queries import FIRST_WINDOW, WINDOW, Queries, is_literal
+from jetcluster.store.search.subject_index import SubjectIndex
 
 MAX_FROZEN_BYTES = 64 << 20
 """Copied block tables of all frozen views of one stream; what goes beyond is lost instead."""

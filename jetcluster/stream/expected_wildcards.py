@@ -14,8 +14,8 @@ from typing import Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store import filters
-from jetcluster.store.kept_filters import WIDE
+from jetcluster.store.search import filters
+from jetcluster.store.search.kept_filters import WIDE
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.publish import EXPECTED_SUBJECT
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.store import kept_filters, queries, view
+from jetcluster.store import view
+from jetcluster.store.search import kept_filters, queries
 
 
 @pytest.fixture(params=["small steps", "as it is"])

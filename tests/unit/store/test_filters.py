@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.store import filters
-from jetcluster.store.filters import FilterSet, parts_of
-from jetcluster.store.sorted_subjects import SortedSubjects
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FilterSet, parts_of
+from jetcluster.store.search.sorted_subjects import SortedSubjects
 
 from .model import matches
 

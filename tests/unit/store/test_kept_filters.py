@@ -9,8 +9,8 @@ import random
 
 import pytest
 
-from jetcluster.store import kept_filters
-from jetcluster.store.filters import FilterSet
+from jetcluster.store.search import kept_filters
+from jetcluster.store.search.filters import FilterSet
 
 from .model import matches
 from .searches import ASKED, change, filled, run

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from jetcluster.store import kept_filters
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.search import kept_filters
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import PublishResult

@@ -15,10 +15,10 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
-from jetcluster.store import filters
-from jetcluster.store.filters import FilterSet, Part, Wanted
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FilterSet, Part, Wanted
+from jetcluster.store.search.sorted_subjects import CHUNK, SortedSubjects
 
 KEPT: Final = 64
 FEW_KEPT: Final = 8
