@@ -3,7 +3,7 @@ brings, so that a leader can refuse those that are too much.
 
 They are looked for in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for
 among the subjects that begin with these only, and wildcards that are alike in all but literal tokens (of the same
-positions) are one search (`store.last_of_each`). The unit is a subject looked at for one such search.
+positions) are one search (`store.search.kept_filters`). The unit is a subject looked at for one such search.
 """
 
 from __future__ import annotations
