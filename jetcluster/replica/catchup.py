@@ -12,6 +12,8 @@ is made in slices of milliseconds between other work.
 A transfer that is broken off, by a link that is lost for long, a restart of either side or another leader, goes on
 where it was: what has come is equal by then. So does the next one, when the log that follows the state was forgotten
 meanwhile.
+
+`Room` makes room on the disk for a state that is installed over another one, where both do not fit.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
@@ -46,8 +48,10 @@ from jetcluster.replica.exports import (
     rest,
 )
 from jetcluster.store.api import DamagedError
+from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks import Snapshot
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 RESUME_SECONDS = 25.0
@@ -382,3 +386,41 @@ class CatchUp:
 
 def _overtaken(owner: SnapshotOwner, opened: Opened) -> str:
     return "the log was faster" if opened.index < owner.state_index or not owner.wants_state else ""
+
+
+SETTLE: Final = 2.0
+"""Seconds. RocksDB deletes files some time after what was in them is gone: when nobody reads them and no compaction
+is at work, which also needs space meanwhile."""
+LOOK: Final = 0.05
+
+
+class Room:
+    """One per import: what it replaced is freed once, and what it might still replace is given up once."""
+
+    def __init__(self, kv: RocksKv, store: BlockStore, taker: Taker, name: str) -> None:
+        """`name`: of the stream, for the log."""
+        self._name = name
+        self._kv = kv
+        self._store = store
+        self._taker = taker
+        self.reclaimed = 0
+
+    async def make(self, size: int) -> None:
+        """Returns when `size` bytes fit on the disk. Raises KvFullError, KvError."""
+        while not await self._fits(size):
+            if self.reclaimed == 2:
+                spare = self._kv.spare_bytes
+                raise KvFullError(f"there is no room for the state of {self._name}: {spare} bytes are left")
+            # What was replaced so far fills the disk, or is in the way together with what may be replaced later.
+            if self.reclaimed:
+                self._taker.give_up_rest()
+            self.reclaimed += 1
+            await self._store.reclaim()
+
+    async def _fits(self, size: int) -> bool:
+        """Also soon, once something was given up."""
+        for _ in range(round(SETTLE / LOOK) if self.reclaimed else 0):
+            if self._kv.spare_bytes >= size:
+                return True
+            await asyncio.sleep(LOOK)
+        return self._kv.spare_bytes >= size

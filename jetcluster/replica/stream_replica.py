@@ -19,6 +19,7 @@ from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding, QuotaShare
 from jetcluster.replica.applying import Applying
+from jetcluster.replica.catchup import Room
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
@@ -33,7 +34,6 @@ from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError
-from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage

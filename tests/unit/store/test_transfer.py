@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.replica.catchup import Room
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
@@ -18,7 +19,6 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.room import Room
 from jetcluster.store.transfer import (
     END,
     KINDS,
