@@ -18,7 +18,7 @@ from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.durability import Durability
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
-from jetcluster.cluster.health_report import HealthReport
+from jetcluster.cluster.health_report import HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.lone_replicas import LoneReplicas
@@ -27,7 +27,6 @@ from jetcluster.cluster.meta_members import MetaMembers
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.cluster.patience import check_wanted
