@@ -15,10 +15,9 @@ from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
 from jetcluster.cluster.consumer_expiry import ConsumerExpiry
 from jetcluster.cluster.consumer_requests import ConsumerRequests
-from jetcluster.cluster.durability import Durability
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
-from jetcluster.cluster.health_report import HealthReport, NodeWatch
+from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.lone_replicas import LoneReplicas
