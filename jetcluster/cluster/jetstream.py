@@ -22,14 +22,13 @@ from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads
 from jetcluster.cluster.lone_replicas import LoneReplicas
 from jetcluster.cluster.meta_catchup import MetaCatchUp
-from jetcluster.cluster.meta_members import MetaMembers
+from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
 from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.registry import NodeRegistry
 from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
