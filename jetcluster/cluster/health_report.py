@@ -1,7 +1,7 @@
 """What happens to a node as a whole, and what it says of itself and of its peers.
 
-`HealthReport` says a node's verdict on itself: one line in the log and one advisory when a trouble begins and when it is
-over, and has the node's replicas look at once whether they may still answer reads and own consumers. Raft hands
+`HealthReport` says a node's verdict on itself: one line in the log and one advisory when a trouble begins and when it
+is over, and has the node's replicas look at once whether they may still answer reads and own consumers. Raft hands
 leaderships over by itself (`raft.node`); /healthz and /metrics ask `NodeHealth`.
 
 `NodeWatch` sees once, for all replicas, what happens to the node and may concern any of them.

@@ -19,9 +19,8 @@ from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining
-from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.leader_reads import LeaderReads, MetaCatchUp
 from jetcluster.cluster.lone_replicas import LoneReplicas
-from jetcluster.cluster.meta_catchup import MetaCatchUp
 from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue

@@ -1,6 +1,5 @@
-"""The answers of leaders to nodes that read elsewhere (cluster/leader_reads.py).
-
-A node that starts, and the streams that it does not know yet (cluster/meta_catchup.py).
+"""The answers of leaders to nodes that read elsewhere; a node that starts, and the streams that it
+does not know yet (cluster/leader_reads.py).
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ import struct
 
 import pytest
 
-from jetcluster.cluster.meta_catchup import MetaCatchUp
+from jetcluster.cluster.leader_reads import MetaCatchUp
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP
 from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
