@@ -13,8 +13,7 @@ from typing import Any
 
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_expiry import ConsumerExpiry
-from jetcluster.cluster.consumer_requests import ConsumerRequests
+from jetcluster.cluster.consumer_requests import ConsumerExpiry, ConsumerRequests
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
