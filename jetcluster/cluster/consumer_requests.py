@@ -3,7 +3,8 @@
 The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
 created can be pulled from, through every connected node, when the reply is there.
 
-Consumers that nobody used for their inactive_threshold: their owners say so, the stream's leader deletes them.
+Consumers that nobody used for their inactive_threshold are deleted by the stream's leader (`ConsumerExpiry`): their
+owners say so.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.patience import check_wanted, left_for
-from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.requests import REPEATED, check_wanted, left_for
 from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.state.rules import ConsumerRules

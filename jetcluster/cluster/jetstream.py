@@ -26,8 +26,7 @@ from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
-from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
+from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber

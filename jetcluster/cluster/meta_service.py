@@ -16,7 +16,7 @@ from typing import Any
 
 from jetcluster import errors
 from jetcluster.clock import Clock
-from jetcluster.cluster.patience import check_wanted
+from jetcluster.cluster.requests import check_wanted
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
