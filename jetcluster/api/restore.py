@@ -19,9 +19,9 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
+from jetcluster.cluster.meta_service import ALIVE_SECONDS
 from jetcluster.consumer.state import archived
 from jetcluster.errors import ApiError, by_code
-from jetcluster.meta.restores import ALIVE_SECONDS
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
