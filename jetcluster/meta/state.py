@@ -1,5 +1,6 @@
-"""Values of the meta group: assignments and nodes, the effects of a change, and an index of the subjects of an account's
-streams, which finds overlaps without walking over every stream.
+"""Values of the meta group: assignments and nodes, and the effects of a change.
+
+`SubjectBook` is an index of the subjects of an account's streams: it finds overlaps without walking over every stream.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-""" """
+"""Requests to the meta leader, and the restores that it watches (cluster/meta_service.py)."""
 
 from __future__ import annotations
 

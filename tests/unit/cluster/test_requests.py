@@ -1,6 +1,6 @@
 """Requests to a group's leader across leader changes (cluster/requests.py).
 
-No answer that refuses is followed by the deed (`cluster.patience`): every request of the API that changes something,
+No answer that refuses is followed by the deed (`cluster.requests`): every request of the API that changes something,
 asked while those that would carry it out are away, or stand still; then they are back.
 """
 
