@@ -4,9 +4,9 @@ The node that a client is connected to parses and validates; it sends the reques
 group. Everything is safe to send twice: a request carries its id, and the state machine remembers verdicts.
 
 `RestoreWatch` has the restores that are going on, as the meta leader knows them, and gives up those that nobody goes on
-with. A stream that is being restored is bound to the node that talks to the client. That node says so every few seconds;
-when it dies, or forgets, the stream would keep its name and its subjects for ever and never become one. Only the meta
-leader counts, and it counts anew with its term: a new leader waits the full time for everybody.
+with. A stream that is being restored is bound to the node that talks to the client. That node says so every few
+seconds; when it dies, or forgets, the stream would keep its name and its subjects for ever and never become one. Only
+the meta leader counts, and it counts anew with its term: a new leader waits the full time for everybody.
 """
 
 from __future__ import annotations
