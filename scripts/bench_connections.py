@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.cli.bench_result import cpu_seconds
+from testkit.certificates import Authority, subject
 from testkit.harness import Node, find_server, free_ports
-from tests.unit.server.certificate import Authority, subject
-from tests.unit.server.support import QUIET, Bench, Peer
+from testkit.server_rig import QUIET, Bench, Peer
 
 LIMIT = 1_500_000_000
 """Bytes for 10,000 idle clients."""

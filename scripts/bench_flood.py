@@ -26,8 +26,8 @@ from typing import Any
 
 from scripts.bench_connections import resident
 from testkit.client import Client, ClientError, create_stream
+from testkit.flood import PATIENCE, Probe, run_flood
 from testkit.harness import Node, ProcessCluster
-from tests.cluster.flood import PATIENCE, Probe, run_flood
 
 STREAM = "FLOOD"
 LATE = 0.1

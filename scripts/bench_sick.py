@@ -4,7 +4,7 @@
 
 Three nodes, one stream with three replicas. A publisher on another node than the leader's sends a message, waits for
 its ack, and so on. Then the leader's journal hangs, its data store answers errors, or the file system below its data
-store hangs (`chaos/shim.c`), for `--seconds`; meanwhile 40 MB go to another stream, so that the data store is flushed.
+store hangs (`testkit/shim.c`), for `--seconds`; meanwhile 40 MB go to another stream, so that data is flushed.
 Prints one line of JSON per round: seconds from the fault until another node led, the longest time between two acks,
 and how many acked messages some replica does not have in the end.
 """
@@ -20,11 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chaos import shim
+from testkit import shim
 from testkit.client import Client, create_stream
 from testkit.harness import HarnessError, ProcessCluster
-from testkit.ledger import Ledger, read_all, wait_direct
-from tests.cluster.test_crash import load
+from testkit.ledger import Ledger, load, read_all, wait_direct
 
 DISK = "data disk hangs"
 FAULTS = ("journal.write=hang", "store.write=eio", "store.flush=eio", "store.read=eio", DISK)

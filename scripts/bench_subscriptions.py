@@ -12,16 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from jetcluster.auth.authenticator import Authenticator
-from jetcluster.clock import SystemClock
-from jetcluster.config.options import Options
-from jetcluster.server.server import Server
-from testkit.twins.time import SeededRng
-from tests.unit.server.support import Bench, Peer
+from testkit.server_rig import Peer, RealTime
 
 AT_ONCE = 500
 PUBLISHES = 10_000
@@ -40,50 +34,6 @@ class Figures(NamedTuple):
     publish_us: float
     publish_with_all_us: float
     publish_after_us: float
-
-
-class Turns:
-    """The loop's timers, a turn at a time; what is for later never comes."""
-
-    def __init__(self) -> None:
-        self._soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        self.taken: list[float] = []
-        """Processor seconds of each turn in which there was something to do."""
-
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Turns:
-        self._soon.append((callback, args))
-        return self
-
-    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Turns:
-        return self
-
-    def cancel(self) -> None:
-        """Nothing that is for later comes anyway."""
-
-    def advance(self, seconds: float) -> None:
-        due, self._soon = self._soon, []
-        began = time.process_time()
-        for callback, args in due:
-            callback(*args)
-        if due:
-            self.taken.append(time.process_time() - began)
-
-    def run_out(self) -> list[float]:
-        """Processor seconds of each turn until nothing is left to do."""
-        first = len(self.taken)
-        while self._soon:
-            self.advance(0)
-        return self.taken[first:]
-
-
-class RealTime(Bench):
-    """Its server's clock is the machine's."""
-
-    def __init__(self) -> None:
-        self.turns = Turns()
-        self.time = self.turns  # type: ignore[assignment]
-        self.server = Server(Options(), Authenticator(Options()), SystemClock(), SeededRng(7), self.turns)
-        self.router = self.server.account("$G")
 
 
 def measure(count: int) -> Figures:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from chaos import shim
 from chaos.checkers import judge
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
@@ -14,6 +13,7 @@ from chaos.relaxed import LOSS, relax, relaxed
 from chaos.runner import run
 from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.event import Event, load
+from testkit import shim
 from tests.chaos.test_checkers import Script, drop
 
 SEED = 1

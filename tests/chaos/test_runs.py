@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import links, shim
+from chaos import links
 from chaos.cli import main
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
@@ -17,6 +17,7 @@ from chaos.nemeses import NEMESES
 from chaos.runner import lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
 from jetcluster.pipeline.checkers.event import load
+from testkit import shim
 from testkit.harness import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from scripts.bench_attack import attacked, measure
-from tests.cluster.attacks import KINDS
+from testkit.attacked import attacked, measure
+from testkit.attacks import KINDS
 
 pytestmark = pytest.mark.cluster
 

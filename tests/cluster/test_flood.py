@@ -10,8 +10,8 @@ import time
 import pytest
 
 from testkit.client import ClientError, create_stream
+from testkit.flood import Probe, run_flood
 from testkit.harness import Node, ProcessCluster
-from tests.cluster.flood import Probe, run_flood
 
 pytestmark = pytest.mark.cluster
 

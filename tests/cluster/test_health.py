@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos import shim
+from testkit import shim
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
-from testkit.ledger import publish_all, wait_direct
-from tests.cluster.test_crash import check_every_node, load, until_acked
+from testkit.ledger import load, publish_all, until_acked, wait_direct
+from tests.cluster.test_crash import check_every_node
 
 pytestmark = pytest.mark.cluster
 

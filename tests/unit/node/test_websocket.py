@@ -18,8 +18,8 @@ from jetcluster.monitor.node_source import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
 from jetcluster.server.lame_duck import enter_lame_duck
+from testkit.certificates import make_certificate
 from tests.unit.node.running import running as node_of
-from tests.unit.server.certificate import make_certificate
 
 
 def url_of(node: Node) -> str:

@@ -11,7 +11,7 @@ from jetcluster.config.options import Options
 from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
-from tests.unit.server.support import QUIET, Bench, Peer
+from testkit.server_rig import QUIET, Bench, Peer
 
 
 class ByAccountName(Authenticator):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def test_there_are_no_more_than_max_connections() -> None:
@@ -74,3 +74,11 @@ def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
     client.never_made("TLS Handshake Failure")
     bench.server.clients.never_came(client)
     assert bench.server.clients.total == len(bench.server.clients.closed) == 1 and not bench.server.clients
+
+
+def test_a_limit_of_subscriptions_is_a_limit() -> None:
+    bench = Bench(max_subscriptions=1000)
+    client = bench.client(*[b"SUB a.%d 1%d" % (n, n) for n in range(1000)])
+    assert client.ask(b"SUB b 2") == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    assert client.ask(b"UNSUB 17", b"SUB b 2") == b""
+    assert len(client.connection.subscriptions) == 1000

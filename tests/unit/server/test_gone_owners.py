@@ -6,7 +6,7 @@ from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.gone_owners import GoneOwners
 from jetcluster.server.route import Route
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
-from tests.unit.server.support import Bench, FakePeer
+from testkit.server_rig import Bench, FakePeer
 
 
 def test_no_route_has_takers_whose_owner_is_gone() -> None:

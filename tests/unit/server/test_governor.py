@@ -12,8 +12,8 @@ from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import LIGHT, NARROW
 from jetcluster.server.governor import CROWD, FIRST, HEAVY, LASTING, LEAST, MOST, Governor
+from testkit.server_rig import Bench, FakePeer, Peer
 from testkit.twins.time import ManualTime
-from tests.unit.server.support import Bench, FakePeer, Peer
 
 
 def flood(peer: Peer, name: bytes, count: int) -> None:

@@ -6,8 +6,8 @@ import json
 
 from jetcluster.server.import_context import ImportContext, Link, describe, responder
 from jetcluster.server.origin import ServerOrigin
+from testkit.server_rig import Bench
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.server.support import Bench
 
 
 def test_the_way_is_that_of_one_origin() -> None:

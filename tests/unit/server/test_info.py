@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.server.info import client_url, connect_urls, server_info
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def test_a_server_on_its_own_says_little() -> None:

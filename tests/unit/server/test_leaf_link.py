@@ -15,8 +15,8 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
 from jetcluster.server.leaf_peer import ORIGIN
-from tests.unit.server.certificate import Authority
-from tests.unit.server.support import FakePeer, FakeTransport
+from testkit.certificates import Authority
+from testkit.server_rig import FakePeer, FakeTransport
 
 from .leaf_site import HELLO, Site, mark_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf_state import MAX_FOUND, LeafState
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def state(leafnodes: LeafOptions | None = None, **options: object) -> LeafState:

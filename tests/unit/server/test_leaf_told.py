@@ -8,8 +8,7 @@ import pytest
 
 from jetcluster import budget
 from jetcluster.server import leaf_link, leaf_told
-from scripts.bench_subscriptions import RealTime
-from tests.unit.server.support import FakePeer
+from testkit.server_rig import FakePeer, RealTime
 
 from .leaf_site import HELLO, Site, mark_of
 

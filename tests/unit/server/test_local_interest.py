@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.server.local_interest import LocalInterest
-from tests.unit.server.support import FakeLeaf, FakePeer
+from testkit.server_rig import FakeLeaf, FakePeer
 
 Told = list[tuple[str, bytes, bytes | None, int]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def test_no_number_is_given_twice() -> None:

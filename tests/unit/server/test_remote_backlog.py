@@ -7,8 +7,8 @@ import pytest
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.server import bulk, remote_backlog
 from jetcluster.server.remote_backlog import ASK_EVERY, RemoteBacklog
+from testkit.server_rig import Bench, FakePeer
 from testkit.twins.memory import held
-from tests.unit.server.support import Bench, FakePeer
 
 
 def test_little_is_not_asked_about() -> None:

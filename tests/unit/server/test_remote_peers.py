@@ -7,7 +7,7 @@ from jetcluster.server.local_interest import LocalInterest
 from jetcluster.server.remote_peers import RemotePeers
 from jetcluster.server.route import Route
 from jetcluster.server.subscription import AnySubscription, RemoteInterest
-from tests.unit.server.support import FakeLeaf, FakePeer
+from testkit.server_rig import FakeLeaf, FakePeer
 
 
 class Account:

@@ -7,8 +7,7 @@ import pytest
 from jetcluster import budget
 from jetcluster.config.sharing import ExportOptions, ImportOptions
 from jetcluster.server import removals
-from scripts.bench_subscriptions import RealTime
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 
 from .sharing import Nodes, account
 

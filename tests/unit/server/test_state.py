@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def test_an_account_that_is_not_configured_has_no_limits() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from jetcluster.server.watches import InterestWatches
-from tests.unit.server.support import Bench, FakePeer
+from testkit.server_rig import Bench, FakePeer
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.clock import SystemClock
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
@@ -111,6 +113,50 @@ class Bench:
 
     def client(self, *lines: bytes, connect: bytes = QUIET) -> Peer:
         return Peer(self, connect, *lines)
+
+
+class Turns:
+    """The loop's timers, a turn at a time; what is for later never comes."""
+
+    def __init__(self) -> None:
+        self._soon: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self.taken: list[float] = []
+        """Processor seconds of each turn in which there was something to do."""
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any) -> Turns:
+        self._soon.append((callback, args))
+        return self
+
+    def call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> Turns:
+        return self
+
+    def cancel(self) -> None:
+        """Nothing that is for later comes anyway."""
+
+    def advance(self, seconds: float) -> None:
+        due, self._soon = self._soon, []
+        began = time.process_time()
+        for callback, args in due:
+            callback(*args)
+        if due:
+            self.taken.append(time.process_time() - began)
+
+    def run_out(self) -> list[float]:
+        """Processor seconds of each turn until nothing is left to do."""
+        first = len(self.taken)
+        while self._soon:
+            self.advance(0)
+        return self.taken[first:]
+
+
+class RealTime(Bench):
+    """Its server's clock is the machine's."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.time = self.turns  # type: ignore[assignment]
+        self.server = Server(Options(), Authenticator(Options()), SystemClock(), SeededRng(7), self.turns)
+        self.router = self.server.account("$G")
 
 
 class Peer:

@@ -1,6 +1,6 @@
 """Loads that want to keep a server from everybody else: what a stranger, a client or a leaf can send that is costly.
 
-    python -m tests.cluster.attacks KIND SECONDS '{"client": 4222, "leaf": 7422, "websocket": 8080, "http": 8222}'
+    python -m testkit.attacks KIND SECONDS '{"client": 4222, "leaf": 7422, "websocket": 8080, "http": 8222}'
 
 runs one of them (`KINDS`) against a server on this machine that has the users of `CONFIG`, from a process of its own.
 `scripts/bench_attack.py` measures what another client notices of it.

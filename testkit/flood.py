@@ -56,7 +56,7 @@ async def run_flood(
     """Floods `flood.*` of all nodes; returns the bytes sent."""
     ports = ",".join(str(node.port) for node in nodes)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.cluster.flood", ports, str(connections), str(seconds), str(size),
+        sys.executable, "-m", "testkit.flood", ports, str(connections), str(seconds), str(size),
         str(int(replies)), str(send_buffer), stdout=asyncio.subprocess.PIPE, cwd=TOP,
     )  # fmt: skip
     return int((await process.communicate())[0])

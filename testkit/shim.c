@@ -1,4 +1,4 @@
-/* Preloaded into a server by chaos/shim.py: a wall clock that can be moved, and a record of what is not on disk yet.
+/* Preloaded into a server by testkit/shim.py: a wall clock that can be moved, and a record of what is not on disk yet.
  *
  * CHAOS_CLOCK     file of one int64: nanoseconds added to the wall clock (monotonic clocks are left alone)
  * CHAOS_WRITES    file that gets one line per write to, and per sync of, a regular file:

@@ -21,7 +21,7 @@ SOURCE = Path(__file__).with_name("shim.c")
 
 def why_not() -> str:
     """Why it cannot be had on this machine; "" when it can."""
-    return "" if shutil.which("cc") else "needs a C compiler (cc) for chaos/shim.c"
+    return "" if shutil.which("cc") else "needs a C compiler (cc) for testkit/shim.c"
 
 
 def build(folder: Path) -> Path:
