@@ -54,7 +54,7 @@ class LiveConsumer(NamedTuple):
     bound: bool
     """Somebody takes what a push consumer delivers."""
     since: int
-    """When the owner began, Unix nanoseconds; 0: an owner of an older version, which does not tell."""
+    """When the owner began, Unix nanoseconds."""
 
 
 Live = dict[int, LiveConsumer]

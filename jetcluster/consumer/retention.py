@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from jetcluster.consumer.state import ConsumerState
-from jetcluster.model.patterns import Patterns
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.store.block_store import BlockStore
@@ -96,7 +95,7 @@ class ConsumerRetention:
             else:
                 self._sift(seqs)
 
-    def released(self, filters: Sequence[bytes], low: int, sift: Sift | None) -> None:
+    def released(self, filters: Sequence[bytes], low: int, sift: Sift) -> None:
         """A consumer is gone, has other filters or begins elsewhere: what it wanted from `low` on with `filters`, and
         nobody else, goes; `sift` does that in pieces."""
         if self.policy != INTEREST:
@@ -108,30 +107,17 @@ class ConsumerRetention:
             return
         # Above the cursor of a consumer without filter nothing has to be looked at: it wants all of that.
         high = min([store.last_seq, *(state.delivered_sseq for state in consumers if state.rules.filters == (b">",))])
-        if sift is not None:
-            if low <= high:
-                sift(filters, low, high)
-            return
-        patterns = Patterns(mine.decode("latin-1") for mine in filters)
-        shared = any(patterns.overlap(one.decode("latin-1")) for state in consumers for one in state.rules.filters)
-        for seqs in self._matching(filters, low, high):
-            if shared:
-                self._sift(seqs)
-            else:
-                store.delete_all(seqs)
+        if low <= high:
+            sift(filters, low, high)
 
-    def begin(self, sift: Sift | None) -> None:
+    def begin(self, sift: Sift) -> None:
         """The stream's retention has become `interest`: what nobody wants goes, all of it when there is no consumer;
         `sift` does that in pieces."""
         store = self._store
         if not self._consumers:
             store.compact(store.last_seq + 1)
             return
-        if sift is not None:
-            sift((b">",), store.first_seq, store.last_seq)
-            return
-        for seqs in self._matching((b">",), store.first_seq, store.last_seq):
-            self._sift(seqs)
+        sift((b">",), store.first_seq, store.last_seq)
 
     def _sift(self, seqs: Sequence[int]) -> None:
         """Removes those of the ascending `seqs` that nobody wants."""

@@ -114,7 +114,7 @@ class ConsumerTable:
             cid, seq = _CID_SEQ.unpack(key)
             self.by_cid[cid].exhausted.keys[seq] = None
 
-    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
+    def configure(self, rules: StreamRules, sift: Sift) -> None:
         """See `stream.ports.Extension`."""
         old, self._rules = self._rules, rules
         self._retention.policy = rules.retention
@@ -161,9 +161,7 @@ class ConsumerTable:
         """See `stream.ports.Extension`."""
         return self._retention.wanted(seq, subject)
 
-    def apply(
-        self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None
-    ) -> int | TurnResult | ApiError:
+    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift) -> int | TurnResult | ApiError:
         """See `stream.ports.Extension`; results by kind in docs/consumers.md."""
         if kind == commands.CONSUMER_TURN:
             return self._turn(ts, turn.decode(body))
@@ -250,7 +248,7 @@ class ConsumerTable:
 
     # -- consumers ------------------------------------------------------------------------------------------------
 
-    def _create(self, wish: creation.Create, sift: Sift | None) -> int | ApiError:
+    def _create(self, wish: creation.Create, sift: Sift) -> int | ApiError:
         assert self._rules is not None
         # An archive's consumers come before the stream is an ordinary one, by the rules that it will have.
         stream = self._rules.restored() if self._rules.restoring else self._rules
@@ -282,9 +280,7 @@ class ConsumerTable:
             self.observer.created(state)
         return state.cid
 
-    def _update(
-        self, state: ConsumerState, wish: creation.Create, stream: StreamRules, sift: Sift | None
-    ) -> int | ApiError:
+    def _update(self, state: ConsumerState, wish: creation.Create, stream: StreamRules, sift: Sift) -> int | ApiError:
         if wish.request and wish.request == state.request:
             return state.cid
         if creation.same(state.rules.config, wish.config):
@@ -307,7 +303,7 @@ class ConsumerTable:
             self.observer.updated(state, old)
         return state.cid
 
-    def _delete(self, name: str, cid: int, sift: Sift | None) -> int | ApiError:
+    def _delete(self, name: str, cid: int, sift: Sift) -> int | ApiError:
         state = self.by_name.get(name)
         if state is None or cid not in (0, state.cid):
             return _NOT_FOUND
@@ -335,7 +331,7 @@ class ConsumerTable:
             self.observer.paused(state)
         return 1
 
-    def _reset(self, name: str, seq: int, done: bool, sift: Sift | None) -> int | ApiError:
+    def _reset(self, name: str, seq: int, done: bool, sift: Sift) -> int | ApiError:
         """`done`: what lies before `seq` and was delivered is acknowledged."""
         state = self.by_name.get(name)
         if state is None:

@@ -6,9 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jetcluster.config.import_rules import ServiceImport, StreamImport, system_exports
-from jetcluster.config.mapping_rules import Mapping
-from jetcluster.config.sharing import CHUNKED, SERVICE, SINGLETON, STREAM, STREAMED, ExportOptions, MappingOptions
+from jetcluster.config.account_options import (
+    CHUNKED,
+    SERVICE,
+    SINGLETON,
+    STREAM,
+    STREAMED,
+    ExportOptions,
+    MappingOptions,
+)
+from jetcluster.config.import_rules import ServiceImport, StreamImport, SubjectMapping, system_exports
 from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
@@ -50,7 +57,7 @@ def _exports_of_system(told: list[ExportOptions]) -> list[ExportOptions]:
 
 def _destinations(options: MappingOptions) -> list[Json]:
     """Weights are cumulative, as upstream shows them."""
-    mapping = Mapping(options)
+    mapping = SubjectMapping(options)
     found: list[Json] = [
         {"subject": transform.destination.decode(), "weight": weight} for transform, weight in mapping.destinations
     ]

@@ -16,7 +16,7 @@ from jetcluster.auth.resolver import AccountStoreError, Store
 from jetcluster.config.claims.account import AccountClaims, decode_account
 from jetcluster.config.claims.token import ClaimsError, decode_generic
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import CACHE, FULL, URL
+from jetcluster.config.options import CACHE, FULL, URL
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import dumps
 from jetcluster.monitor.server_block import ServerBlock

@@ -7,8 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jetcluster.config.tls_ciphers import go_suite
-from jetcluster.config.tls_options import TlsOptions
+from jetcluster.config.tls_options import TlsOptions, go_suite
 from jetcluster.monitor.source import Json
 
 if TYPE_CHECKING:

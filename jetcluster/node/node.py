@@ -24,7 +24,6 @@ from jetcluster.node.warm_up import import_pydantic, warm_up
 from jetcluster.server.lame_duck import enter_lame_duck
 from jetcluster.server.listener import host_port
 from jetcluster.server.server import Server
-from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.monitor.start import Monitor
@@ -50,15 +49,12 @@ class Node:
         log: Logger,
         reload: Callable[[Node, str], str] | None = None,
         platform: Platform | None = None,
-        level: int = LEVEL,
     ) -> None:
         """`reload` takes over the configuration as it is now, for a cause; it returns why it failed, or "". `platform`:
-        the operating system by default. `level`: the highest of the commands that this node says it understands
-        (`stream.levels`)."""
+        the operating system by default."""
         self.options = options
         self.log = log
         self._reload_options = reload
-        self.level = level
         self.platform = platform or SystemPlatform()
         self.clock = self.platform.clock
         self.rng = self.platform.rng
@@ -109,7 +105,7 @@ class Node:
             self.log.info(f"Limit of open files raised from {files[0]} to {files[1]}")
         self._write_pid_file()
         endings = Endings(self.give_up, self.storage_failed, self.start_again)
-        self.jetstream = NodeJetStream(options, self.server, self.platform, self.log, self.level, endings)
+        self.jetstream = NodeJetStream(options, self.server, self.platform, self.log, endings)
         await self.jetstream.start()
         self.share()
         self.system = SystemAccount(self, self.reload)

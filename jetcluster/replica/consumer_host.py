@@ -43,7 +43,7 @@ START_SECONDS = 0.005
 LOGGED_ERRORS = 10
 UNANSWERED_NS = 250_000_000
 """Nanoseconds that a push consumer which was just made waits for the word that its client has been told so. It comes
-within milliseconds, but from a node that died, or is of a version that does not send it."""
+within milliseconds, unless the node died."""
 
 
 SendTurn = Callable[["ConsumerHost", int, bytes], bool]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.compat_options import CompatOptions
+from jetcluster.config.options import CompatOptions
 from jetcluster.consumer.ports import DeliveryBus
 from jetcluster.consumer.waiting_room import WaitingRoom
 from jetcluster.latency import Latency

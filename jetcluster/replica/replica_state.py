@@ -125,7 +125,7 @@ class ReplicaState:
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
         level = self.level
-        return command if level >= LEVEL else lowered(command, self.machine.clock, level)
+        return command if level >= LEVEL else lowered(command, level)
 
     # -- rest
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jetcluster.clock import TimerHandle
-from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
+from jetcluster.config.account_options import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.import_context import ImportContext, Link
 from jetcluster.server.permissions import of_another_account

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.auth.authenticator import Authenticator
-    from jetcluster.config.sharing import MappingOptions
+    from jetcluster.config.account_options import MappingOptions
     from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.imports import Sharing
     from jetcluster.server.tls_port import TlsPort

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.sharing import ExportOptions
+from jetcluster.config.account_options import ExportOptions
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.server.import_context import ImportContext, Publish, responder

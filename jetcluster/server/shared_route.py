@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.clock import Rng
-from jetcluster.config.mapping_rules import Mapping
+from jetcluster.config.import_rules import SubjectMapping
 from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.server.route import Route
@@ -56,7 +56,7 @@ class MappedSubject(Passage):
 
     def __init__(
         self,
-        mapping: Mapping,
+        mapping: SubjectMapping,
         cluster: str,
         order: int,
         rng: Rng,

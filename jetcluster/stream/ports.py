@@ -67,13 +67,13 @@ class Extension(Protocol):
         """Writes what has changed into its side tables: called once per commit of the store, at its start."""
         ...
 
-    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None) -> Result:
+    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift) -> Result:
         """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
         `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError.
-        What nobody wants any more is left to `sift`; without it, all of it goes at once."""
+        What nobody wants any more is left to `sift`."""
         ...
 
-    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
+    def configure(self, rules: StreamRules, sift: Sift) -> None:
         """The stream's configuration in force: after `reload` and whenever it changes. `sift` as with `apply`."""
         ...
 

@@ -57,22 +57,6 @@ async def test_the_key_with_which_a_member_came_is_kept_by_all() -> None:
 
 
 @virtual_time
-async def test_no_key_is_kept_while_a_node_of_before_is_there() -> None:
-    """It would not keep it with its state, and know less than the others after its own upgrade."""
-    async with Cluster() as cluster:
-        await all_known(cluster)
-        old = next(node for node in cluster if not node.js.meta.leading)
-        old.raft.levels.own = 2
-        await asyncio.sleep(1)
-        new = cluster.add("D")
-        await cluster.until(lambda: all(new.me in keys(node) for node in cluster))
-        await asyncio.sleep(2)
-        assert keys(cluster["A"])[new.me] == ""
-        old.raft.levels.own = 3
-        await all_known(cluster)
-
-
-@virtual_time
 async def test_nobody_comes_under_the_id_of_a_member_that_is_away() -> None:
     async with Cluster() as cluster:
         await all_known(cluster)

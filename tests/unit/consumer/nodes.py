@@ -33,8 +33,6 @@ class Node:
         self.index = 0
         self.now = T0
         self.serial = 0
-        self.sifted = True
-        """Commands are those of this version."""
         self.open()
         self.configure(config or {})
 
@@ -65,15 +63,14 @@ class Node:
 
     def configure(self, config: dict[str, Any]) -> Result:
         config = {"name": "S", "storage": "file", "subjects": [">"], "num_replicas": 1, **config}
-        command = commands.encode_update_config(self.now, config)
-        return self.apply(command if self.sifted else commands.placeless(command))
+        return self.apply(commands.encode_update_config(self.now, config))
 
     def publish(self, *subjects: bytes) -> Result:
         self.now += len(subjects)
         return self.apply(commands.encode_publish(self.now, Batch.encode(subjects, [], [b"x"] * len(subjects))))
 
     def extended(self, kind: int, body: dict[str, Any]) -> Any:
-        return self.apply(commands.encode_extended(self.now, kind, json.dumps(body).encode(), sifted=self.sifted))
+        return self.apply(commands.encode_extended(self.now, kind, json.dumps(body).encode()))
 
     def create(
         self, name: str = "C", action: str = "", request: str = "", owner: str = "OWNERone", **config: Any

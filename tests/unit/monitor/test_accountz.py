@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.sharing import (
+from jetcluster.config.account_options import (
+    AccountOptions,
     ExportOptions,
     ImportOptions,
     LatencyOptions,

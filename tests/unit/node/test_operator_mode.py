@@ -16,7 +16,7 @@ import pytest
 
 from jetcluster.cli.mirror import run_mirror
 from jetcluster.cli.object_store import Wish, run_add
-from jetcluster.config.operator_options import ResolverOptions
+from jetcluster.config.options import ResolverOptions
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.claims_view import of_operators

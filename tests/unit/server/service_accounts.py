@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 
 from .sharing import account
 

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.auth.authenticator import Authenticator, AuthResult
-from jetcluster.config.account_options import AccountOptions
+from jetcluster.config.account_options import (
+    AccountOptions,
+    ExportOptions,
+    ImportOptions,
+    MappingDestination,
+    MappingOptions,
+)
 from jetcluster.config.options import Options
-from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
 from testkit.server_rig import QUIET, Bench, Peer

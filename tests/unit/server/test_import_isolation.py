@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.api import endpoints
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 
 from .sharing import Nodes, account
 

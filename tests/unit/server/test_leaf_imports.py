@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server.leaf_delivery import deliver_from_leaf
 from testkit.server_rig import FakeLeaf
 

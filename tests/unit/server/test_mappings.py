@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.sharing import MappingDestination, MappingOptions
+from jetcluster.config.account_options import AccountOptions, MappingDestination, MappingOptions
 
 from .sharing import Nodes, account
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import budget
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server import removals
 from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
 from jetcluster.server import responses
 

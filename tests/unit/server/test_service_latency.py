@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jetcluster.config.sharing import ExportOptions, LatencyOptions
+from jetcluster.config.account_options import ExportOptions, LatencyOptions
 
 from .service_accounts import B
 from .sharing import Nodes, account, reply_of

@@ -3,7 +3,7 @@ tests/interop/test_imports.py."""
 
 from __future__ import annotations
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
 
 from .sharing import Nodes, account

@@ -90,8 +90,7 @@ class Stream:
 
 
 def test_commands_round_trip() -> None:
-    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body", sifted=True)
-    assert commands.decode(commands.encode_extended(7, 18, b"", sifted=False)) == Extended(7, 18, b"")
+    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body")
     assert commands.decode(commands.encode_extended(7, 31, b"")) == Extended(7, 31, b"")
     with pytest.raises(CommandError):
         commands.decode(commands.HEAD.pack(32, 0, 7))

@@ -128,14 +128,6 @@ def test_a_long_block_is_not_read_line_by_line() -> None:
     assert made[1].count(b"\r\na:") == LONG + 1
 
 
-def test_commands_of_versions_before_write_the_lines_anew() -> None:
-    """Bytes are compared between replicas, so a log means what it meant."""
-    plan = Plan("a:", "b:  c \t", "Nats-TTL: 1s")
-    batch = fire(plan.store, plan.rules, plan.due, [Firing(1, DUE, NEXT, False, b"later")], kept=False)
-    assert batch is not None
-    assert batch.message(0)[1] == block("a: ", "b: c", "Nats-Scheduler: s.plan", "Nats-Schedule-Next: later")
-
-
 def called(work: Callable[[], object]) -> int:
     """Calls of Python's and C functions while `work` runs."""
     count = 0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.mapping_rules import Mapping
-from jetcluster.config.sharing import MappingDestination, MappingOptions
+from jetcluster.config.account_options import MappingDestination, MappingOptions
+from jetcluster.config.import_rules import SubjectMapping
 from jetcluster.model.transforms import TransformError
 
 
-def weights(mapping: Mapping, cluster: str = "") -> list[tuple[bytes, int]]:
+def weights(mapping: SubjectMapping, cluster: str = "") -> list[tuple[bytes, int]]:
     return [(transform.destination, weight) for transform, weight in mapping.of(cluster)]
 
 
-def made(source: str, *destinations: MappingDestination) -> Mapping:
-    return Mapping(MappingOptions(source, list(destinations)))
+def made(source: str, *destinations: MappingDestination) -> SubjectMapping:
+    return SubjectMapping(MappingOptions(source, list(destinations)))
 
 
 def test_what_is_left_over_stays() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.operator_options import OperatorOptions
+from jetcluster.config.options import OperatorOptions
 
 
 class Claims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.config.sharing import DEFAULT_THRESHOLD, SERVICE, STREAM, ExportOptions, ImportOptions
+from jetcluster.config.account_options import DEFAULT_THRESHOLD, SERVICE, STREAM, ExportOptions, ImportOptions
 
 
 def test_a_response_has_two_minutes_unless_the_export_says_otherwise() -> None:

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from jetcluster.config.tls_ciphers import go_suite, is_insecure, openssl_suites, problem_of_suite
+from jetcluster.config.tls_options import go_suite, is_insecure, openssl_suites, problem_of_suite
 
 MODERN = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
 OLD = "TLS_RSA_WITH_AES_128_CBC_SHA"
