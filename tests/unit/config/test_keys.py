@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.unit.server.certificate import make_certificate
 
+from testkit.certificates import make_certificate
 from tests.unit.config.key_cases import BLOCKS, outcome
 
 OUTCOMES: dict[str, dict[str, dict[str, str | list[str]]]] = json.loads(

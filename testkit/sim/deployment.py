@@ -18,12 +18,12 @@ from jetcluster.logs import Logger
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import reloading
-from tests.sim.cluster.layout import CLIENT_PORT, Server, cluster
-from tests.sim.cluster.loop import Scheduler, SimLoop
-from tests.sim.cluster.machine import Machine
-from tests.sim.cluster.network import Address, Network
-from tests.sim.cluster.trace import Bridge, SimLog, Trace
-from tests.sim.cluster.vows import Vows
+from testkit.sim.layout import CLIENT_PORT, Server, cluster
+from testkit.sim.loop import Scheduler, SimLoop
+from testkit.sim.machine import Machine
+from testkit.sim.network import Address, Network
+from testkit.sim.trace import Bridge, SimLog, Trace
+from testkit.sim.vows import Vows
 
 COPIES = 3
 """Voters of a group of which one may lose its data."""

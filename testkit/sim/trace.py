@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.cluster.loop import Scheduler
+from testkit.sim.loop import Scheduler
 
 
 class Trace:

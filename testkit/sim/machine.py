@@ -22,15 +22,15 @@ from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
+from testkit.sim.loop import TURN, Scheduler, SimLoop
+from testkit.sim.network import Endpoints, Host, Network, SimTransport
+from testkit.sim.trace import SimLog, Trace
 from testkit.twins.storage import RocksModule, SimDisk, SimWriter
 from testkit.twins.storage.sectors import SectorFile
 from testkit.twins.time import SeededRng
-from tests.sim.cluster.loop import TURN, Scheduler, SimLoop
-from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
-from tests.sim.cluster.trace import SimLog, Trace
 
 if TYPE_CHECKING:
-    from tests.sim.cluster.vows import Vows
+    from testkit.sim.vows import Vows
 
 EPOCH_NS = 1_700_000_000_000_000_000
 LOOK = 20e-6
@@ -273,7 +273,7 @@ class Machine:
         """A process, with nothing in it yet."""
         assert self.loop is None
         self.host.up = True
-        loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)
+        loop = self.loop = SimLoop(self._scheduler, self.clock, self._work, self._raised)  # type: ignore[abstract]
         loop.log = SimLog(self._trace, self.name, self._caught)
         self._endpoints = Endpoints(self._network, self.host, loop)
         return loop

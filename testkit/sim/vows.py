@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetcluster.mesh.frames import RAFT
 from jetcluster.raft.codec import ACK, VOTE_REPLY
-from tests.sim.cluster.protocol import Protocol, raft_of
+from testkit.sim.protocol import Protocol, raft_of
 
 if TYPE_CHECKING:
-    from tests.sim.cluster.deployment import Deployment
-    from tests.sim.cluster.machine import Machine
-    from tests.sim.cluster.network import Address
+    from testkit.sim.deployment import Deployment
+    from testkit.sim.machine import Machine
+    from testkit.sim.network import Address
 
 POLL = 0.0005
 """Seconds between two looks whether a server that starts has read its journal."""

@@ -16,8 +16,8 @@ from jetcluster.raft.api import Role
 from jetcluster.raft.codec import ACK, APPEND, REJECT, VOTE_REPLY
 
 if TYPE_CHECKING:
-    from tests.sim.cluster.deployment import Deployment
-    from tests.sim.cluster.machine import Machine
+    from testkit.sim.deployment import Deployment
+    from testkit.sim.machine import Machine
 
 _KIND = 1
 _VOTE_REPLY = struct.Struct("<BBQB")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tests.sim.cluster.network import Address
+from testkit.sim.network import Address
 
 PING = 3.0
 """Seconds between two PINGs, and until one that is not answered ends the connection."""

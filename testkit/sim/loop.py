@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tests.sim.cluster.network import Endpoints
+    from testkit.sim.network import Endpoints
 
 TURN = 20e-6
 STEP = 4e-6
@@ -226,14 +226,14 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(
         self,
         coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
         *,
         name: str | None = None,
         context: contextvars.Context | None = None,
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name or "task", context=context)  # type: ignore[arg-type]
+        return asyncio.Task(coro, loop=self, name=name or "task", context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self.alive:  # tasks of a process that is gone are never finished

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, cast
 
-from tests.sim.cluster.layout import ROUTE_PORT
-from tests.sim.cluster.loop import Scheduler, SimLoop
+from testkit.sim.layout import ROUTE_PORT
+from testkit.sim.loop import Scheduler, SimLoop
 
 WINDOW = 256 << 10
 """Bytes of one direction of a connection that kernels and the network hold."""
