@@ -102,7 +102,7 @@ demo: install ## 336,776 real flights, the leader killed half-way, every replica
 	@$(BIN)/python -m scripts.demo
 
 bench: install tools ## jetcluster and nats-server in turns; writes docs/benchmarks.md
-	$(BIN)/python -m scripts.bench --out docs/benchmarks.md
+	$(BIN)/python -m bench page --out docs/benchmarks.md
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)

@@ -3,7 +3,7 @@
     python -m testkit.attacks KIND SECONDS '{"client": 4222, "leaf": 7422, "websocket": 8080, "http": 8222}'
 
 runs one of them (`KINDS`) against a server on this machine that has the users of `CONFIG`, from a process of its own.
-`scripts/bench_attack.py` measures what another client notices of it.
+`bench/scenarios/attack.py` measures what another client notices of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Another client is served while one attacks the server (`scripts/bench_attack.py` has the figure)."""
+"""Another client is served while one attacks the server (`bench/scenarios/attack.py` has the figure)."""
 
 from __future__ import annotations
 

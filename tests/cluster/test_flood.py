@@ -16,7 +16,7 @@ from testkit.harness import Node, ProcessCluster
 pytestmark = pytest.mark.cluster
 
 LONGEST = 3.0
-"""Seconds to an ack, on a machine that the flood and other tests share; the goal is 2 s (scripts/bench_flood.py).
+"""Seconds to an ack, on a machine that the flood and other tests share; the goal is 2 s (bench/scenarios/flood.py).
 Without turns and valves it was 10 s and more."""
 
 

@@ -1,9 +1,9 @@
 """Very many subscriptions of one client: what they cost, and that they are bounded. A million of them is what
-`python -m scripts.bench_subscriptions` measures."""
+`python -m bench subscriptions` measures."""
 
 from __future__ import annotations
 
-from scripts.bench_subscriptions import BYTES_LIMIT, measure
+from bench.scenarios.subscriptions import BYTES_LIMIT, measure
 
 
 def test_memory_and_the_cost_of_a_publish_stay() -> None:

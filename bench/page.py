@@ -1,6 +1,6 @@
 """`make bench`: jetcluster and nats-server (fsync before ack) in turns, in one run, on one disk -> docs/benchmarks.md.
 
-    python -m scripts.bench [--rounds 3] [--seconds 3] [--part features] [--only nats-server] [--out FILE] [--json FILE]
+    python -m bench page [--rounds 3] [--seconds 3] [--part features] [--only nats-server] [--out FILE] [--json FILE]
 
 Every round starts a fresh three-node cluster of one server, runs all loads on it and stops it; then it is the other's
 turn. Each figure is the median over the rounds. Without nats-server the page has one column and says so.
@@ -28,11 +28,11 @@ import uvloop
 from rich.console import Console
 
 from bench import loads
+from bench.features import Features, comebacks, many_subjects
+from bench.report import Figures, write_page
 from jetcluster.cli.bench_result import CpuWatch, percentile
-from scripts.bench_features import Features, comebacks, many_subjects
-from scripts.bench_report import Figures, write_page
 from testkit.client import ClientError, create_stream
-from testkit.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server
+from testkit.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server, resident
 
 console = Console(stderr=True)
 SIZE = 128
@@ -223,16 +223,9 @@ async def idle(server: str, root: Path) -> dict[str, float]:
         elapsed = time.monotonic() - start
         return {
             "idle_cpu": max(spent.values()) / elapsed * 100,
-            "idle_rss": max(rss_mb(n.pid) for n in nodes.nodes),
+            "idle_rss": max(resident(n.pid) for n in nodes.nodes) / 2**20,
             "create200_rate": made.rate,
         }
-
-
-def rss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"no VmRSS for {pid}")
 
 
 async def measure(servers: Sequence[str], rounds: int, seconds: float, folder: Path, parts: set[str]) -> Figures:
@@ -275,30 +268,21 @@ async def once(samples: dict[str, list[float]], name: str, work: Coroutine[Any, 
     console.print(f"{name}: { {k: round(v, 2) for k, v in found.items()} }")
 
 
-def spark(rounds: int, seconds: float, base: Path, out: Path | None) -> int:
-    from scripts import bench_spark  # needs Java and pyspark
-
-    page = bench_spark.run(rounds, seconds, base)
-    if out:
-        out.write_text(page)
-    print(page)
-    return 0
-
-
-def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--seconds", type=float, default=3.0, help="length of each load")
-    options.add_argument(
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each load")
+    parser.add_argument(
         "--part",
-        choices=["core", "features", "spark"],
-        help="only these figures (default: core and features; spark is a page of its own)",
+        choices=["core", "features"],
+        help="only these figures",
     )
-    options.add_argument("--only", choices=["jetcluster", "nats-server"])
-    options.add_argument("--dir", type=Path, help="where the stores go (default: .bench in the repository)")
-    options.add_argument("--out", type=Path, help="Markdown page to write")
-    options.add_argument("--json", type=Path, help="raw samples to write")
-    args = options.parse_args()
+    parser.add_argument("--only", choices=["jetcluster", "nats-server"])
+    parser.add_argument("--dir", type=Path, help="where the stores go (default: .bench in the repository)")
+    parser.add_argument("--out", type=Path, help="Markdown page to write")
+    parser.add_argument("--json", type=Path, help="raw samples to write")
+
+
+def main(args: argparse.Namespace) -> int:
     servers = [args.only] if args.only else ["nats-server", "jetcluster"]
     if not args.only and find_server("nats-server") is None:
         console.print("nats-server is not on this machine (make tools; needs Go): no peer column")
@@ -306,8 +290,6 @@ def main() -> int:
     parts = {args.part} if args.part else {"core", "features"}
     base = args.dir or TOP / ".bench"
     base.mkdir(parents=True, exist_ok=True)
-    if args.part == "spark":
-        return spark(args.rounds, args.seconds, base, args.out)
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=base))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -323,7 +305,3 @@ def main() -> int:
         console.print(f"written: {args.out}")
     print(page)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Measures what a client notices of attacks on its server.
 
-    python -m scripts.bench_attack [--seconds 5] [--only KIND[,KIND]] [--together] [--json FILE]
+    python -m bench attack [--seconds 5] [--only KIND[,KIND]] [--together] [--json FILE]
 
 One node with ports for clients, leaf nodes, WebSocket and monitoring. Each kind of `testkit/attacks.py` is run
 for so many seconds from a process of its own, one after the other, then (`--together`) all at once; meanwhile another
@@ -17,10 +17,7 @@ processes take what the machine has, and the figure says more of it than of the 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -32,17 +29,18 @@ GOAL = 0.1
 """Seconds, at p99.9."""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--only", default="")
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
+
+
+def main(given: argparse.Namespace) -> int:
     kinds = given.only.split(",") if given.only else list(KINDS)
     results: dict[str, Any] = {}
     with attacked() as (server, probe):
-        rounds = [("nothing", [])] + [(kind, [kind]) for kind in kinds]
+        rounds: list[tuple[str, list[str]]] = [("nothing", [])] + [(kind, [kind]) for kind in kinds]
         if given.together:
             rounds.append(("together", kinds))
         print(
@@ -69,8 +67,3 @@ def main() -> int:
         given.json.write_text(line)
     worst = max(found["p99.9"] for name, found in results.items() if name != "together")
     return int(worst > GOAL * 1000)
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt, socket.timeout):
-        sys.exit(main())

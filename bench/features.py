@@ -13,11 +13,12 @@ import statistics
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from bench import batches, consumers, loads, reads
 from jetcluster.cli.bench_result import cpu_seconds
 from testkit.client import Client, create_stream
-from testkit.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually, resident
 
 SIZE = 128
 MESSAGES = 200_000
@@ -127,7 +128,7 @@ async def many_subjects(server: str, root: Path, seconds: float) -> dict[str, fl
             await create_stream(client, "S", ["s.>"], 1)
         await reads.publish_many(node.url, lambda n: b"s.%d.%d" % (n % GROUPS, n), SUBJECTS, size=32)
         each = SUBJECTS // GROUPS
-        found["subjects_rss"] = _rss_mb(node.pid)
+        found["subjects_rss"] = resident(node.pid) / 2**20
         got = await reads.multi_last(
             [node.url], "S", lambda n: b"s.%d.*" % (n % GROUPS), each, window=1, seconds=seconds
         )
@@ -206,14 +207,7 @@ async def _next(client: Client, stream: str, consumer: str, number: int, seconds
             await asyncio.sleep(0.01)
 
 
-def _rss_mb(pid: int) -> float:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"no VmRSS for {pid}")
-
-
-async def _stream(nodes: ProcessCluster, name: str, subjects: list[str], *, replicas: int, **config: object) -> Node:
+async def _stream(nodes: ProcessCluster, name: str, subjects: list[str], *, replicas: int, **config: Any) -> Node:
     """Creates it and returns its leader."""
     async with await nodes[0].connect() as client:
         await create_stream(client, name, subjects, replicas, **config)

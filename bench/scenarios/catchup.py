@@ -1,6 +1,6 @@
 """A stream that is written at full speed while another replica joins: how long that takes, and what it costs.
 
-    python -m scripts.bench_catchup [--gigabytes 0.3] [--size 1024] [--replicas 2] [--kill] [--folder /var/tmp]
+    python -m bench catchup [--gigabytes 0.3] [--size 1024] [--replicas 2] [--kill] [--folder /var/tmp]
 
 Three nodes are started, a stream with `--replicas` replicas is filled with so many gigabytes of payload, and
 `num_replicas` is raised by one while a client goes on publishing as fast as it gets acks. With `--kill` the new
@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import loads
-from scripts.bench_connections import resident
 from testkit.client import ClientError
-from testkit.harness import HarnessError, Node, ProcessCluster, eventually
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually, resident
 
 STREAM = "S"
 SUBJECT = "s"
@@ -112,7 +111,7 @@ async def api(node: Node, subject: str, body: dict[str, Any]) -> dict[str, Any]:
 
 async def kill_in_the_middle(joiner: Node, size: float) -> int:
     """Bytes that had come."""
-    came = 0
+    came: int = 0
 
     async def half() -> bool:
         nonlocal came
@@ -197,7 +196,7 @@ async def voter(leader: Node, voters: int) -> int:
 
     await eventually(complete, LIMIT, "it did not become a voter", every=0.1)
     last: int = seen["wal"]["last_seq"]
-    return max(last - peer.get("last_replicated_index", 0) for peer in seen["peers"].values())
+    return max(last - int(peer.get("last_replicated_index", 0)) for peer in seen["peers"].values())
 
 
 async def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -210,8 +209,7 @@ async def run(args: argparse.Namespace) -> dict[str, Any]:
             shutil.rmtree(root, ignore_errors=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gigabytes", type=float, default=0.3)
     parser.add_argument("--size", type=int, default=1024, help="bytes of a message")
     parser.add_argument("--replicas", type=int, default=2, choices=(1, 2), help="before the new one joins")
@@ -219,8 +217,7 @@ def main() -> None:
     parser.add_argument("--alone", type=float, default=5.0, help="seconds of publishing before and after")
     parser.add_argument("--folder", help="where the stores lie meanwhile; a disk, not memory")
     parser.add_argument("--keep", action="store_true", help="leave stores and logs there")
-    print(json.dumps(asyncio.run(run(parser.parse_args()))))
 
 
-if __name__ == "__main__":
-    main()
+def main(arguments: argparse.Namespace) -> None:
+    print(json.dumps(asyncio.run(run(arguments))))

@@ -1,6 +1,6 @@
 """CPU per message of what stays on one node and of what crosses the mesh, over all nodes of a cluster of three.
 
-    python -m scripts.bench_crossing [--rounds 5] [--count 200000] [--size 128] [--json FILE]
+    python -m bench crossing [--rounds 5] [--count 200000] [--size 128] [--json FILE]
 
 One cluster, and each round runs the four loads in turns: core on one node, core across two, R3 publish at the stream
 leader, R3 publish at a follower (500 outstanding). CPU is utime + stime of all three processes.
@@ -60,13 +60,14 @@ async def measure(rounds: int, count: int, size: int, root: Path) -> dict[str, l
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=TOP / ".scratch" if (TOP / ".scratch").is_dir() else None) as folder:
         found = uvloop.run(measure(arguments.rounds, arguments.count, arguments.size, Path(folder)))
     for name, values in found.items():
@@ -76,7 +77,3 @@ def main() -> None:
         console.print(f"{crossing} / {staying}: {ratio:.2f} (goal: {most})")
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()

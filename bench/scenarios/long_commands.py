@@ -1,6 +1,6 @@
-"""Measures how long commands that remove very many messages hold a replica, in one step and in pieces (docs/limits.md).
+"""Measures how long commands that remove very many messages hold a replica, piece by piece (docs/limits.md).
 
-    python -m scripts.bench_long_commands [--messages 300000] [--consumers 2] [--only NAME]
+    python -m bench long_commands [--messages 300000] [--consumers 2] [--only NAME]
 
 Processor time inside `apply`, on one replica of a stream in RocksDB, blocks of 500 messages, each on its own subject
 where the command's name does not say otherwise.
@@ -25,7 +25,6 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream import commands
-from jetcluster.stream.levels import lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 
@@ -40,14 +39,13 @@ ROLLUP = b"NATS/1.0\r\nNats-Rollup: all\r\n\r\n"
 
 
 class Bench:
-    def __init__(self, path: Path, case: Case, messages: int, consumers: int, *, sliced: bool) -> None:
+    def __init__(self, path: Path, case: Case, messages: int, consumers: int) -> None:
         self.kv = RocksKv(path)
         self.store = BlockStore(self.kv, 1, memory=False)
         self.table = ConsumerTable(self.store)
         self.machine = StreamMachine("S", StreamRules.from_config({}), self.store, self.table)
         self.index = 0
         self.now = T0
-        self.sliced = sliced
         self.times: list[float] = []
         self.update(**case.config)
         if case.consumers:
@@ -73,13 +71,11 @@ class Bench:
     def expire(self) -> None:
         self.now += 7200 * 10**9
         self.run(commands.encode_expire(self.now))
-        while self.sliced and (due := self.machine.next_expiry) is not None and due <= self.now:
+        while (due := self.machine.next_expiry) is not None and due <= self.now:
             self.run(commands.encode_expire(self.now))
 
     def run(self, command: bytes) -> None:
         self.index += 1
-        if not self.sliced:
-            command = lowered(command, 0) or command
         begun = time.process_time()
         self.machine.apply(self.index, 1, command)
         self.times.append(time.process_time() - begun)
@@ -173,30 +169,26 @@ CASES = (
 )  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--consumers", type=int, default=2)
     parser.add_argument("--only", choices=[case.name for case in CASES])
-    args = parser.parse_args()
-    print("| command | way | longest | commands | together | left |\n|---|---|---|---|---|---|")
+
+
+def main(args: argparse.Namespace) -> None:
+    print("| command | longest | commands | together | left |\n|---|---|---|---|---|")
     for case in CASES:
-        for sliced in (False, True):
-            if args.only in (None, case.name):
-                with tempfile.TemporaryDirectory() as path:
-                    print(row(case, Path(path) / "kv", args.messages, args.consumers, sliced=sliced), flush=True)
+        if args.only in (None, case.name):
+            with tempfile.TemporaryDirectory() as path:
+                print(row(case, Path(path) / "kv", args.messages, args.consumers), flush=True)
 
 
-def row(case: Case, path: Path, messages: int, consumers: int, *, sliced: bool) -> str:
-    bench = Bench(path, case, messages, consumers, sliced=sliced)
+def row(case: Case, path: Path, messages: int, consumers: int) -> str:
+    bench = Bench(path, case, messages, consumers)
     case.before(bench)
     bench.times.clear()
     case.measured(bench)
     bench.finish()
-    times, way = bench.times, "pieces" if sliced else "one step"
+    times = bench.times
     figures = f"{max(times):.3f} s | {len(times)} | {sum(times):.2f} s | {bench.store.messages}"
-    return f"| {case.name} | {way} | {figures} |"
-
-
-if __name__ == "__main__":
-    main()
+    return f"| {case.name} | {figures} |"

@@ -1,6 +1,6 @@
 """Measures faults that are no crashes: how long a publisher goes without acks while the leader's disk is sick.
 
-    python -m scripts.bench_sick [--seconds 40] [--rounds 3] [--fault NAME ...]
+    python -m bench sick [--seconds 40] [--rounds 3] [--fault NAME ...]
 
 Three nodes, one stream with three replicas. A publisher on another node than the leader's sends a message, waits for
 its ack, and so on. Then the leader's journal hangs, its data store answers errors, or the file system below its data
@@ -80,17 +80,14 @@ async def measure(fault: str, seconds: float, folder: Path) -> dict[str, Any]:
         }  # fmt: skip
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fault", choices=FAULTS, action="append")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     for _ in range(arguments.rounds):
         for fault in arguments.fault or FAULTS:
             with tempfile.TemporaryDirectory(prefix="jetcluster-sick-") as folder:
                 print(json.dumps(asyncio.run(measure(fault, arguments.seconds, Path(folder)))), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Measures a flood: connections that publish without waiting, beside publishers that wait for their acks.
 
-    python -m scripts.bench_flood [--connections 200] [--seconds 30] [--size 512] [--replies] [--send-buffer 0]
+    python -m bench flood [--connections 200] [--seconds 30] [--size 512] [--replies] [--send-buffer 0]
 
 Three nodes, one stream with three replicas. The flood is spread over all nodes; on each node one publisher sends a
 message, waits for its ack (up to 60 s), sends the next one 50 ms later; and STREAM.INFO is asked for every half second.
@@ -24,10 +24,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from scripts.bench_connections import resident
 from testkit.client import Client, ClientError, create_stream
 from testkit.flood import PATIENCE, Probe, run_flood
-from testkit.harness import Node, ProcessCluster
+from testkit.harness import Node, ProcessCluster, resident
 
 STREAM = "FLOOD"
 LATE = 0.1
@@ -96,7 +95,8 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
                     largest[node.name] = max(largest.get(node.name, 0), round(resident(node.pid) / 1e6))
                 await asyncio.sleep(0.25)
 
-        tasks = [asyncio.create_task(one.run(stop)) for one in (*probes, *infos)] + [asyncio.create_task(watch())]
+        works = [*(probe.run(stop) for probe in probes), *(info.run(stop) for info in infos), watch()]
+        tasks = [asyncio.create_task(work) for work in works]
         await asyncio.sleep(2)
         start = time.monotonic()
         sent = await run_flood(
@@ -139,8 +139,7 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]
     return result
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--after", type=float, default=30, help="seconds to look on after the flood")
@@ -148,13 +147,11 @@ def main() -> None:
     parser.add_argument("--replies", action="store_true", help="the flood asks for acks, and does not read them")
     parser.add_argument("--send-buffer", type=int, default=0)
     parser.add_argument("--logs", action="store_true", help="the nodes' logs, to standard error")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with contextlib.suppress(ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with tempfile.TemporaryDirectory(prefix="jetcluster-flood-") as folder:
         print(json.dumps(asyncio.run(measure(arguments, Path(folder)))))
-
-
-if __name__ == "__main__":
-    main()

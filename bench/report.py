@@ -126,7 +126,7 @@ def write_page(figures: Figures, rounds: int, seconds: float, folder: Path) -> s
     lines = [
         "# Benchmarks",
         "",
-        f"Written by `make bench` (`python -m scripts.bench --rounds {rounds} --seconds {seconds:g}`) on "
+        f"Written by `make bench` (`python -m bench page --rounds {rounds} --seconds {seconds:g}`) on "
         f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}. {_rounds(rounds)}; every round is a fresh "
         "three-node cluster on loopback, the two servers take turns in one run, on one disk, and the load client "
         "shares the CPUs.",

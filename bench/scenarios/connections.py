@@ -1,6 +1,6 @@
 """The cost of connections for a node: memory of idle clients, CPU of a TLS handshake, time of a permission check.
 
-    python -m scripts.bench_connections [--clients 10000] [--handshakes 300]
+    python -m bench connections [--clients 10000] [--handshakes 300]
 
 Prints one line of JSON per figure. Memory is the resident set of the server process (VmRSS) before and with all
 clients connected, logged in and subscribed to one subject each; with TLS for 1,000 clients, without a subscription. A
@@ -22,12 +22,18 @@ import ssl
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from jetcluster.auth.authenticator import Authenticator, AuthResult
+from jetcluster.auth.permissions import UserPermissions
 from jetcluster.cli.bench_result import cpu_seconds
+from jetcluster.config.account_options import PermissionOptions, SubjectLists
+from jetcluster.config.options import Options
+from jetcluster.server.permissions import ConnectionPermissions
 from testkit.certificates import Authority, subject
-from testkit.harness import Node, find_server, free_ports
+from testkit.harness import Node, find_server, free_ports, resident
 from testkit.server_rig import QUIET, Bench, Peer
 
 LIMIT = 1_500_000_000
@@ -46,11 +52,6 @@ def server(folder: Path, config: str = "") -> Node:
     (folder / "server.conf").write_text(f"max_connections: 100000\n{config}")
     node.args = ["-a", "127.0.0.1", "-p", str(port), "-c", str(folder / "server.conf")]
     return node
-
-
-def resident(pid: int) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line.split()[1] for line in text.splitlines() if line.startswith("VmRSS"))) * 1024
 
 
 def raise_limit(files: int) -> None:
@@ -102,6 +103,11 @@ async def idle(folder: Path, clients: int) -> dict[str, Any]:
         node.kill9()
 
 
+def times(count: int, work: Callable[[], None]) -> None:
+    for _ in range(count):
+        work()
+
+
 async def handshakes(folder: Path, kind: str, count: int) -> dict[str, Any]:
     authority = Authority(folder)
     cert, key = authority.issue_to("server", subject(("CN", "localhost")), rsa_bits=2048 if kind == "RSA 2048" else 0)
@@ -120,11 +126,11 @@ async def handshakes(folder: Path, kind: str, count: int) -> dict[str, Any]:
                     pass
 
     try:
-        await asyncio.to_thread(lambda: [come() for _ in range(20)])  # imports, caches
+        await asyncio.to_thread(times, 20, come)  # imports, caches
         rounds = []
         for _ in range(3):
             before = cpu_seconds(node.pid)
-            await asyncio.to_thread(lambda: [come() for _ in range(count)])
+            await asyncio.to_thread(times, count, come)
             rounds.append((cpu_seconds(node.pid) - before) / count)
         spent = statistics.median(rounds)
         return {
@@ -158,7 +164,7 @@ async def idle_with_tls(folder: Path, clients: int) -> dict[str, Any]:
     try:
         come()  # imports
         before = resident(node.pid)
-        await asyncio.to_thread(lambda: [come() for _ in range(clients)])
+        await asyncio.to_thread(times, clients, come)
         await asyncio.sleep(3)
         with_all = resident(node.pid)
         return {
@@ -171,34 +177,27 @@ async def idle_with_tls(folder: Path, clients: int) -> dict[str, Any]:
         node.kill9()
 
 
-class _Allowed:
+class _Allowed(Authenticator):
     """Lets everybody in, with a few allow and deny entries, literals and filters."""
 
     required = True
-    nonce_required = False
-    account = "$G"
-    user = "u"
 
     def __init__(self, *, restricted: bool) -> None:
-        from jetcluster.auth.permissions import UserPermissions
-        from jetcluster.config.account_options import PermissionOptions, SubjectLists
-
+        super().__init__(Options())
         allow = ["orders.>", "events.*.created", "audit", "_INBOX.>", "$JS.API.>"]
         lists = SubjectLists(allow, ["orders.secret.>", "orders.*.private"])
-        self.permissions = UserPermissions(PermissionOptions(lists, lists)) if restricted else None
+        self._entries = UserPermissions(PermissionOptions(lists, lists)) if restricted else None
 
-    def check(self, connect: dict[str, Any], nonce: bytes, client_ip: str = "") -> _Allowed:
-        return self
+    def check(self, *_: Any, **__: Any) -> AuthResult:
+        return AuthResult("$G", "u", self._entries)
 
 
 def checks(messages: int = 20_000, rounds: int = 9) -> dict[str, Any]:
-    from jetcluster.server.permissions import ConnectionPermissions
-
     subjects = [b"orders.%d.new" % number for number in range(100)]
     batch = b"".join(b"PUB %b 2\r\nok\r\n" % subjects[number % 100] for number in range(1000))
 
     def peer(*, restricted: bool) -> Peer:
-        found = Bench(_Allowed(restricted=restricted)).client(connect=QUIET)  # type: ignore[arg-type]
+        found = Bench(_Allowed(restricted=restricted)).client(connect=QUIET)
         found.ask(batch)
         return found
 
@@ -241,13 +240,10 @@ async def run(clients: int, count: int) -> None:
         print(json.dumps(await idle(folder / "idle", clients)), flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--handshakes", type=int, default=300, help="per round; three rounds for each kind of key")
-    arguments = parser.parse_args()
+
+
+def main(arguments: argparse.Namespace) -> None:
     asyncio.run(run(arguments.clients, arguments.handshakes))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,23 @@
 """The Spark source's figures: rows per second from a three-node cluster into a sink that drops them, beside what the
 same servers give a client that only counts bytes, both in one run. CPU-seconds are those of whole process trees.
 
-    python -m scripts.bench --part spark [--rounds 3] [--out FILE]
+    python -m bench spark [--rounds 3] [--out FILE]
 
 Here servers, JVM and Python workers share one machine: the sum of their CPU is what a machine with enough cores would
 have to give; the wall rate is what this one gave. So the source is measured by itself as well, with answers that come
-from memory (scripts/bench_replay.py), at once or over a path to another place, whose round trip and TCP window limit
+from memory (bench/replay.py), at once or over a path to another place, whose round trip and TCP window limit
 what one connection can carry.
+
+The archive job's figure: a stream of a million messages to zstd Parquet with manifests, on the bench's own cluster
+and session (bench/scenarios/spark.py).
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -21,13 +26,28 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import loads, reads
+from bench import loads, reads, replay
+from bench.replay import Replay
+from jetcluster.pipeline.main import run_in
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.stream_state import ask
-from scripts import bench_replay
-from scripts.bench_archive import archiving
-from scripts.bench_replay import Replay
 from testkit.harness import TOP, ProcessCluster
+
+
+def archiving(session: Any, cluster: ProcessCluster, stream: str, folder: Path, messages: int) -> Callable[[], None]:
+    """Archives all of the stream into an empty folder, in batches of half of it. Raises when a row is missing."""
+    out = folder / "archive"
+
+    def work() -> None:
+        shutil.rmtree(out, ignore_errors=True)
+        words = ["--server", ",".join(cluster.urls), "--stream", stream, "--out", str(out)]
+        words += ["--max-per-batch", str(-(-messages // 2))]
+        rows = run_in(session, "archive", *words).fields["rows"]
+        if rows != messages:
+            raise RuntimeError(f"{rows} rows were archived, {messages} are in the stream")
+
+    return work
+
 
 MESSAGES = 1_000_000
 SIZE = 128
@@ -35,8 +55,8 @@ STREAM = "SPARK"
 APART = 400_000
 """Messages that are read from memory."""
 PATHS = {
-    "on this machine": bench_replay.Path(),
-    "40 ms away, 1 MiB window": bench_replay.Path(0.04, 1 << 20),
+    "on this machine": replay.Path(),
+    "40 ms away, 1 MiB window": replay.Path(0.04, 1 << 20),
 }
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -197,7 +217,17 @@ def _table(samples: dict[str, list[Sample]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(rounds: int, seconds: float, base: Path) -> str:
-    load = os.getloadavg()[0]
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each load without Spark")
+    parser.add_argument("--out", type=Path, help="Markdown page to write")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    load, base = os.getloadavg()[0], TOP / ".bench"
+    base.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="spark-", dir=base) as folder:
-        return page(*asyncio.run(measure(rounds, seconds, Path(folder))), load)
+        text = page(*asyncio.run(measure(arguments.rounds, arguments.seconds, Path(folder))), load)
+    if arguments.out:
+        arguments.out.write_text(text)
+    print(text)

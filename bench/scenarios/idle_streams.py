@@ -1,6 +1,6 @@
 """Measures what streams cost a node in which nothing happens: CPU of the server process.
 
-    python -m scripts.bench_idle_streams [0 600 1800]
+    python -m bench idle_streams [0 600 1800]
 
 Creates so many R1 streams, waits until all is quiet, and prints the share of one core that the process takes in 20 s
 in which nothing happens, and in 10 s with some 45 requests (STREAM.NAMES) per second.
@@ -8,12 +8,11 @@ in which nothing happens, and in 10 s with some 45 requests (STREAM.NAMES) per s
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import os
-import sys
 import time
-from pathlib import Path
 
+from jetcluster.cli.bench_result import cpu_seconds
 from testkit.client import Client, create_stream
 from testkit.harness import ProcessCluster
 
@@ -21,23 +20,17 @@ SETTLE, QUIET, ASKED = 8.0, 20.0, 10.0
 AT_ONCE = 20
 
 
-def cpu(pid: int) -> float:
-    """Seconds of the process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 async def share(pid: int, client: Client, seconds: float, *, ask: bool) -> float:
     """Per cent of a core."""
-    before, start = cpu(pid), time.monotonic()
+    before, start = cpu_seconds(pid), time.monotonic()
     while time.monotonic() - start < seconds:
         if ask:
             await client.api("STREAM.NAMES", {"offset": 0, "subject": "nothing"}, within=30)
         await asyncio.sleep(0.02 if ask else 1.0)
-    return 100 * (cpu(pid) - before) / (time.monotonic() - start)
+    return 100 * (cpu_seconds(pid) - before) / (time.monotonic() - start)
 
 
-async def main(counts: list[int]) -> None:
+async def measure(counts: list[int]) -> None:
     async with ProcessCluster(1) as cluster, await cluster[0].connect() as client:
         pid, made = cluster[0].pid, 0
         for count in counts:
@@ -51,5 +44,9 @@ async def main(counts: list[int]) -> None:
             print(f"{count} streams: {quiet:.1f} % of a core, with requests {asked:.1f} %", flush=True)
 
 
-if __name__ == "__main__":
-    asyncio.run(main([int(count) for count in sys.argv[1:]] or [0, 600, 1800]))
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("counts", nargs="*", type=int, help="numbers of streams, ascending")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    asyncio.run(measure(arguments.counts or [0, 600, 1800]))

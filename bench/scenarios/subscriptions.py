@@ -1,6 +1,6 @@
 """The cost of very many subscriptions of one client: memory, processor time, and a publish beside them.
 
-    python -m scripts.bench_subscriptions [--subscriptions 1000000]
+    python -m bench subscriptions [--subscriptions 1000000]
 
 Prints one line of JSON. The server is in this process, without sockets: memory is its growth (VmRSS), times are
 processor time. The publish goes to a subject that none of them takes; it is timed before, with all of them, and after
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
-from pathlib import Path
 from typing import NamedTuple
 
+from testkit.harness import resident
 from testkit.server_rig import Peer, RealTime
 
 AT_ONCE = 500
@@ -39,7 +40,7 @@ class Figures(NamedTuple):
 def measure(count: int) -> Figures:
     bench = RealTime()
     other = bench.client(b"SUB hot 1")
-    before = _resident()
+    before = resident(os.getpid())
     publish = _publish(other)
     client = bench.client()
     began = time.process_time()
@@ -48,7 +49,7 @@ def measure(count: int) -> Figures:
         while len(client.connection.subscriptions) < min(first + AT_ONCE, count):
             bench.time.advance(0)  # other connections have their turns in between
     seconds = time.process_time() - began
-    memory = _resident() - before
+    memory = resident(os.getpid()) - before
     with_all = _publish(other)
     other.send(b"PUB a.7.7.x 1", b"x")
     assert client.read() == b"MSG a.7.7.x 7 1\r\nx\r\n"
@@ -70,20 +71,12 @@ def _publish(client: Peer) -> float:
     return (time.process_time() - began) / PUBLISHES * 1e6
 
 
-def _resident() -> int:
-    """Bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--subscriptions", type=int, default=1_000_000)
-    found = measure(parser.parse_args().subscriptions)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    found = measure(arguments.subscriptions)
     print(json.dumps({name: round(value, 1) for name, value in found._asdict().items()}))
     fits = found.bytes_each < BYTES_LIMIT and found.publish_with_all_us < PUBLISH_FACTOR * found.publish_us
     return 0 if fits else 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
