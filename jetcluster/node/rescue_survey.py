@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from jetcluster.cluster.meta_replica import read_state
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
 from jetcluster.mesh import left_out
 from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity

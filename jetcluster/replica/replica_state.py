@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import RaftGroup, Role
 from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members

@@ -1,19 +1,35 @@
-"""All accounts of a node: one router each, and the mesh's single door to them (`protocol.interest.Switchboard`)."""
+"""All accounts of a node: one router each, and the mesh's single door to them (`protocol.interest.Switchboard`).
+`Removals` take the subscriptions of a client, a peer or a leaf link that is gone out of a router without keeping
+the loop.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final
 
-from jetcluster.clock import Rng
-from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.budget import BusyError, LoopBudget, Steps, exhaust
+from jetcluster.clock import Rng, Timers
+from jetcluster.consumer.owner.delivery import DeliveryBus
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
-from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
-from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest
+from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
 
+log = logging.getLogger("jetcluster.server")
+
+MAX_DIRECT_REMOVALS: Final = 256
+"""Subscriptions that are taken out at once, without steps."""
+MAX_MARKED: Final = 16_384
+"""Subscriptions that are marked as closed at once when their owner goes, which takes 1 ms; of more, the owner is
+remembered."""
+REMOVALS_PER_STEP: Final = 32
+RETRY_SECONDS: Final = 0.01
+"""Seconds after which the loop is asked again for time when too much waits for it."""
 DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
@@ -21,12 +37,93 @@ MAX_ACCOUNTS = 65_536
 MAX_HEARD = 64
 """Subjects that one peer wants of an account that is not in use here; with more of them it gets its router at once, so
 that there is not much to be done when its first client comes."""
-
 MAX_WANTED_TOKENS = 2 * MAX_TOKENS
 """Tokens of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
-
 Wants = dict[tuple[bytes, bytes | None], int]
 """The number of members by subject and queue."""
+
+
+class Removals:
+    """All removals of a server that are under way, in turns; one job of the loop's budget.
+
+    There may be a million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the
+    loop for time. They take nothing from the moment at which their owner is gone: no route has them any more."""
+
+    def __init__(self, budget: LoopBudget, timers: Timers) -> None:
+        self._budget = budget
+        self._timers = timers
+        self._waiting: deque[Iterator[None]] = deque()
+        self._at_work = False
+
+    def of_client(self, router: Router, client: object, subscriptions: dict[bytes, ClientSubscription]) -> None:
+        """All of `subscriptions`, which is this object's from now on."""
+        # Shadows are asked by other accounts' routes, which leave no owner out.
+        marked = len(subscriptions) <= MAX_MARKED or router.shadows is not None
+        if marked:
+            for subscription in subscriptions.values():
+                subscription.closed = True
+        self._begin(router, None if marked else client, len(subscriptions), _taken_out(router, subscriptions))
+
+    def of_peer(self, router: Router, peer: RemotePeer) -> None:
+        self._begin(router, peer, router.peers.wanted_by(peer), router.peers.dropping_peer(peer))
+
+    def of_leaf(self, router: Router, link: LeafPeer) -> None:
+        self._begin(router, link, router.peers.wanted_by(link), router.peers.dropping_leaf(link))
+
+    def _begin(self, router: Router, owner: object | None, count: int, steps: Iterator[None]) -> None:
+        if count <= MAX_DIRECT_REMOVALS:
+            exhaust(steps)
+            return
+        if owner is not None:
+            router.gone.add(owner)
+            steps = _then(steps, lambda: router.gone.discard(owner))
+        next(steps, None)  # what comes before the first one happens now
+        self._waiting.append(steps)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._at_work or not self._waiting:
+            return
+        self._at_work = True
+        try:
+            self._budget.start(self, self._steps(), self._rest, self._failed)
+        except BusyError:
+            self._timers.call_later(RETRY_SECONDS, self._rest, None)
+
+    def _steps(self) -> Steps[None]:
+        while self._waiting:
+            steps = self._waiting.popleft()
+            for _ in range(REMOVALS_PER_STEP):
+                try:
+                    next(steps)
+                except StopIteration:
+                    break
+            else:
+                self._waiting.append(steps)
+            yield
+
+    def _rest(self, _: None) -> None:
+        self._at_work = False
+        self._go_on()
+
+    def _failed(self, error: Exception) -> None:
+        log.error("subscriptions of a connection could not be removed", exc_info=error)
+        self._rest(None)
+
+
+def _taken_out(router: Router, subscriptions: dict[bytes, ClientSubscription]) -> Generator[None, None, None]:
+    while subscriptions:
+        _, subscription = subscriptions.popitem()
+        subscription.closed = True
+        router.take_out(subscription)
+        yield
+
+
+def _then(steps: Iterator[None], last: Callable[[], None]) -> Generator[None, None, None]:
+    try:
+        yield from steps
+    finally:
+        last()
 
 
 class Accounts:

@@ -1,4 +1,4 @@
-"""Many messages to the takers of one subject at once: the deliveries of consumers (`consumer.ports.DeliveryBus`).
+"""Many messages to the takers of one subject at once: consumers' deliveries (`consumer.owner.delivery.DeliveryBus`).
 
 What a taker sees is each message's own subject. For one client, which is the common case, this is one call; nothing
 here is per message but what a queue group has to choose.
@@ -12,10 +12,9 @@ from typing import cast
 from jetcluster.clock import Rng
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.leaf_peer import LeafPeer, take_origin
-from jetcluster.server.remote_backlog import RemoteBacklog
+from jetcluster.server.remote_peers import RemoteBacklog
 from jetcluster.server.route import QueueRoute, Route
-from jetcluster.server.subscription import LocalSubscription
+from jetcluster.server.subscription import LeafPeer, LocalSubscription, take_origin
 
 _HERE = object()
 

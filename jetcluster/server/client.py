@@ -12,13 +12,12 @@ from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
-from jetcluster.server.leaf_peer import is_marked
+from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
 from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
 from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
 from jetcluster.server.router import Router
-from jetcluster.server.subscription import ClientSubscription
+from jetcluster.server.subscription import ClientSubscription, is_marked
 
 log = logging.getLogger("jetcluster.server")
 
@@ -27,10 +26,10 @@ _T = TypeVar("_T")
 TRACE_DEST = b"Nats-Trace-Dest"
 
 PORTION_OUTPUT = 8192
-PORTION_MESSAGES = MOST
+PORTION_MESSAGES = MAX_QUANTUM
 """Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn. What is
 answered goes out meanwhile, so that client and server work at the same time, not by turns; and one client's 256 KiB
-do not keep the others waiting (`governor.Governor` says who comes next)."""
+do not keep the others waiting (`fairness.Governor` says who comes next)."""
 QUANTUM_BYTES = 512
 """For each message of a portion: so many bytes end it as well."""
 WORK = {SUB: 8, UNSUB: 8, PING: 1, PONG: 1, CONNECT: 64}
@@ -42,7 +41,7 @@ NODES = 16
 REFUSED = 8
 """So many a publish is worth that may not be."""
 FEW = 64
-"""Lines; a read that has no more is worked on at once, however much others have sent, if it is not `HEAVY`."""
+"""Lines; a read that has no more is worked on at once, however much others have sent, if it is not `HEAVY_READ`."""
 LIGHT = 4
 """Messages; who has sent no more before it met a closed valve goes on before the others."""
 NARROW = 128 * 1024
@@ -133,10 +132,10 @@ class Client(ClientLogin):
         if self._queued or self._rest:
             return  # reading is paused, but this may have been under way
         size, known = len(data), self._router is not None
-        if known and (size < SMALL or (size < HEAVY and data.count(b"\n") <= FEW)):
+        if known and (size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= FEW)):
             self._run([])
             return
-        heavy = known and size >= HEAVY
+        heavy = known and size >= HEAVY_READ
         if not self.parts.governor.admits(heavy=heavy):
             self._rest = self._parsed(1)
             if self._has_input:
@@ -144,14 +143,14 @@ class Client(ClientLogin):
                 return
         self._run([])  # which is also told at once what is no command at all
 
-    def _parsed(self, size: int = CHUNK) -> list[Command]:
+    def _parsed(self, size: int = CHUNK_BYTES) -> list[Command]:
         """The next commands of what was read."""
         commands = self._parser.take(size)
         if self.server.tracer is not None:
             self.server.tracer.received(self.head(), commands)
         return commands
 
-    def _run(self, commands: list[Command], quantum: int = MOST) -> None:
+    def _run(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
         """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
         when this client's turn comes."""
         router, parser = self._router, self._parser
@@ -259,7 +258,7 @@ class Client(ClientLogin):
             self.bound_input(NARROW)
 
     def take_turn(self, quantum: int) -> None:
-        """See `governor.Governed`."""
+        """See `fairness.Governed`."""
         self._queued = False
         rest, self._rest = self._rest, []
         if not self.close_reason:

@@ -9,9 +9,7 @@ from jetcluster.auth.authenticator import STANDARD
 from jetcluster.protocol import writer
 from jetcluster.protocol.connection_states import RECHECKED, RECHECKING, SETTLED
 from jetcluster.server.connection import Connection, Sockets
-from jetcluster.server.identity import new_nonce
-from jetcluster.server.info import server_info
-from jetcluster.server.state import ServerState
+from jetcluster.server.state import ServerState, new_nonce, server_info
 from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:

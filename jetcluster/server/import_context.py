@@ -1,4 +1,10 @@
-"""`ImportContext`: what the service imports of all accounts share, and the way that a message takes through them."""
+"""`ImportContext`: what the service imports of all accounts share, and the way that a message takes through them.
+Measurements of exported services (`io.nats.server.metric.v1.service_latency`) are told on the export's own subject.
+
+All times are nanoseconds. What a connection's round trip takes counts as the network's: the service's share is what
+is left between the request and the response (precedent: sendTrackingLatency in nats-server's accounts.go). The node
+that the requester is connected to measures; a responder on another node is not known to it and left out.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster.clock import Clock, Rng, Timers
+from jetcluster.config.account_options import ExportOptions
+from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 
 Link = tuple[tuple[str, str], dict[str, Any] | None, bool]
@@ -14,6 +22,14 @@ response it is not said who asked."""
 
 Publish = Callable[[bytes, bytes], int]
 """(subject, payload), in one account."""
+KIND = "io.nats.server.metric.v1.service_latency"
+MOST_HEADERS = 4096
+"""Bytes of a request's headers that are looked at for what tracing systems say."""
+_FAILURES = {
+    "no responders": (503, "Service Unavailable"),
+    "interest lost": (408, "Request Timeout"),
+    "timeout": (504, "Service Timeout"),
+}
 
 
 class ImportContext:
@@ -61,3 +77,120 @@ def responder(origin: Origin) -> dict[str, Any]:
 
 def _told(info: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in info.items() if key != "rtt" or value}
+
+
+class Measurement:
+    """The measurement of one request that is sampled; tells once, by `publish` in the exporting account."""
+
+    def __init__(
+        self,
+        context: ImportContext,
+        publish: Publish,
+        export: ExportOptions,
+        requester: dict[str, Any],
+        header: dict[str, list[str]],
+    ) -> None:
+        self._context = context
+        self._publish = publish
+        self._export = export
+        self._requester = requester
+        self._header = header
+        self._start_ns = context.clock.time_ns()
+        self._told = False
+
+    def answered(self, origin: Origin) -> None:
+        if self._told:
+            return
+        now = self._context.clock.time_ns()
+        taken = now - self._start_ns
+        who = responder(origin)
+        there, here = int(who.get("rtt", 0)), int(self._requester.get("rtt", 0))
+        fields: dict[str, Any] = {"status": 200, "requestor": self._requester}
+        if who:
+            fields["responder"] = who
+        service = max(taken - there, 0)
+        self._tell(fields, service=service, total=here + taken)
+
+    def failed(self, why: str) -> None:
+        if not self._told:
+            status, text = _FAILURES[why]
+            self._tell({"status": status, "description": text, "requestor": self._requester})
+
+    def bad_request(self) -> None:
+        self._tell({"status": 400, "description": "Bad Request", "requestor": self._requester})
+
+    def _tell(self, fields: dict[str, Any], service: int = 0, total: int = 0) -> None:
+        from jetcluster.model.times import rfc3339
+
+        self._told = True
+        if self._header:
+            fields["header"] = self._header
+        fields["start"] = rfc3339(self._start_ns - int(self._requester.get("rtt", 0)))
+        fields |= {"service": service, "system": 0, "total": total}
+        latency = self._export.latency
+        assert latency is not None
+        self._context.tell(self._publish, latency.subject.encode(), KIND, fields)
+
+
+def begin_measurement(
+    context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
+) -> Measurement | None:
+    """None when this request is not sampled, or when its service gives more than one response."""
+    wanted, header = _sampled(context, export, headers)
+    return Measurement(context, publish, export, requester, header) if wanted else None
+
+
+def tell_bad_request(
+    context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
+) -> None:
+    """A request that nobody can answer: it has no reply subject."""
+    measurement = begin_measurement(context, publish, export, headers, requester)
+    if measurement is not None:
+        measurement.bad_request()
+
+
+def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
+    """(True to measure, the tracing headers that asked for it)."""
+    assert export.latency is not None
+    percent = export.latency.sampling
+    if percent >= 100 or (percent and context.rng.random() * 100 < percent):
+        return True, {}
+    return _asked_by(headers) if headers else (False, {})
+
+
+def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
+    """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
+    given: dict[str, list[str]] = {}
+    for key, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
+        given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))
+
+    def pick(*names: str) -> dict[str, list[str]]:
+        return {name: given[name] for name in names if name in given}
+
+    if "Uber-Trace-Id" in given:
+        parts = given["Uber-Trace-Id"][0].split(":")
+        wanted = len(parts) == 4 and 0 < len(parts[3]) <= 2 and _is_odd(parts[3])
+        names = ["Uber-Trace-Id", *(name for name in given if name.startswith("Uberctx-"))]
+        return wanted, pick(*names) if wanted else {}
+    zipkin = pick("X-B3-Sampled", "X-B3-Traceid", "X-B3-Parentspanid", "X-B3-Spanid")
+    if "X-B3-Sampled" in given:
+        wanted = given["X-B3-Sampled"][0] == "1"
+        return wanted, zipkin if wanted else {}
+    if "X-B3-Traceid" in given:
+        return True, zipkin
+    if "B3" in given:
+        parts = given["B3"][0].split("-")
+        wanted = not (parts[0] == "0" and len(parts) == 1) and not (len(parts) > 2 and parts[2] == "0")
+        return wanted, pick("B3") if wanted else {}
+    if "Traceparent" in given:
+        parts = given["Traceparent"][0].split("-")
+        wanted = len(parts) == 4 and len(parts[3]) == 2 and _is_odd(parts[3])
+        return wanted, pick("Traceparent", "Tracestate") if wanted else {}
+    return False, {}
+
+
+def _is_odd(text: str) -> bool:
+    try:
+        return int(text, 16) & 1 == 1
+    except ValueError:
+        return False

@@ -17,11 +17,9 @@ from jetcluster.logs import get_logger
 from jetcluster.server.accounts import Accounts
 from jetcluster.server.import_context import ImportContext
 from jetcluster.server.leaf_delivery import deliver_mapped
-from jetcluster.server.responses import Responses
 from jetcluster.server.router import Router
-from jetcluster.server.service_imports import ServiceEntry
-from jetcluster.server.shared_route import MappedSubject, SharedRoute
-from jetcluster.server.stream_imports import Exporter, Shadows
+from jetcluster.server.service_imports import Responses, ServiceEntry
+from jetcluster.server.stream_imports import Exporter, MappedSubject, Shadows, SharedRoute
 
 log = get_logger("server")
 

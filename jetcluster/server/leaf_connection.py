@@ -20,16 +20,14 @@ from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.connection_states import CONNECTED, JOINED, OPEN, SECURING, ConnectionEvent
-from jetcluster.server.governor import MOST
-from jetcluster.server.identity import new_nonce
+from jetcluster.server.clients import ServerParts
+from jetcluster.server.fairness import MAX_QUANTUM, SLOW_LOGIN_SECONDS
 from jetcluster.server.leaf_input import LeafInput
 from jetcluster.server.leaf_logins import LeafLogins
 from jetcluster.server.leaf_rules import LeafRules
-from jetcluster.server.leaf_state import LeafState
-from jetcluster.server.leaf_url import wants_tls
+from jetcluster.server.leaf_state import LeafState, wants_tls
 from jetcluster.server.listener import host_port
-from jetcluster.server.parts import ServerParts
-from jetcluster.server.slow_logins import PATIENCE
+from jetcluster.server.state import new_nonce
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate
@@ -247,7 +245,7 @@ class LeafConnection(LeafInput):
 
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
         """The input behind a CONNECT waits meanwhile."""
-        self._arm("auth", PATIENCE, self._nobody_came)
+        self._arm("auth", SLOW_LOGIN_SECONDS, self._nobody_came)
         logins = self.parts.slow_logins
         known = await logins.check(self.ip, _text(connect, "user"), slow.key, slow, lambda: bool(self.close_reason))
         if not known:
@@ -258,7 +256,7 @@ class LeafConnection(LeafInput):
         self._connect(connect)
         if not self.close_reason:
             self.resume_reading("login")
-            self._run(MOST)
+            self._run(MAX_QUANTUM)
 
     def _connect(self, connect: dict[str, Any]) -> None:
         """The other end says what it is, at the accepting end."""

@@ -1,4 +1,4 @@
-"""The way of a message that came in on a leaf link (`leaf_peer`): to takers of this node, other nodes and links.
+"""The way of a message that came in on a leaf link (`LeafPeer`): to takers of this node, to other nodes and links.
 
 Each place gets it once, and no place that has it already.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.leaf_peer import ORIGIN, LeafPeer, passes
 from jetcluster.server.route import QueueRoute, Route
 from jetcluster.server.router import Router
+from jetcluster.server.subscription import ORIGIN, LeafPeer, passes
 
 
 def deliver_from_leaf(

@@ -1,4 +1,4 @@
-"""The input of a leaf link, worked on in portions, in turns with others who send much (`server.governor`)."""
+"""The input of a leaf link, worked on in portions, in turns with others who send much (`fairness.Governor`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CHECKING, JOINED
 from jetcluster.protocol.valve import Valve
+from jetcluster.server.clients import ServerParts
 from jetcluster.server.connection import Connection
-from jetcluster.server.governor import CHUNK, HEAVY, LINE_BYTES, MOST, PORTION_SECONDS, SMALL
-from jetcluster.server.parts import ServerParts
+from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
 
 log = logging.getLogger("jetcluster.server")
 
@@ -33,7 +33,7 @@ class LeafInput(Connection):
         self._rest: list[leaf.Command] = []
         """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
-        """It waits for a turn (`governor`)."""
+        """It waits for a turn (`fairness.Governor`)."""
 
     def _message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
         raise NotImplementedError
@@ -45,8 +45,8 @@ class LeafInput(Connection):
         self._parser.push(data)
         if self.state is CHECKING or self._queued:
             return  # reading is paused, but this may have been under way
-        if len(data) < SMALL or self.parts.governor.admits(heavy=len(data) >= HEAVY):
-            self._run(MOST)
+        if len(data) < SMALL_READ or self.parts.governor.admits(heavy=len(data) >= HEAVY_READ):
+            self._run(MAX_QUANTUM)
         else:
             self._queue()
 
@@ -59,7 +59,7 @@ class LeafInput(Connection):
             if work >= quantum or (work and clock.monotonic() >= end):
                 self._queue()
                 return
-            work += self._run_some(iter(self._rest or parser.take(CHUNK)), quantum - work, end)
+            work += self._run_some(iter(self._rest or parser.take(CHUNK_BYTES)), quantum - work, end)
         if self.close_reason:
             return
         if self.state is CHECKING:
@@ -106,7 +106,7 @@ class LeafInput(Connection):
             self.parts.governor.leave(self, None)
 
     def take_turn(self, quantum: int) -> None:
-        """See `governor.Governed`."""
+        """See `fairness.Governed`."""
         self._queued = False
         self._run(quantum)
 
@@ -118,4 +118,4 @@ class LeafInput(Connection):
         self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
         while self.state is JOINED and self._queued and not self.close_reason:
             self.parts.governor.leave(self, None)
-            self.take_turn(MOST)
+            self.take_turn(MAX_QUANTUM)

@@ -1,11 +1,13 @@
-"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want, and the
-messages."""
+"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want (`Told`),
+and the messages.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from typing import Final
 
 from jetcluster.budget import BusyError, Steps, exhaust
 from jetcluster.config.options import LeafRemoteOptions
@@ -15,25 +17,71 @@ from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.connection_states import ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
-from jetcluster.server import leaf_told
+from jetcluster.server.accounts import RETRY_SECONDS
 from jetcluster.server.leaf_connection import LOOP_DELAY, LeafConnection, LinkParts
 from jetcluster.server.leaf_delivery import deliver_from_leaf
-from jetcluster.server.leaf_peer import LeafPeer, is_marked, passes
 from jetcluster.server.leaf_rules import API_PARTS
-from jetcluster.server.leaf_told import Told
 from jetcluster.server.login import text_of
 from jetcluster.server.remote_peers import Wanted
-from jetcluster.server.removals import RETRY
 from jetcluster.server.router import Router
+from jetcluster.server.subscription import LeafPeer, is_marked, passes
 
+TOLD_AT_ONCE: Final = 4096
+"""Subjects that are told in one turn of the loop when a link joins; more in steps."""
+TOLD_PER_STEP: Final = 256
 log = logging.getLogger("jetcluster.server")
-
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
 VIOLATION_PAUSE = 10.0
 """Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 _ACK = b"$JS.ACK."
+
+
+class Told:
+    """One per link. `send` queues lines for the other end."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._counts: dict[tuple[bytes, bytes | None], int] = {}
+        """Members by subject and queue."""
+        self._noting = True
+        """`_counts` is being made, and the other end has been told nothing yet."""
+
+    def change(self, subject: bytes, queue: bytes | None, change: int) -> None:
+        """Members came, or went; tells it where the other end has to know."""
+        before, after = self._note(subject, queue, change)
+        if before != after and not self._noting and (queue is not None or not before or not after):
+            self._send(leaf.interest(subject, queue, after))
+
+    def _note(self, subject: bytes, queue: bytes | None, change: int) -> tuple[int, int]:
+        """Members before and after."""
+        key = (subject, queue)
+        before = self._counts.get(key, 0)
+        after = before + change
+        assert after >= 0 or self._noting, key  # what ends may end before it was noted
+        if after:
+            self._counts[key] = after
+        else:
+            self._counts.pop(key, None)
+        return before, after
+
+    def all_of(self, wanted: Iterable[tuple[bytes, bytes | None, int]], is_over: Callable[[], bool]) -> Steps[None]:
+        """Tells what is `wanted`, (subject, queue, members), when the link joins, and what changes meanwhile."""
+        for number, (subject, queue, members) in enumerate(wanted, 1):
+            self._note(subject, queue, members)
+            if not number % TOLD_PER_STEP:
+                yield
+                if is_over():
+                    return
+        self._noting = False  # from here on changes are told at once; what follows them tells how it is by then
+        counts, keys = self._counts, list(self._counts)
+        for start in range(0, len(keys), TOLD_PER_STEP):
+            lines = [leaf.interest(*key, counts[key]) for key in keys[start : start + TOLD_PER_STEP] if key in counts]
+            self._send(b"".join(lines))
+            yield
+            if is_over():
+                return
 
 
 class LeafLink(LeafConnection, LeafPeer):
@@ -79,7 +127,7 @@ class LeafLink(LeafConnection, LeafPeer):
         self.advance(ConnectionEvent.JOIN)
         self._take_over()
         wanted = router.peers.add_leaf(self)
-        if len(wanted) <= leaf_told.AT_ONCE:
+        if len(wanted) <= TOLD_AT_ONCE:
             exhaust(self._telling(wanted, router.leaf_links))
         else:
             self._tell(wanted, list(router.leaf_links))
@@ -95,7 +143,7 @@ class LeafLink(LeafConnection, LeafPeer):
         try:
             self.parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
         except BusyError:
-            self._arm("tell", RETRY, self._tell, wanted, links)
+            self._arm("tell", RETRY_SECONDS, self._tell, wanted, links)
 
     def _not_told(self, error: Exception) -> None:
         log.error("leafnode cid %d: internal error, closing the link", self.cid, exc_info=error)

@@ -1,4 +1,6 @@
-"""`LeafState`: what all leaf links of a server go by, and what their ends tell each other of themselves."""
+"""`LeafState`: what all leaf links of a server go by, and what their ends tell each other of themselves; the URLs of
+hubs, `nats-leaf://[user:password@ | token@]host[:port]`, of which `tls://...` asks for TLS.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.auth.remote_login import signed_login
+from jetcluster.config.cluster_block import split_url
 from jetcluster.config.options import LeafRemoteOptions
-from jetcluster.server.leaf_url import host_of, place, wants_tls
 from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState
 
@@ -18,10 +20,27 @@ if TYPE_CHECKING:
 
     from jetcluster.server.leaf_tls import LeafTls
 
+DEFAULT_PORT = 7422
 TLS_TIMEOUT = 2.0
 MAX_FOUND = 64
 """Addresses of a hub's cluster that are kept."""
 _PROTOCOL = 3
+
+
+def wants_tls(url: str) -> bool:
+    return url.startswith("tls://")
+
+
+def host_of(url: str) -> str:
+    return place(url)[2]
+
+
+def place(url: str) -> tuple[str, str, str, int]:
+    """(user, password, host, port)."""
+    address = url.split("://", 1)[-1].split("/", 1)[0]
+    if ":" not in address.rpartition("@")[2]:
+        address += f":{DEFAULT_PORT}"
+    return split_url(address)
 
 
 class LeafState:

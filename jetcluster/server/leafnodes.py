@@ -9,13 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.server.clients import ServerParts
 from jetcluster.server.leaf_connection import LeafConnection, LinkParts
 from jetcluster.server.leaf_link import LeafLink
 from jetcluster.server.leaf_logins import LeafLogins
-from jetcluster.server.leaf_state import LeafState
-from jetcluster.server.leaf_url import place
+from jetcluster.server.leaf_state import LeafState, place
 from jetcluster.server.listener import ListenError, bound_address, host_port
-from jetcluster.server.parts import ServerParts
 
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener

@@ -14,10 +14,10 @@ from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, O
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client_connection import ClientConnection
-from jetcluster.server.parts import ServerParts
+from jetcluster.server.clients import ServerParts
+from jetcluster.server.fairness import SLOW_LOGIN_SECONDS
 from jetcluster.server.permissions import ConnectionPermissions
 from jetcluster.server.router import Router
-from jetcluster.server.slow_logins import PATIENCE
 from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ClientLogin(ClientConnection):
         self._rest: list[Command] = []
         """Commands that were read and wait for their turn."""
         self._queued = False
-        """It waits for a turn (`governor`)."""
+        """It waits for a turn (`fairness.Governor`)."""
         self._narrowed = False
         """It was part of a flood."""
         self._valve: Valve | None = None
@@ -246,7 +246,7 @@ class ClientLogin(ClientConnection):
 
     def _wait_for_check(self, slow: SlowPart, user: str) -> None:
         """The time to log in is over once a password was said; there is another one for the check."""
-        self._arm("auth", PATIENCE, self.close, "Authentication Timeout", "Authentication Timeout")
+        self._arm("auth", SLOW_LOGIN_SECONDS, self.close, "Authentication Timeout", "Authentication Timeout")
 
         async def check() -> None:
             gone = lambda: bool(self.close_reason)  # noqa: E731

@@ -16,24 +16,22 @@ from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import LONGEST_CACHED, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 from jetcluster.server import bulk
-from jetcluster.server.gone_owners import GoneOwners
-from jetcluster.server.leaf_peer import LeafPeer, take_origin
 from jetcluster.server.local_interest import InterestChanged, LocalInterest
-from jetcluster.server.origin import ServerOrigin
-from jetcluster.server.remote_peers import RemotePeers
-from jetcluster.server.route import SYSTEM_QUEUE, QueueRoute, Route
+from jetcluster.server.remote_peers import RemotePeers, ServerOrigin
+from jetcluster.server.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route
 from jetcluster.server.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
+    LeafPeer,
     Passage,
     RemoteInterest,
     Sink,
+    take_origin,
 )
 
 if TYPE_CHECKING:
-    from jetcluster.server.shared_route import MappedSubject, SharedRoute
-    from jetcluster.server.stream_imports import Shadows
+    from jetcluster.server.stream_imports import MappedSubject, Shadows, SharedRoute
 
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""
@@ -170,7 +168,7 @@ class Router:
         return route.open or route
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `consumer.ports.DeliveryBus`. Interest that is `local_only` is not seen."""
+        """See `consumer.owner.delivery.DeliveryBus`. Interest that is `local_only` is not seen."""
         return self.local.watch(subject, callback)
 
     # ---- messages

@@ -1,7 +1,10 @@
-"""`Server`: the client-facing server as a whole. It makes the parts, opens the port, and brings a reload to all."""
+"""`Server`: the client-facing server as a whole. It makes the parts, opens the port, and brings a reload to all. In
+lame duck mode (`enter_lame_duck`) it sends its clients elsewhere, a few at a time, before it goes.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -10,20 +13,14 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.config.options import Options
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts import Accounts, Removals
 from jetcluster.server.client import Client
-from jetcluster.server.clients import Clients
+from jetcluster.server.clients import Clients, ServerParts
 from jetcluster.server.connection import Sockets
-from jetcluster.server.crowd import Crowd
-from jetcluster.server.governor import Governor
-from jetcluster.server.identity import new_server_id
-from jetcluster.server.info import client_url, connect_urls, server_info
+from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
-from jetcluster.server.parts import ServerParts
-from jetcluster.server.removals import Removals
 from jetcluster.server.router import Router
-from jetcluster.server.slow_logins import SlowLogins
-from jetcluster.server.state import ServerState
+from jetcluster.server.state import ServerState, client_url, connect_urls, new_server_id, server_info
 
 if TYPE_CHECKING:
     import ssl
@@ -39,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 _STOP_PATIENCE: Final = 2.0
+_MAX_STEP = 1.0
 
 
 class Server:
@@ -239,3 +237,26 @@ def _tracer_for(options: Options) -> Tracer | None:
 
 def _limits(options: Options) -> dict[str, AccountLimitOptions]:
     return {name: account.limits for name, account in (options.accounts or {}).items()}
+
+
+async def enter_lame_duck(server: Server) -> None:
+    """Stops accepting, tells the clients, waits the grace period, closes them spread over the duration.
+
+    Raft leaderships and JetStream are to be moved before by the caller. The process may exit when this returns.
+    """
+    options = server.options
+    log.info("Entering lame duck mode, stop accepting new clients")
+    await server.stop_accepting()
+    server.announce_lame_duck()
+    await asyncio.sleep(options.lame_duck_grace_period)
+    clients = list(server.clients)
+    if not clients:
+        return
+    # In whole groups when there are more clients than a timer can tell apart.
+    interval = min(_MAX_STEP, options.lame_duck_duration / len(clients))
+    group = max(1, int(0.001 / interval) if interval else len(clients))
+    for start in range(0, len(clients), group):
+        for client in clients[start : start + group]:
+            client.close("Server Shutdown")
+        if start + group < len(clients):
+            await asyncio.sleep(interval * group)

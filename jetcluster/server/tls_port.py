@@ -17,7 +17,7 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client import Client
-from jetcluster.server.parts import ServerParts
+from jetcluster.server.clients import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 

@@ -16,7 +16,7 @@ from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.protocol import websocket, ws_handshake
 from jetcluster.protocol.websocket import BINARY, CLOSE, PING, PONG, Event, FrameWriter, WebSocketError, WebSocketReader
 from jetcluster.protocol.ws_handshake import HandshakeError, Rules, UpgradeRequest
-from jetcluster.server.governor import SMALL
+from jetcluster.server.fairness import SMALL_READ
 
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle, Timers
@@ -203,7 +203,7 @@ class WebSocket(asyncio.Protocol):
             self._reader.feed(data)
             if self._waiting or (self._transport is not None and self._transport.paused):
                 return
-            if (len(data) >= SMALL and not self._budget.has_time()) or self._deliver():
+            if (len(data) >= SMALL_READ and not self._budget.has_time()) or self._deliver():
                 self.hold()
                 self.go_on()
         elif self._upper is None and not self._socket.is_closing():

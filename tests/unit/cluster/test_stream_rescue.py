@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from jetcluster.cluster.stream_rescue import METHOD, RETRY
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.journal import Journal

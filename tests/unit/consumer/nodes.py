@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.results import TurnResult
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.table import ConsumerTable
-from jetcluster.consumer.turn import Op, Value
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.table import ConsumerTable
+from jetcluster.consumer.state.turn import Op, TurnResult, Value
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import retention, turn
+from jetcluster.consumer.state import retention, turn
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.jobs import Jobs

@@ -14,7 +14,7 @@ from jetcluster.config.account_options import (
     MappingDestination,
     MappingOptions,
 )
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
 

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.config.options import Options
-from jetcluster.monitor.subscriber_counts import MAX_OPEN, SubscriberCounts
+from jetcluster.monitor.system.subscriber_counts import MAX_OPEN, SubscriberCounts
 from tests.unit.server.sharing import Nodes, account
 
 ASK = "$SYS.DEBUG.SUBSCRIBERS"

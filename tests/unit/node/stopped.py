@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.cluster.meta_replica import STATE_KEY
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.model.stream import StreamConfig

@@ -14,10 +14,10 @@ import aiohttp
 import nats
 import pytest
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
-from jetcluster.server.lame_duck import enter_lame_duck
+from jetcluster.server.server import enter_lame_duck
 from testkit.certificates import make_certificate
 from tests.unit.node.running import running as node_of
 

@@ -1,4 +1,6 @@
-"""What other nodes say of accounts: a peer can make up names without end."""
+"""Accounts of a node, and the end of an owner of very many subscriptions: nothing reaches them any more, routes leave
+them out, and the loop goes on.
+"""
 
 from __future__ import annotations
 

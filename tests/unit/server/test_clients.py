@@ -1,6 +1,10 @@
-"""The clients of a server: how many there may be, and what is left of those that are gone."""
+"""The clients of a server: how many there may be, what is left of those that are gone, and the parts that all of them
+use.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from testkit.server_rig import Bench
@@ -74,6 +78,29 @@ def test_one_whose_handshake_came_to_nothing_has_been_a_connection() -> None:
     client.never_made("TLS Handshake Failure")
     bench.server.clients.never_came(client)
     assert bench.server.clients.total == len(bench.server.clients.closed) == 1 and not bench.server.clients
+
+
+def test_no_number_is_given_twice() -> None:
+    parts = Bench().server.parts
+    assert [parts.new_cid() for _ in range(3)] == [1, 2, 3]
+
+
+async def test_work_that_is_under_way_is_known_until_it_is_done() -> None:
+    parts, go_on = Bench().server.parts, asyncio.Event()
+
+    async def work() -> None:
+        await go_on.wait()
+
+    parts.spawn(work())
+    assert len(parts.tasks) == 1
+    go_on.set()
+    await asyncio.gather(*parts.tasks)
+    await asyncio.sleep(0)
+    assert not parts.tasks
+
+
+def test_at_first_there_is_nobody_to_look_anything_up() -> None:
+    assert Bench().server.parts.look_up(PermissionError()) is None
 
 
 def test_a_limit_of_subscriptions_is_a_limit() -> None:

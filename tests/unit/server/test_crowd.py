@@ -1,4 +1,4 @@
-"""Who may come, and who goes, when file descriptors run short (server/crowd.py)."""
+"""Who may come, and who goes, when file descriptors run short (server/fairness.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.server.crowd import IDLE
+from jetcluster.server.fairness import STRANGER_SECONDS
 from testkit.server_rig import Bench, FakeTransport, Peer
 
 
@@ -64,7 +64,7 @@ def test_those_that_have_not_logged_in_go_first(next_descriptor: list[int]) -> N
     first, second, known = Peer(bench, b""), Peer(bench, b""), bench.client()
     next_descriptor[0] = 150
     assert bench.client().closed, "they have only just come"
-    bench.time.advance(IDLE)
+    bench.time.advance(STRANGER_SECONDS)
     fresh = bench.client()
     assert not fresh.closed
     assert first.closed == "Maximum Connections Exceeded"

@@ -1,4 +1,4 @@
-"""Turns of connections that have sent more than fits into one (server/governor.py), and closed valves."""
+"""Turns of connections that have sent more than fits into one (server/fairness.py), and closed valves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from jetcluster.budget import LoopBudget
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.client import LIGHT, NARROW
-from jetcluster.server.governor import CROWD, FIRST, HEAVY, LASTING, LEAST, MOST, Governor
+from jetcluster.server.fairness import (
+    CROWD_SIZE,
+    FLOOD_SECONDS,
+    HEAVY_READ,
+    LIGHT_TURNS,
+    MAX_QUANTUM,
+    MIN_QUANTUM,
+    Governor,
+)
 from testkit.server_rig import Bench, FakePeer, Peer
 from testkit.twins.time import ManualTime
 
@@ -62,21 +70,23 @@ class TestTurns:
         bench = Bench()
         taker = Taker(bench)
         a, b, c = bench.client(), bench.client(), bench.client()
-        flood(a, b"a", 3 * MOST)
-        flood(b, b"b", 3 * MOST)
+        flood(a, b"a", 3 * MAX_QUANTUM)
+        flood(b, b"b", 3 * MAX_QUANTUM)
         c.send(b"PUB n 5\r\nc0000\r\n")
         begun = taker.names()
-        assert begun == b"a" * MOST + b"c", "the first one was admitted, the second one waits, the last one is light"
+        assert begun == b"a" * MAX_QUANTUM + b"c", (
+            "the first one was admitted, the second one waits, the last one is light"
+        )
         assert not a.transport.reading
         assert not b.transport.reading
         bench.time.advance(0)
         rest = taker.names()[len(begun) :]
-        assert rest.count(b"a") == 2 * MOST
-        assert rest.count(b"b") == 3 * MOST
+        assert rest.count(b"a") == 2 * MAX_QUANTUM
+        assert rest.count(b"b") == 3 * MAX_QUANTUM
         longest = max(len(run) for run in rest.replace(b"ab", b"a b").replace(b"ba", b"b a").split()[:-2])
-        assert longest <= MOST // 2, "none of two has more than half of a turn's messages at a time"
+        assert longest <= MAX_QUANTUM // 2, "none of two has more than half of a turn's messages at a time"
         for name in (b"a", b"b"):
-            assert [m for m in taker.taken if m[:1] == name] == [name + b"%04d" % n for n in range(3 * MOST)]
+            assert [m for m in taker.taken if m[:1] == name] == [name + b"%04d" % n for n in range(3 * MAX_QUANTUM)]
         assert a.transport.reading
         assert b.transport.reading
 
@@ -85,10 +95,10 @@ class TestTurns:
         taker = Taker(bench)
         peers = [bench.client() for _ in range(20)]
         for number, peer in enumerate(peers):
-            flood(peer, b"%c" % (65 + number), 2 * MOST)
+            flood(peer, b"%c" % (65 + number), 2 * MAX_QUANTUM)
         begun = len(taker.taken)
         bench.time.advance(0)
-        turns = taker.names()[begun : begun + 20 * LEAST]
+        turns = taker.names()[begun : begun + 20 * MIN_QUANTUM]
         assert len(set(turns)) == 20, "everybody had a turn before anybody had two"
 
     def test_a_short_read_of_a_client_that_waits_keeps_its_order(self) -> None:
@@ -142,7 +152,7 @@ class TestValves:
         bench = Bench()
         taker = Taker(bench)
         taker.valve.close()
-        heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * FIRST)]
+        heavy, light = [bench.client() for _ in range(3)], [bench.client() for _ in range(2 * LIGHT_TURNS)]
         for peer in heavy:
             flood(peer, b"h", 10)
         for peer in light:
@@ -161,7 +171,7 @@ class TestValves:
         bench.time.advance(0)
         heavies = {peer.connection.cid for peer in heavy}
         first = next(at for at, cid in enumerate(order) if cid in heavies)
-        assert 0 < first <= FIRST
+        assert 0 < first <= LIGHT_TURNS
 
     def test_a_valve_that_closes_again_is_met_by_the_first_and_spares_the_others(self) -> None:
         bench = Bench()
@@ -326,12 +336,12 @@ class TestValves:
         bench = Bench()
         taker = Taker(bench)
         a, b = bench.client(), bench.client()
-        flood(a, b"a", 3 * MOST)
-        flood(b, b"b", 3 * MOST)
+        flood(a, b"a", 3 * MAX_QUANTUM)
+        flood(b, b"b", 3 * MAX_QUANTUM)
         a.connection.close("Kicked")
         assert bench.server.governor.waiting == 1
         bench.time.advance(0)
-        assert taker.names() == b"a" * MOST + b"b" * 3 * MOST
+        assert taker.names() == b"a" * MAX_QUANTUM + b"b" * 3 * MAX_QUANTUM
 
     def test_a_node_that_takes_no_more_is_waited_for_until_it_says_so_or_is_gone(self) -> None:
         for release in ("told", "interest", "peer"):
@@ -385,7 +395,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     bench = Bench()
     taker = Taker(bench)
     taker.valve.close()
-    peers = [bench.client() for _ in range(CROWD + 2)]
+    peers = [bench.client() for _ in range(CROWD_SIZE + 2)]
     sockets = [Socket() for _ in peers]
     for peer, found in zip(peers, sockets, strict=True):
         peer.transport.get_extra_info = lambda name, default=None, found=found: found if name == "socket" else default  # type: ignore[method-assign, assignment]
@@ -400,27 +410,27 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
 
     def burst(seconds: float) -> None:
         """What all of them send, before and after some time in which it waits."""
-        send(peers[:CROWD])
+        send(peers[:CROWD_SIZE])
         bench.time.advance(seconds)
-        send(peers[CROWD:])
+        send(peers[CROWD_SIZE:])
         taker.valve.open()
         bench.time.advance(0)
         taker.valve.close()
 
-    send(peers[: CROWD - 1])
-    bench.time.advance(2 * LASTING)
-    send(peers[: CROWD - 1])
+    send(peers[: CROWD_SIZE - 1])
+    bench.time.advance(2 * FLOOD_SECONDS)
+    send(peers[: CROWD_SIZE - 1])
     taker.valve.open()
     bench.time.advance(0)
     taker.valve.close()
     assert not bounded(), "some connections that send much are no flood"
     for _ in range(5):
-        burst(LASTING * 0.9)
+        burst(FLOOD_SECONDS * 0.9)
     assert not bounded(), "nor are many that send much for a moment"
-    burst(LASTING)
+    burst(FLOOD_SECONDS)
     assert len(bounded()) >= 2
     send(peers)
-    bench.time.advance(LASTING)
+    bench.time.advance(FLOOD_SECONDS)
     taker.valve.open()
     bench.time.advance(0)
     assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)] for options in bounded()), "once each"
@@ -431,10 +441,10 @@ def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> 
     bench = Bench()
     Taker(bench)
     a, b = bench.client(), bench.client()
-    flood(a, b"a", 3 * MOST)
-    b.send(b"x" * 2 * HEAVY)
+    flood(a, b"a", 3 * MAX_QUANTUM)
+    b.send(b"x" * 2 * HEAVY_READ)
     assert b.closed
 
 
 def test_a_heavy_read_is_told_by_its_size() -> None:
-    assert len(b"PUB n 5\r\na0000\r\n") * MOST >= HEAVY, "or the tests above would not be about heavy reads"
+    assert len(b"PUB n 5\r\na0000\r\n") * MAX_QUANTUM >= HEAVY_READ, "or the tests above would not be about heavy reads"

@@ -1,10 +1,27 @@
-"""What the ends of leaf links tell each other, and what their server keeps for all of them."""
+"""What the ends of leaf links tell each other, what their server keeps for all of them, and the URLs of hubs."""
 
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.leaf_state import MAX_FOUND, LeafState
+from jetcluster.server.leaf_state import MAX_FOUND, LeafState, host_of, place, wants_tls
 from testkit.server_rig import Bench
+
+
+@pytest.mark.parametrize(
+    ("url", "parts"),
+    [
+        ("nats-leaf://u:p@hub:7000", ("u", "p", "hub", 7000)),
+        ("tls://hub", ("", "", "hub", 7422)),
+        ("hub", ("", "", "hub", 7422)),
+        ("nats://t0ken@hub/", ("t0ken", "", "hub", 7422)),
+    ],
+)
+def test_parts(url: str, parts: tuple[str, str, str, int]) -> None:
+    assert place(url) == parts
+    assert host_of(url) == "hub"
+    assert wants_tls(url) == url.startswith("tls")
 
 
 def state(leafnodes: LeafOptions | None = None, **options: object) -> LeafState:

@@ -15,7 +15,7 @@ import pytest
 
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
-from jetcluster.server.governor import HEAVY
+from jetcluster.server.fairness import HEAVY_READ
 from testkit.server_rig import QUIET, Bench, Nobody, Peer
 from testkit.twins.time import ManualTime
 
@@ -293,7 +293,7 @@ class TestLeaf:
         taken: list[bytes] = []
         site.router.subscribe(b"n", lambda s, r, h, p, o: taken.append(p))
         lines = b"".join(b"LMSG n 5\r\n%05d\r\n" % n for n in range(10_000))
-        assert len(lines) > HEAVY
+        assert len(lines) > HEAVY_READ
         end.link.data_received(lines)
         assert len(taken) < 10_000
         end.link.connection_lost(None)

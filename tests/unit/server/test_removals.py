@@ -1,4 +1,6 @@
-"""The end of who has very many subscriptions: nothing reaches them any more, and the loop goes on."""
+"""The end of an owner of very many subscriptions: nothing reaches them any more, routes leave them out, and the loop
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,47 @@ import pytest
 
 from jetcluster import budget
 from jetcluster.config.account_options import ExportOptions, ImportOptions
-from jetcluster.server import removals
+from jetcluster.protocol.sublist import Sublist
+from jetcluster.server import accounts
+from jetcluster.server.route import GoneOwners, Route
+from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 
 from .sharing import Nodes, account
+
+
+def test_no_route_has_takers_whose_owner_is_gone() -> None:
+    index: Sublist[AnySubscription, Route] = Sublist(Route)
+    gone, peer, client = GoneOwners(index, Route), FakePeer("n2"), Bench().client().connection
+    plain, member = ClientSubscription(client, b"s", None, b"1"), ClientSubscription(client, b"s", b"q", b"2")
+    remote = RemoteInterest(peer, b"s", None, 1)
+    for taker in (plain, member, remote):
+        index.insert(taker)
+    assert index.match(b"s").takers == 3
+    gone.add(client)
+    route = index.match(b"s")
+    assert route.peers == (peer,) and not route.clients and not route.queues, "a queue without members is none"
+    gone.add(peer)
+    assert index.match(b"s").takers == 0
+    gone.discard(client)
+    assert index.match(b"s").takers == 2
+    gone.discard(peer)
+    assert index.match(b"s").takers == 3
+
+
+def test_routes_of_another_kind_leave_them_out_as_well() -> None:
+    class Other(Route):
+        __slots__ = ()
+
+    index: Sublist[AnySubscription, Route] = Sublist(Route)
+    gone, peer = GoneOwners(index, Route), FakePeer("n2")
+    index.insert(RemoteInterest(peer, b"s", None, 1))
+    gone.add(peer)
+    gone.use(Other)
+    assert isinstance(index.match(b"s"), Other) and index.match(b"s").takers == 0
+    gone.discard(peer)
+    assert isinstance(index.match(b"s"), Other) and index.match(b"s").takers == 1
+
 
 MANY = 20_000
 LONGEST = 0.1
@@ -28,7 +67,7 @@ def with_many(bench: Bench, count: int = MANY, queue: bytes = b"") -> Peer:
 
 @pytest.mark.parametrize("marked", [0, 10 * MANY], ids=["its owner is remembered", "each is told"])
 def test_they_take_nothing_from_the_moment_their_client_is_gone(monkeypatch: pytest.MonkeyPatch, marked: int) -> None:
-    monkeypatch.setattr(removals, "MARKED", marked)
+    monkeypatch.setattr(accounts, "MAX_MARKED", marked)
     bench = RealTime()
     client, other = with_many(bench), bench.client(b"SUB a.8 1", b"SUB a.9 q 2", b"SUB r 3")
     member = with_many(bench, 600, b" q")
@@ -101,7 +140,7 @@ def test_what_a_leaf_link_imports_takes_nothing_once_it_is_gone() -> None:
     nodes = Nodes(1, exporter, account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>")))
     link, router = FakeLeaf(True), nodes.benches[0].server.account("B")
     router.peers.add_leaf(link)
-    for n in range(2 * removals.FEW):
+    for n in range(2 * accounts.MAX_DIRECT_REMOVALS):
         router.peers.set_leaf_interest(link, b"imp.pub.%d" % n, b"q", 1)
     member, writer = nodes.client("B", b"SUB imp.pub.7 q 1"), nodes.client("A")
     link.joined = False
@@ -119,9 +158,9 @@ def test_where_too_much_waits_for_the_loop_it_is_asked_again(monkeypatch: pytest
     monkeypatch.setattr(budget, "MAX_JOBS", 0)
     bench.server.budget.jobs = 1
     client.connection.close("Client Closed")
-    bench.time.advance(3 * removals.RETRY)
+    bench.time.advance(3 * accounts.RETRY_SECONDS)
     assert bench.router.index.count >= 999 and not bench.router.publish(b"a.1", b"x")
     monkeypatch.undo()
     bench.server.budget.jobs = 0
-    bench.time.advance(2 * removals.RETRY)
+    bench.time.advance(2 * accounts.RETRY_SECONDS)
     assert bench.router.index.count == 0

@@ -87,7 +87,7 @@ async def test_others_are_served_while_a_password_is_checked(monkeypatch: pytest
 
 
 async def test_who_goes_or_waits_too_long_costs_no_check(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(login, "PATIENCE", 0.5)
+    monkeypatch.setattr(login, "SLOW_LOGIN_SECONDS", 0.5)
     gate = Gate(monkeypatch)
     (tmp_path / "server.conf").write_text(USERS)
     async with configured(tmp_path / "server.conf") as (server, _):

@@ -1,4 +1,4 @@
-"""Who is next, of those whose passwords take long to be checked (server/slow_logins.py)."""
+"""Who is next, of those whose passwords take long to be checked (server/fairness.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 import pytest_asyncio
 
-from jetcluster.server import slow_logins
-from jetcluster.server.slow_logins import MAX_THREADS, SlowLogins
+from jetcluster.server import fairness
+from jetcluster.server.fairness import MAX_LOGIN_THREADS, SlowLogins
 from testkit.twins.memory import held
 
 
@@ -36,16 +36,16 @@ class Bench:
 
     async def fill(self) -> None:
         """All threads are busy."""
-        for number in range(MAX_THREADS):
+        for number in range(MAX_LOGIN_THREADS):
             self.ask("busy", "busy", f"busy-{number}")
-        while len(self.order) < MAX_THREADS:
+        while len(self.order) < MAX_LOGIN_THREADS:
             await asyncio.sleep(0.001)
 
     async def finish(self) -> list[str]:
         for _ in self.tasks:
             self._gate.release()
         await asyncio.gather(*self.tasks)
-        return self.order[MAX_THREADS:]
+        return self.order[MAX_LOGIN_THREADS:]
 
 
 @pytest_asyncio.fixture
@@ -108,7 +108,7 @@ async def test_nothing_is_checked_for_who_has_gone(bench: Bench) -> None:
 
 
 async def test_too_many_are_refused_of_the_address_that_has_most(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slow_logins, "MAX_WAITING", 20)
+    monkeypatch.setattr(fairness, "MAX_WAITING_LOGINS", 20)
     await bench.fill()
     other = bench.ask("2.2.2.2", "u", "right")
     many = [bench.ask("1.1.1.1", "u", f"wrong-{number}") for number in range(40)]

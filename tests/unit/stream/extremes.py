@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from jetcluster.consumer import turn
+from jetcluster.consumer.state import turn
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import commands, replacing, sourced
 from jetcluster.stream.commands import Firing

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jetcluster.consumer import ops, turn
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state import ops, turn
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
