@@ -16,6 +16,8 @@ from jetcluster.pipeline.checkers.event import Event, load
 from testkit import shim
 from tests.chaos.test_checkers import Script, drop
 
+pytestmark = pytest.mark.long
+
 SEED = 1
 """Of a power cut some seconds after the last flush, which syncs the journal."""
 

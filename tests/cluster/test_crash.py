@@ -22,7 +22,7 @@ from testkit.ledger import (
     wait_newest,
 )
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 FAILOVER_LIMIT = {"jetcluster": 5.0, "nats-server": 15.0}
 """Seconds without an ack that a test accepts on a loaded machine; the goal (docs/benchmarks.md) is under 2 s."""
