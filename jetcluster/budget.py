@@ -5,7 +5,7 @@ after about a millisecond, or less, of work (`Steps`). All such jobs of a node t
 the loop, in turns: first those of one key (an account, a connection) and then those of the next, so that nobody waits
 for another's thousand jobs. In between the loop gets to Raft, routes, timers and everybody's messages. A short job is
 done at once, without waiting for a turn. Connections that have sent much share the time with the jobs
-(`server.governor`).
+(`server.fairness`).
 """
 
 from __future__ import annotations

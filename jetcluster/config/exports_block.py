@@ -125,7 +125,7 @@ def _export_key(reader: Reader, key: str, item: ConfigNode, export: ExportOption
 
 
 def _no_traces(reader: Reader, wanted: bool, block: str) -> None:
-    """A trace (`server.message_trace`) is not followed into another account, so there is nothing to allow."""
+    """A trace (`server.client.message_trace`) is not followed into another account, so there is nothing to allow."""
     name = f"accounts.{block}.allow_trace"
     if wanted and name not in reader.inert:
         reader.inert.append(name)

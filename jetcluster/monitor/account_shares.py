@@ -13,7 +13,7 @@ from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
-    from jetcluster.server.service_imports import Response
+    from jetcluster.server.accounts.service_imports import Response
 
 PING_IMPORTS = (
     ("$SYS.REQ.ACCOUNT.{}.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"),
@@ -135,7 +135,7 @@ def _responses(node: NodeView, account: str) -> Json:
 
 
 def _response(response: Response) -> Json:
-    """One `server.responses.Response`, shown as a service import."""
+    """One `server.accounts.service_imports.Response`, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

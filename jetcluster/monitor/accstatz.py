@@ -12,9 +12,9 @@ from jetcluster.monitor.view import NodeView, mesh_of, now_text
 
 if TYPE_CHECKING:
     from jetcluster.mesh.traffic import Traffic
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.clients import Totals
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.client.client_connection import ClientConnection
+    from jetcluster.server.client.clients import Totals
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def accstatz(node: NodeView, query: Query) -> Json:

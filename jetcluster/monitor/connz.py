@@ -11,8 +11,8 @@ from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
 from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
 from jetcluster.protocol import subjects
-from jetcluster.server.client_connection import ClientConnection
-from jetcluster.server.clients import ClosedClient
+from jetcluster.server.client.client_connection import ClientConnection
+from jetcluster.server.client.clients import ClosedClient
 
 DEFAULT_LIMIT = 1024
 Shown = ClientConnection | ClosedClient

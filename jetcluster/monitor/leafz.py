@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 from jetcluster.monitor.source import Json, Query, flag
 from jetcluster.monitor.view import NodeView, now_text, rtt, text
 from jetcluster.protocol.interest import RemotePeer
-from jetcluster.server.subscription import RemoteInterest
+from jetcluster.server.accounts.subscription import RemoteInterest
 
 if TYPE_CHECKING:
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def leaf_links(node: NodeView) -> list[LeafConnection]:
-    """`server.leaf_connection.LeafConnection`s, in the order of their connection ids."""
+    """`server.leaf.connection.LeafConnection`s, in the order of their connection ids."""
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 

@@ -8,7 +8,7 @@ from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json, Query, subs_detail
 from jetcluster.monitor.subsz import in_portions
 from jetcluster.monitor.view import NodeView, links_of, now_text, rtt, text, uptime, wall_time
-from jetcluster.server.subscription import RemoteInterest
+from jetcluster.server.accounts.subscription import RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.mesh.peer_link import PeerLink

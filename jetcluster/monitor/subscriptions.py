@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from jetcluster.budget import Steps
 from jetcluster.monitor.source import ROWS, Json
 from jetcluster.monitor.view import text
-from jetcluster.server.subscription import ClientSubscription, LocalSubscription
+from jetcluster.server.accounts.subscription import ClientSubscription, LocalSubscription
 
 
 def detail(subscription: LocalSubscription, *, account: str = "") -> Json:

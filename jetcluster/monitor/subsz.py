@@ -10,13 +10,13 @@ from jetcluster.monitor import subscriptions
 from jetcluster.monitor.source import ROWS, Json, Query, QueryError, number, subs_detail
 from jetcluster.monitor.view import NodeView, links_of, now_text
 from jetcluster.protocol import subjects
-from jetcluster.server.subscription import RemoteInterest
+from jetcluster.server.accounts.subscription import RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.protocol.sublist import Sublist
-    from jetcluster.server.route import Route
-    from jetcluster.server.router import Router
-    from jetcluster.server.subscription import AnySubscription
+    from jetcluster.server.accounts.route import Route
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.accounts.subscription import AnySubscription
 
 DEFAULT_LIMIT = 1024
 

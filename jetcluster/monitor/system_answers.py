@@ -25,7 +25,7 @@ from jetcluster.monitor.system_options import decode, is_for, query
 from jetcluster.monitor.system_request import Actions, SystemRequest
 from jetcluster.monitor.view import NodeView
 from jetcluster.protocol.bus import Origin
-from jetcluster.server.client_connection import ClientConnection
+from jetcluster.server.client.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions

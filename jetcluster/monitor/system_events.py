@@ -21,8 +21,8 @@ from jetcluster.monitor.source import Json
 from jetcluster.monitor.view import NodeView
 
 if TYPE_CHECKING:
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.client.client_connection import ClientConnection
 
 log = get_logger("monitor")
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
     from jetcluster.raft.writer import DiskWaits
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.leaf_connection import LeafConnection
-    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.server.client.client_connection import ClientConnection
+    from jetcluster.server.leaf.connection import LeafConnection
+    from jetcluster.server.leaf.nodes import LeafNodes
     from jetcluster.server.server import Server
 
 

@@ -29,7 +29,7 @@ and routes between nodes, which prove to each other that they know the cluster's
 | JOINED | a link that takes part: a leaf link in its account, a route in the mesh | all |
 | CLOSED | nobody any more | nothing, for ever |
 
-Not here: whether the socket can be read or written just now, whether input waits for its turn (`server.governor`), and
+Not here: whether the socket can be read or written just now, whether input waits for its turn (`server.fairness`), and
 a client whose socket is gone while what it had sent still has its turns: that one goes through the same states.
 Precedent: h11's table of states.
 """

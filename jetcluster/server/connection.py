@@ -2,7 +2,7 @@
 
 Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
 is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
-commands of clients, `leaf_link.LeafLink` those of leaf nodes.
+commands of clients, `leaf.link.LeafLink` those of leaf nodes.
 """
 
 from __future__ import annotations

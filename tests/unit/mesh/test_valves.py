@@ -11,7 +11,7 @@ from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.valves import EVERY, LASTS, ToldValve
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts.accounts import Accounts
 from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.twins.time import ManualTime, SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster

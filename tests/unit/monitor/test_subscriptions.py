@@ -9,7 +9,7 @@ import pytest
 from jetcluster.budget import at_once
 from jetcluster.monitor.source import ROWS
 from jetcluster.monitor.subscriptions import detail, lists, portions
-from jetcluster.server.subscription import ClientSubscription
+from jetcluster.server.accounts.subscription import ClientSubscription
 
 
 def subscription(subject: bytes, queue: bytes | None = None, most: int = 0, delivered: int = 0) -> ClientSubscription:

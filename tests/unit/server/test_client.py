@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
-from jetcluster.server.client import PORTION_MESSAGES, PORTION_OUTPUT
+from jetcluster.server.client.client import PORTION_MESSAGES, PORTION_OUTPUT
 
 from .support import QUIET, Bench, FakePeer
 

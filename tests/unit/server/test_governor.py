@@ -10,7 +10,7 @@ from typing import Any
 from jetcluster.budget import LoopBudget
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.client import LIGHT, NARROW
+from jetcluster.server.client.client import LIGHT, NARROW
 from jetcluster.server.fairness import (
     CROWD_SIZE,
     FLOOD_SECONDS,

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from jetcluster.config.sharing import ExportOptions, LatencyOptions
-from jetcluster.server.import_context import ImportContext, Link, describe, responder
-from jetcluster.server.remote_peers import ServerOrigin
+from jetcluster.server.accounts.import_context import ImportContext, Link, describe, responder
+from jetcluster.server.accounts.remote_peers import ServerOrigin
 from tests.twins.time import ManualTime, SeededRng
 
 from .service_accounts import B

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.server.leaf_connection import is_at_least
+from jetcluster.server.leaf.connection import is_at_least
 
 from .leaf_site import Site
 

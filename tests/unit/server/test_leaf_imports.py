@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions
-from jetcluster.server.leaf_delivery import deliver_from_leaf
+from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 
 from .sharing import Nodes, account, reply_of
 from .support import FakeLeaf

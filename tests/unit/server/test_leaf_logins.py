@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import LeafOptions, LeafUserOptions
-from jetcluster.server.leaf_logins import LeafLogins
-from jetcluster.server.leaf_state import LeafState
+from jetcluster.server.leaf.logins import LeafLogins
+from jetcluster.server.leaf.state import LeafState
 
 from .support import Bench, Nobody
 

@@ -6,8 +6,8 @@ import pytest
 
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
-from jetcluster.server.leaf_link import split_ack
-from jetcluster.server.leaf_rules import LeafRules
+from jetcluster.server.leaf.link import split_ack
+from jetcluster.server.leaf.rules import LeafRules
 
 from .leaf_site import Site
 

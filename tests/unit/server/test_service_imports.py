@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.config.sharing import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
-from jetcluster.server import service_imports
+from jetcluster.server.accounts import service_imports
 
 from .service_accounts import A, B, C
 from .sharing import Nodes, account, reply_of

@@ -13,7 +13,7 @@ from typing import Any
 import bcrypt
 import pytest
 
-from jetcluster.server import login
+from jetcluster.server.client import login
 from tests.unit.node.test_websocket import node_of
 
 from .configured import configured

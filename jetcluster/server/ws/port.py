@@ -16,11 +16,11 @@ from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
 from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
 from jetcluster.records import dataclass
-from jetcluster.server.client import Client
-from jetcluster.server.clients import ServerParts
+from jetcluster.server.client.client import Client
+from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
 from jetcluster.server.state import ServerState
-from jetcluster.server.ws_transport import WebSocket
+from jetcluster.server.ws.transport import WebSocket
 
 if TYPE_CHECKING:
     import ssl
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jetcluster.config.options import WebSocketOptions
     from jetcluster.config.tls_options import TlsOptions
     from jetcluster.protocol.ws_handshake import UpgradeRequest
-    from jetcluster.server.clients import ServerParts
+    from jetcluster.server.client.clients import ServerParts
     from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
-from jetcluster.server.client import Client
-from jetcluster.server.clients import ServerParts
+from jetcluster.server.client.client import Client
+from jetcluster.server.client.clients import ServerParts
 
 log = logging.getLogger("jetcluster.server")
 

@@ -19,7 +19,7 @@ from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.headers import set_header
-from jetcluster.server.import_context import (
+from jetcluster.server.accounts.import_context import (
     ImportContext,
     Link,
     Measurement,
@@ -27,9 +27,9 @@ from jetcluster.server.import_context import (
     describe,
     tell_bad_request,
 )
+from jetcluster.server.accounts.router import Requesters, Router
+from jetcluster.server.accounts.subscription import Passage
 from jetcluster.server.permissions import REQUEST_INFO, of_another_account
-from jetcluster.server.router import Requesters, Router
-from jetcluster.server.subscription import Passage
 
 REPLIES = b"_R_."
 MAX_PENDING = 65_536

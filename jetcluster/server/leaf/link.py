@@ -17,14 +17,14 @@ from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.connection_states import ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.accounts import RETRY_SECONDS
-from jetcluster.server.leaf_connection import LOOP_DELAY, LeafConnection, LinkParts
-from jetcluster.server.leaf_delivery import deliver_from_leaf
-from jetcluster.server.leaf_rules import API_PARTS
-from jetcluster.server.login import text_of
-from jetcluster.server.remote_peers import Wanted
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import LeafPeer, is_marked, passes
+from jetcluster.server.accounts.accounts import RETRY_SECONDS
+from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
+from jetcluster.server.accounts.remote_peers import Wanted
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
+from jetcluster.server.client.login import text_of
+from jetcluster.server.leaf.connection import LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.rules import API_PARTS
 
 TOLD_AT_ONCE: Final = 4096
 """Subjects that are told in one turn of the loop when a link joins; more in steps."""

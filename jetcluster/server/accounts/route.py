@@ -9,7 +9,7 @@ from collections.abc import Callable
 from jetcluster.protocol.bus import Callback
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.server.subscription import (
+from jetcluster.server.accounts.subscription import (
     AnySubscription,
     ClientSubscription,
     ClientTaker,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster.auth.authenticator import STANDARD
 from jetcluster.protocol import writer
 from jetcluster.protocol.connection_states import RECHECKED, RECHECKING, SETTLED
+from jetcluster.server.accounts.subscription import ClientSubscription, Sink
 from jetcluster.server.connection import Connection, Sockets
 from jetcluster.server.state import ServerState, new_nonce, server_info
-from jetcluster.server.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Session

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CHECKING, JOINED
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.clients import ServerParts
+from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.connection import Connection
 from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
 
@@ -23,7 +23,7 @@ COMMAND_WORK = 8
 
 
 class LeafInput(Connection):
-    """A leaf link, but for what its commands do (`leaf_link.LeafLink`)."""
+    """A leaf link, but for what its commands do (`link.LeafLink`)."""
 
     def __init__(self, parts: ServerParts) -> None:
         super().__init__(parts.state, parts.sockets, parts.new_cid())

@@ -14,13 +14,13 @@ from jetcluster import REPORTED_VERSION
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol import subjects
-from jetcluster.server.subscription import ClientSubscription, Sink
+from jetcluster.server.accounts.subscription import ClientSubscription, Sink
 
 if TYPE_CHECKING:
     from jetcluster.protocol.interest import RemotePeer
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.route import Route
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.route import Route
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.client.client_connection import ClientConnection
 
 Json = dict[str, Any]
 

@@ -10,8 +10,8 @@ from jetcluster.auth.authenticator import AuthResult
 from jetcluster.auth.secrets import PasswordChecker, SlowPart, is_signed
 from jetcluster.config.nkeys import decode_user_key
 from jetcluster.config.options import LeafUserOptions
-from jetcluster.server.clients import ServerParts
-from jetcluster.server.leaf_state import LeafState
+from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.leaf.state import LeafState
 
 if TYPE_CHECKING:
     from jetcluster.auth.certificates import PeerCertificate

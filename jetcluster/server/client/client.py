@@ -12,12 +12,12 @@ from jetcluster.protocol import subjects, writer
 from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command
 from jetcluster.protocol.valve import Valve
+from jetcluster.server.accounts.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import ClientSubscription, is_marked
+from jetcluster.server.client.login import ClientLogin, text_of
 from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
-from jetcluster.server.login import ClientLogin, text_of
 from jetcluster.server.permissions import first_foreign
-from jetcluster.server.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import ClientSubscription, is_marked
 
 log = logging.getLogger("jetcluster.server")
 
@@ -53,7 +53,7 @@ _CONNECT_BEGINS = (b"C", b"c")
 
 
 class Client(ClientLogin):
-    """One connection of a client of the `STANDARD` type; `ws_client.WsClient` is the other one."""
+    """One connection of a client of the `STANDARD` type; `ws.port.WsClient` is the other one."""
 
     trace_kind = "cid"
 
@@ -338,7 +338,7 @@ class Client(ClientLogin):
 
     def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
         """True when the message has gone out with a report of its way, or may not because of where that would go."""
-        from jetcluster.server import message_trace
+        from jetcluster.server.client import message_trace
 
         target, router = message_trace.destination(headers), self._router
         if target is None or router is None or subject.startswith(RESERVED_SUBJECTS):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from jetcluster.protocol import subjects
 from jetcluster.protocol.interest import RemotePeer
-from jetcluster.server.subscription import LeafPeer
+from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
 MAX_LOOKED_AT = 64

@@ -13,9 +13,9 @@ from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.server.local_interest import LocalInterest, Subject
-from jetcluster.server.route import Route
-from jetcluster.server.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
+from jetcluster.server.accounts.local_interest import LocalInterest, Subject
+from jetcluster.server.accounts.route import Route
+from jetcluster.server.accounts.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
 
 ASK_EVERY: Final = 256 * 1024
 """Bytes sent without an answer after which the peer is asked; and what a client may have waiting without being asked

@@ -12,9 +12,9 @@ from typing import cast
 from jetcluster.clock import Rng
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.remote_peers import RemoteBacklog
-from jetcluster.server.route import QueueRoute, Route
-from jetcluster.server.subscription import LeafPeer, LocalSubscription, take_origin
+from jetcluster.server.accounts.remote_peers import RemoteBacklog
+from jetcluster.server.accounts.route import QueueRoute, Route
+from jetcluster.server.accounts.subscription import LeafPeer, LocalSubscription, take_origin
 
 _HERE = object()
 

@@ -18,7 +18,7 @@ from jetcluster.server.state import ServerState
 if TYPE_CHECKING:
     import ssl
 
-    from jetcluster.server.leaf_tls import LeafTls
+    from jetcluster.server.leaf.tls import LeafTls
 
 DEFAULT_PORT = 7422
 TLS_TIMEOUT = 2.0
@@ -68,7 +68,7 @@ class LeafState:
     def tls(self) -> LeafTls:
         """Made when it is needed: a hub may ask for TLS that nobody has configured. Raises ConfigError."""
         if self._tls is None:
-            from jetcluster.server.leaf_tls import LeafTls
+            from jetcluster.server.leaf.tls import LeafTls
 
             self._tls = LeafTls(self.options)
         return self._tls

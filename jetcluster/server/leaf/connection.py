@@ -1,7 +1,7 @@
 """`LeafConnection`: the connection of a leaf link until its ends know each other: TLS, INFO, CONNECT, and who is there.
 
 Which end connects and which end is the hub are two things. The accepting end speaks first (INFO), the other one answers
-with CONNECT, the accepting end says which account it is (INFO again); then both list what they want (`leaf_link`).
+with CONNECT, the accepting end says which account it is (INFO again); then both list what they want (`link`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf, writer
 from jetcluster.protocol.connection_states import CONNECTED, JOINED, OPEN, SECURING, ConnectionEvent
-from jetcluster.server.clients import ServerParts
+from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.fairness import MAX_QUANTUM, SLOW_LOGIN_SECONDS
-from jetcluster.server.leaf_input import LeafInput
-from jetcluster.server.leaf_logins import LeafLogins
-from jetcluster.server.leaf_rules import LeafRules
-from jetcluster.server.leaf_state import LeafState, wants_tls
+from jetcluster.server.leaf.input import LeafInput
+from jetcluster.server.leaf.logins import LeafLogins
+from jetcluster.server.leaf.rules import LeafRules
+from jetcluster.server.leaf.state import LeafState, wants_tls
 from jetcluster.server.listener import host_port
 from jetcluster.server.state import new_nonce
 
@@ -54,7 +54,7 @@ class LinkParts(NamedTuple):
 
 
 class LeafConnection(LeafInput):
-    """A leaf link, but for what it does once it has joined its account (`leaf_link.LeafLink`). `url` has the
+    """A leaf link, but for what it does once it has joined its account (`link.LeafLink`). `url` has the
     credentials for the other end, "" at the accepting end."""
 
     def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
@@ -141,7 +141,7 @@ class LeafConnection(LeafInput):
         self.parts.spawn(self._shake_hands(before, then))
 
     async def _shake_hands(self, before: Callable[[], None], then: Callable[[], None]) -> None:
-        from jetcluster.server.leaf_tls import handshake
+        from jetcluster.server.leaf.tls import handshake
 
         if self.over.done():
             return

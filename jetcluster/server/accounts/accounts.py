@@ -17,8 +17,8 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
 
 log = logging.getLogger("jetcluster.server")
 

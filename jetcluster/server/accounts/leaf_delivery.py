@@ -1,4 +1,5 @@
-"""The way of a message that came in on a leaf link (`subscription.LeafPeer`): to takers of this node, other nodes and links.
+"""Delivery of messages that came in on a leaf link (`subscription.LeafPeer`): to takers of this node, other nodes and
+links.
 
 Each place gets it once, and no place that has it already.
 """
@@ -7,9 +8,9 @@ from __future__ import annotations
 
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.server.route import QueueRoute, Route
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import ORIGIN, LeafPeer, passes
+from jetcluster.server.accounts.route import QueueRoute, Route
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import ORIGIN, LeafPeer, passes
 
 
 def deliver_from_leaf(

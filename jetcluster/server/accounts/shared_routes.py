@@ -21,9 +21,8 @@ from jetcluster.config.mapping_rules import Mapping
 from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
-from jetcluster.server.permissions import of_another_account
-from jetcluster.server.route import Route
-from jetcluster.server.subscription import (
+from jetcluster.server.accounts.route import Route
+from jetcluster.server.accounts.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
@@ -31,6 +30,7 @@ from jetcluster.server.subscription import (
     LeafPeer,
     Passage,
 )
+from jetcluster.server.permissions import of_another_account
 
 MAX_CACHED = 4096
 """Subjects that are remembered per import or mapping."""

@@ -15,11 +15,11 @@ from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.sublist import LONGEST_CACHED, Sublist
 from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
-from jetcluster.server import bulk
-from jetcluster.server.local_interest import InterestChanged, LocalInterest
-from jetcluster.server.remote_peers import RemotePeers, ServerOrigin
-from jetcluster.server.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route
-from jetcluster.server.subscription import (
+from jetcluster.server.accounts import bulk
+from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
+from jetcluster.server.accounts.remote_peers import RemotePeers, ServerOrigin
+from jetcluster.server.accounts.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route
+from jetcluster.server.accounts.subscription import (
     AnySubscription,
     ClientSubscription,
     InternalSubscription,
@@ -31,7 +31,7 @@ from jetcluster.server.subscription import (
 )
 
 if TYPE_CHECKING:
-    from jetcluster.server.stream_imports import MappedSubject, Shadows, SharedRoute
+    from jetcluster.server.accounts.shared_routes import MappedSubject, Shadows, SharedRoute
 
 ACKS = b"$JS.ACK."
 """Subjects that differ in a message's numbers and are published to once."""

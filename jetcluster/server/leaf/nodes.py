@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.clients import ServerParts
-from jetcluster.server.leaf_connection import LeafConnection, LinkParts
-from jetcluster.server.leaf_link import LeafLink
-from jetcluster.server.leaf_logins import LeafLogins
-from jetcluster.server.leaf_state import LeafState, place
+from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.leaf.connection import LeafConnection, LinkParts
+from jetcluster.server.leaf.link import LeafLink
+from jetcluster.server.leaf.logins import LeafLogins
+from jetcluster.server.leaf.state import LeafState, place
 from jetcluster.server.listener import ListenError, bound_address, host_port
 
 if TYPE_CHECKING:

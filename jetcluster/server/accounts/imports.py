@@ -16,12 +16,12 @@ from jetcluster.config.import_rules import Imports, ServiceImport, Settled, sett
 from jetcluster.config.mapping_rules import Mapping as SubjectMapping
 from jetcluster.config.sharing import MappingOptions
 from jetcluster.logs import get_logger
-from jetcluster.server.accounts import Accounts
-from jetcluster.server.import_context import ImportContext
-from jetcluster.server.leaf_delivery import deliver_mapped
-from jetcluster.server.router import Router
-from jetcluster.server.service_imports import Responses, ServiceEntry
-from jetcluster.server.stream_imports import Exporter, MappedSubject, Shadows, SharedRoute
+from jetcluster.server.accounts.accounts import Accounts
+from jetcluster.server.accounts.import_context import ImportContext
+from jetcluster.server.accounts.leaf_delivery import deliver_mapped
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.service_imports import Responses, ServiceEntry
+from jetcluster.server.accounts.shared_routes import Exporter, MappedSubject, Shadows, SharedRoute
 
 log = get_logger("server")
 

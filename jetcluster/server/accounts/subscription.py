@@ -25,7 +25,7 @@ SMALL = 1024
 
 
 class LeafPeer(Origin):
-    """One leaf link of one account: a `RemotePeer` and where messages come from. `leaf_link.LeafLink` is the one."""
+    """One leaf link of one account: a `RemotePeer` and the origin of its messages. `leaf.link.LeafLink` is it."""
 
     peer_id: str
     valve: Valve
@@ -93,7 +93,7 @@ def take_origin(queues: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 class Sink(Origin):
-    """A client connection as deliveries see it: `client_connection.ClientConnection`."""
+    """A client connection as deliveries see it: `client.client_connection.ClientConnection`."""
 
     cid: int
     name: str

@@ -13,12 +13,12 @@ from jetcluster.protocol import writer
 from jetcluster.protocol.connection_states import ANONYMOUS, CHECKED, GREETED, OPEN, RECHECKED, ConnectionEvent
 from jetcluster.protocol.parser import Command, Parser
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.client_connection import ClientConnection
-from jetcluster.server.clients import ServerParts
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import ClientSubscription
+from jetcluster.server.client.client_connection import ClientConnection
+from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.fairness import SLOW_LOGIN_SECONDS
 from jetcluster.server.permissions import ConnectionPermissions
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import ClientSubscription
 
 if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator, AuthResult
