@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from bench.client import Client
 from bench.loads import _run_windows, _Window, payload_of
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from testkit.client import Client
 
 _ID_DIGITS = 10
 _PLACE = b"\0" * _ID_DIGITS

@@ -12,9 +12,9 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
-from bench.client import Client, ClientError
 from bench.loads import MARK, STALL, _run_windows, _Window, payload_of
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from testkit.client import Client, ClientError
 
 SECOND = 1_000_000_000
 _MESSAGE = MARK + b"\r\n"

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 import time
 
-from bench.client import Client, ClientError, Msg
 from bench.loads import STALL, payload_of
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from testkit.client import Client, ClientError, Msg
 
 _ids = itertools.count(1)
 

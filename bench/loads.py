@@ -10,8 +10,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from bench.client import Client, ClientError, render_publish
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from testkit.client import Client, ClientError, create_stream, render_publish
 
 MARK = b"~END"
 """Every benched payload ends with it, so that `MARK CRLF` counts whole messages in a read, wherever it is cut."""
@@ -227,15 +227,6 @@ async def create_streams(url: str, count: int, replicas: int, prefix: str = "BEN
             await create_stream(client, f"{prefix}{n}", [f"{prefix.lower()}.{n}"], replicas)
             latencies.append((time.perf_counter() - one) * 1e3)
         return LoadResult(f"create R{replicas}", count, time.perf_counter() - start, latencies, cpu.read())
-
-
-async def create_stream(
-    client: Client, name: str, subjects: list[str], replicas: int, storage: str = "file", **more: object
-) -> None:
-    """File stream that allows Direct Get; `more` are further config fields. Raises ClientError."""
-    config = {"name": name, "subjects": subjects, "num_replicas": replicas, "storage": storage, "allow_direct": True,
-              "retention": "limits", "discard": "old", **more}  # fmt: skip
-    await client.api(f"STREAM.CREATE.{name}", config)
 
 
 async def delete_streams(url: str, names: Sequence[str]) -> None:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from bench.client import Client, ClientError
 from bench.loads import MARK, _run_windows, _Window, payload_of
 from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from testkit.client import Client, ClientError
 
 EOB = b"NATS/1.0 204 EOB"
 

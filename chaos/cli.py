@@ -31,7 +31,7 @@ from chaos.runner import Result, run
 from chaos.scenarios import DEFAULT, EVERY_LOCAL, SCENARIOS, Scenario
 from chaos.workloads import USUAL, WORKLOADS
 from jetcluster.pipeline.checkers.event import load
-from tests.cluster.harness import HarnessError, find_server
+from testkit.harness import HarnessError, find_server
 
 WIDTH = 120
 MISSED = 3

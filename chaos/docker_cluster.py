@@ -17,7 +17,7 @@ import docker.errors
 from chaos.drills import Drill
 from chaos.links import Links
 from chaos.shim import Shim
-from tests.cluster.harness import TOP, HarnessError, eventually, free_ports
+from testkit.harness import TOP, HarnessError, eventually, free_ports
 
 NODES = 3
 LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store", "few-files")

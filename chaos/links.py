@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.forks import die_with_parent
-from tests.cluster.harness import TOP, HarnessError, free_ports
+from testkit.forks import die_with_parent
+from testkit.harness import TOP, HarnessError, free_ports
 
 try:
     import toxiproxy

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from chaos import drills, links, shim
 from chaos.plants import Plant
-from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster
+from testkit.harness import TOP, HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320
 """Room for the server's reserves (64 MiB and a journal segment) and a run's data."""

@@ -13,7 +13,7 @@ from typing import Any
 from chaos.history import History
 from chaos.workloads.base import TROUBLE, outcome
 from chaos.workloads.queue import Queue
-from tests.cluster.client import Client, Msg
+from testkit.client import Client, Msg
 
 PROBE = "probe"
 PROBED = "probed"

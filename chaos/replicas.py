@@ -10,8 +10,9 @@ from typing import Any
 from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import TROUBLE
-from tests.cluster.client import Client, ClientError, Msg, wait_direct
-from tests.cluster.harness import HarnessError
+from testkit.client import Client, ClientError, Msg
+from testkit.harness import HarnessError
+from testkit.ledger import wait_direct
 
 HEAL_WITHIN = 90.0
 BATCH = 1000

@@ -21,8 +21,8 @@ from chaos.target import Target
 from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
 from jetcluster.pipeline.checkers.finding import Finding
-from tests.cluster.client import Client
-from tests.cluster.harness import HarnessError
+from testkit.client import Client
+from testkit.harness import HarnessError
 
 REPLICAS = 3
 QUIET = (0.3, 1.2)

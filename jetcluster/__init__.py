@@ -1,6 +1,6 @@
 """jetcluster: a clustered, replicated JetStream server that stock NATS clients use unchanged."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 REPORTED_VERSION = "2.14.5"
 """The nats-server version told to clients in INFO; they gate features by it."""

@@ -1,7 +1,7 @@
 """`Files`: the calls to the operating system about files, as a parameter, and what is made of them.
 
 The names and signatures are those of `os`, which is the default everywhere; the simulation passes its disk instead
-(tests/twins/storage). Paths are only names here: nothing is asked of a `Path` itself.
+(testkit/twins/storage). Paths are only names here: nothing is asked of a `Path` itself.
 """
 
 from __future__ import annotations

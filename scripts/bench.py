@@ -28,11 +28,11 @@ import uvloop
 from rich.console import Console
 
 from bench import loads
-from bench.client import ClientError
 from jetcluster.cli.bench_result import CpuWatch, percentile
 from scripts.bench_features import Features, comebacks, many_subjects
 from scripts.bench_report import Figures, write_page
-from tests.cluster.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server
+from testkit.client import ClientError, create_stream
+from testkit.harness import TOP, HarnessError, Node, ProcessCluster, eventually, find_server
 
 console = Console(stderr=True)
 SIZE = 128
@@ -94,7 +94,7 @@ class Round:
         async def placed() -> bool:
             with contextlib.suppress(ClientError):
                 async with await nodes[0].connect() as client:
-                    await loads.create_stream(client, "READY", ["ready"], 3)
+                    await create_stream(client, "READY", ["ready"], 3)
                     await client.api("STREAM.DELETE.READY")
                     return True
             return False
@@ -110,7 +110,7 @@ class Round:
 
     async def publish(self, nodes: ProcessCluster, name: str, replicas: int) -> None:
         async with await nodes[0].connect() as client:
-            await loads.create_stream(client, name, [name.lower()], replicas)
+            await create_stream(client, name, [name.lower()], replicas)
         leader = await nodes.stream_leader(name)
         pids = {("leader" if n is leader else n.name): n.pid for n in nodes.nodes}
         tag = name.lower()
@@ -130,7 +130,7 @@ class Round:
     async def gets(self, nodes: ProcessCluster) -> None:
         """Reads spread over the whole stream, at two sizes, the same for both servers: what fits caches, and more."""
         async with await nodes[0].connect() as client:
-            await loads.create_stream(client, "GETS", ["gets"], 3)
+            await create_stream(client, "GETS", ["gets"], 3)
         leader = await nodes.stream_leader("GETS")
         await loads.js_publish(leader.url, "gets", size=SIZE, window=WINDOW, count=SMALL)
         await nodes.wait_current("GETS")

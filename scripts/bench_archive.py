@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.pipeline.main import run_in
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 
 
 def archiving(session: Any, cluster: ProcessCluster, stream: str, folder: Path, messages: int) -> Callable[[], None]:

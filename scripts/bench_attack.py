@@ -30,8 +30,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from testkit.harness import free_ports
 from tests.cluster.attacks import KINDS, Wire, config, prepare
-from tests.cluster.harness import free_ports
 
 EVERY = 0.005
 GOAL = 0.1

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import loads
-from bench.client import ClientError
 from scripts.bench_connections import resident
-from tests.cluster.harness import HarnessError, Node, ProcessCluster, eventually
+from testkit.client import ClientError
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 
 STREAM = "S"
 SUBJECT = "s"

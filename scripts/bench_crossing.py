@@ -20,7 +20,8 @@ from rich.console import Console
 
 from bench import loads
 from jetcluster.cli.bench_result import LoadResult
-from tests.cluster.harness import TOP, ProcessCluster
+from testkit.client import create_stream
+from testkit.harness import TOP, ProcessCluster
 
 console = Console()
 WINDOW = 500
@@ -38,7 +39,7 @@ async def measure(rounds: int, count: int, size: int, root: Path) -> dict[str, l
     found: dict[str, list[float]] = defaultdict(list)
     async with ProcessCluster(3, "jetcluster", root=root) as nodes:
         async with await nodes[0].connect() as client:
-            await loads.create_stream(client, "CROSS", ["cross"], 3)
+            await create_stream(client, "CROSS", ["cross"], 3)
         leader = await nodes.stream_leader("CROSS")
         follower = next(node for node in nodes.nodes if node is not leader)
         pids = {node.name: node.pid for node in nodes.nodes}

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench import batches, consumers, loads, reads
-from bench.client import Client
 from jetcluster.cli.bench_result import cpu_seconds
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
 
 SIZE = 128
 MESSAGES = 200_000
@@ -124,7 +124,7 @@ async def many_subjects(server: str, root: Path, seconds: float) -> dict[str, fl
     async with ProcessCluster(1, server, root=root) as nodes:
         node = nodes[0]
         async with await node.connect() as client:
-            await loads.create_stream(client, "S", ["s.>"], 1)
+            await create_stream(client, "S", ["s.>"], 1)
         await reads.publish_many(node.url, lambda n: b"s.%d.%d" % (n % GROUPS, n), SUBJECTS, size=32)
         each = SUBJECTS // GROUPS
         found["subjects_rss"] = _rss_mb(node.pid)
@@ -216,5 +216,5 @@ def _rss_mb(pid: int) -> float:
 async def _stream(nodes: ProcessCluster, name: str, subjects: list[str], *, replicas: int, **config: object) -> Node:
     """Creates it and returns its leader."""
     async with await nodes[0].connect() as client:
-        await loads.create_stream(client, name, subjects, replicas, **config)
+        await create_stream(client, name, subjects, replicas, **config)
     return await nodes.stream_leader(name)

@@ -24,11 +24,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.client import Client, ClientError
 from scripts.bench_connections import resident
-from tests.cluster.client import create_stream
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster
 from tests.cluster.flood import PATIENCE, Probe, run_flood
-from tests.cluster.harness import Node, ProcessCluster
 
 STREAM = "FLOOD"
 LATE = 0.1

@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster.client import Client, create_stream
-from tests.cluster.harness import ProcessCluster
+from testkit.client import Client, create_stream
+from testkit.harness import ProcessCluster
 
 SETTLE, QUIET, ASKED = 8.0, 20.0, 10.0
 AT_ONCE = 20

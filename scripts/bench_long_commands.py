@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.table import ConsumerTable
-from jetcluster.consumer.turn import Op
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.table import ConsumerTable
+from jetcluster.consumer.state.turn import Op
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv

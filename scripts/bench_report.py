@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.harness import TOP, find_server
+from testkit.harness import TOP, find_server
 
 OURS = "jetcluster"
 PEER = "nats-server"

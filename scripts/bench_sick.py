@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from chaos import shim
-from tests.cluster.client import Client, Ledger, create_stream, read_all, wait_direct
-from tests.cluster.harness import HarnessError, ProcessCluster
+from testkit.client import Client, create_stream
+from testkit.harness import HarnessError, ProcessCluster
+from testkit.ledger import Ledger, read_all, wait_direct
 from tests.cluster.test_crash import load
 
 DISK = "data disk hangs"

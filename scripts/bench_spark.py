@@ -27,7 +27,7 @@ from jetcluster.spark.stream_state import ask
 from scripts import bench_replay
 from scripts.bench_archive import archiving
 from scripts.bench_replay import Replay
-from tests.cluster.harness import TOP, ProcessCluster
+from testkit.harness import TOP, ProcessCluster
 
 MESSAGES = 1_000_000
 SIZE = 128

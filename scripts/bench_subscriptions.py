@@ -20,7 +20,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock
 from jetcluster.config.options import Options
 from jetcluster.server.server import Server
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.server.support import Bench, Peer
 
 AT_ONCE = 500

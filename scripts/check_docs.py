@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parents[1]
-CODE = ("jetcluster/", "tests/", "scripts/", "chaos/", "bench/")
+CODE = ("jetcluster/", "testkit/", "tests/", "scripts/", "chaos/", "bench/")
 SKIPPED = {".venv", ".tools", ".git", "build", "dist", "node_modules", "__pycache__", ".bench", ".chaos", ".demo"}
 
 _LINK = re.compile(r"\]\((?!https?://|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")

@@ -35,7 +35,7 @@ from scripts.long_loops import ROOMS, long_loops
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "jetcluster"
 MOST_LINES: Final = 600
-BESIDE: Final = ("bench", "chaos", "scripts", "tests/twins")
+BESIDE: Final = ("bench", "chaos", "scripts", "testkit")
 """Folders beside the package whose docstrings are read as well."""
 PRIVATE: Final = re.compile(r"_[^_]")
 PUBLIC: Final = frozenset(

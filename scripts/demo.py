@@ -26,9 +26,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.client import Client, ClientError
 from scripts import flights
-from tests.cluster.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server
+from testkit.client import Client, ClientError
+from testkit.harness import HarnessError, Node, ProcessCluster, busy_ports, find_server
 
 console = Console()
 STREAM = "FLIGHTS"

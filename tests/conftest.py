@@ -13,7 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.cluster.harness import Node, ProcessCluster, find_nats_cli, find_server
+from testkit.harness import Node, ProcessCluster, find_nats_cli, find_server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from chaos.history import History
 from chaos.replicas import api, wait_current
 from chaos.target import Target
-from tests.cluster.client import ClientError
-from tests.cluster.harness import HarnessError
+from testkit.client import ClientError
+from testkit.harness import HarnessError
 
 SCRATCH = "SCRATCH"
 FLUSHED = 0.6

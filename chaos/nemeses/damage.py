@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from chaos.nemeses.base import Nemesis, Trouble, empty
-from tests.cluster.harness import HarnessError
+from testkit.harness import HarnessError
 
 
 def flip(trouble: Trouble, path: Path) -> str:

@@ -10,8 +10,8 @@ from chaos.nemeses.base import Nemesis, Trouble
 from chaos.probe import probing
 from chaos.replicas import api
 from chaos.workloads.base import TROUBLE
-from tests.cluster.client import Client, ClientError
-from tests.cluster.harness import HarnessError, eventually
+from testkit.client import Client, ClientError
+from testkit.harness import HarnessError, eventually
 
 STREAM = "BULK"
 PAYLOAD = 256 << 10

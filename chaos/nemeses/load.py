@@ -9,8 +9,8 @@ import sys
 from chaos.nemeses.base import Nemesis, Trouble
 from chaos.probe import probing
 from chaos.replicas import api
-from tests.cluster.client import ClientError
-from tests.cluster.harness import HarnessError
+from testkit.client import ClientError
+from testkit.harness import HarnessError
 
 CONNECTIONS = 50
 SECONDS = 10.0

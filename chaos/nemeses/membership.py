@@ -8,8 +8,8 @@ import time
 
 from chaos.nemeses.base import Nemesis, Trouble, empty
 from chaos.replicas import HEAL_WITHIN, api, wait_current
-from tests.cluster.client import ClientError
-from tests.cluster.harness import HarnessError
+from testkit.client import ClientError
+from testkit.harness import HarnessError
 
 RETRY = 0.2
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from chaos.nemeses.base import Nemesis, Trouble, flush
-from tests.cluster.client import Client, Msg
-from tests.cluster.harness import HarnessError, eventually
+from testkit.client import Client, Msg
+from testkit.harness import HarnessError, eventually
 
 RENEWED = "and is renewed"
 READY = "Server is ready"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chaos.nemeses.base import Nemesis, Trouble
 from chaos.probe import probing
-from tests.cluster.harness import eventually
+from testkit.harness import eventually
 
 HELD = (6.0, 8.0)
 """Longer than a failover may take (checkers/failover.py)."""

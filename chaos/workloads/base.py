@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from chaos.history import History
 from chaos.target import Target
 from jetcluster.pipeline.checkers.event import Event
-from tests.cluster.client import Client, ClientError, Msg, create_stream
+from testkit.client import Client, ClientError, Msg, create_stream
 
 TROUBLE = (ClientError, OSError, TimeoutError)
 PATIENCE = 1.0

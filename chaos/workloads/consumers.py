@@ -11,8 +11,8 @@ from typing import Any
 
 from chaos.history import History
 from chaos.workloads.base import PATIENCE, RETRY, TROUBLE, Session, Workload
-from tests.cluster.client import Client, Msg
-from tests.cluster.consumer_client import SECOND, Inbox, Jet, ack_fields
+from testkit.client import Client, Msg
+from testkit.consumer_client import SECOND, Inbox, Jet, ack_fields
 
 WINDOW = 4
 TRIES = 6

@@ -13,7 +13,7 @@ from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload
 from chaos.workloads.queue import Queue
 from jetcluster.pipeline.checkers.event import Event
-from tests.cluster.client import Client
+from testkit.client import Client
 
 ORIGIN = Queue.name
 PAUSE = 0.02

@@ -10,7 +10,7 @@ import json
 import random
 
 from chaos.workloads.base import Session, Workload, outcome
-from tests.cluster.client import Client
+from testkit.client import Client
 
 KEYS = 4
 PAUSE = 0.01

@@ -16,7 +16,7 @@ from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import RETRY, TROUBLE, Session, Workload, outcome
 from jetcluster.pipeline.checkers.event import Event
-from tests.cluster.client import Client
+from testkit.client import Client
 
 MAX_AGE = 8
 """Seconds; also the window for duplicates."""

@@ -1,26 +1,30 @@
 """Handlers of `$JS.API.CONSUMER.>`: one coroutine per endpoint, request in, fields of the success reply out.
 
 The leader of the stream's group decides (`cluster.consumer_requests`); here are the checks that need the request, the
-stream's configuration and the account's limits only. Order of checks, shapes and texts
-are nats-server's.
+stream's configuration and the account's limits only. Order of checks, shapes and texts are nats-server's.
+
+Mirrors and sources of nats-server ask for one and the same consumer, without acks, for any retention of the upstream;
+with `workqueue` or `interest` the upstream makes a durable one of it, which waits for acknowledgements by flow control
+(ADR-60). Without that a message would be gone as soon as it was sent.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.api import upstreams
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
-from jetcluster.errors import by_code
+from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules
 from jetcluster.model.api import PageRequest, StepdownRequest
 from jetcluster.model.codec import invalid_json
 from jetcluster.model.consumer import (
+    ConsumerConfig,
     ConsumerCreateRequest,
     ConsumerPauseRequest,
     ConsumerResetRequest,
@@ -29,6 +33,40 @@ from jetcluster.model.consumer import (
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from jetcluster.protocol import headers
+
+MAX_ACK_PENDING: Final = 1000
+_NO_CONSUMER: Final = 10014
+
+
+def waits_for_acks(wanted: ConsumerConfig, stream: Mapping[str, Any]) -> bool:
+    """True for the consumer of a mirror or source of nats-server, on a stream whose messages go when acknowledged."""
+    return wanted.sourcing and wanted.direct and bool(wanted.name) and stream.get("retention", "limits") != "limits"
+
+
+def make_durable(wanted: ConsumerConfig) -> int:
+    """Changes the request to the consumer that it gets. Returns the sequence that it wanted to begin at, 0:
+    the first."""
+    start = wanted.opt_start_seq
+    wanted.durable_name = wanted.name
+    wanted.deliver_policy, wanted.opt_start_seq, wanted.opt_start_time = "all", 0, ""
+    wanted.ack_policy, wanted.max_ack_pending = "flow_control", MAX_ACK_PENDING
+    wanted.ack_wait = wanted.max_deliver = wanted.inactive_threshold = 0
+    wanted.direct = wanted.sourcing = False
+    return start
+
+
+async def rewind(context: ApiContext, request: Request, name: str, start: int) -> dict[str, Any] | None:
+    """The consumer of an earlier attempt goes back to `start`, what lies before that is acknowledged; to what was
+    acknowledged for 0. None when there is no such consumer."""
+    try:
+        _, result = await on_leader(context, request, "consumer_reset", {"name": name, "seq": start, "done": True})
+    except ApiError as error:
+        if error.err_code == _NO_CONSUMER:
+            return None
+        raise
+    found: dict[str, Any] = result
+    return found
+
 
 Fields = dict[str, Any]
 
@@ -89,7 +127,7 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
     limits = context.limits(request.account).of(stream.replicas)
     if wanted.config.sourcing:
         _check_identity(request, stream)
-    if upstreams.waits_for_acks(wanted.config, stream.config):
+    if waits_for_acks(wanted.config, stream.config):
         return await _for_link(context, request, wanted)
     if wanted.pedantic:
         consumer_rules.check_pedantic(given, stream.config)
@@ -122,12 +160,12 @@ async def _create(context: ApiContext, request: Request, wanted: ConsumerCreateR
 
 
 async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreateRequest) -> Fields:
-    start = upstreams.make_durable(wanted.config)
+    start = make_durable(wanted.config)
     name = wanted.config.name
-    known = await upstreams.rewind(context, request, name, start)  # nobody listens on the old deliver subject any more
+    known = await rewind(context, request, name, start)  # nobody listens on the old deliver subject any more
     made = await _create(context, request, wanted)
     if known is None and start > 1:
-        moved = await upstreams.rewind(context, request, name, start)
+        moved = await rewind(context, request, name, start)
         made = _info(moved["info"]) if moved is not None else made
     return made
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng
-from jetcluster.config.compat_options import CompatOptions
+from jetcluster.config.options import CompatOptions
 from jetcluster.logs import Log
 from jetcluster.model.advisory import Advisories
 from jetcluster.model.limits import UNLIMITED, AccountLimits

@@ -1,18 +1,200 @@
-"""The table of API endpoints: subject, response type, handler, and what an error reply holds besides the error.
+"""The table of API endpoints: subject, response type, handler, and the further fields of an error reply.
 
-Imports the handlers and with them pydantic: loaded on the first request, not at start (see `api.dispatch`).
+Here too: the handlers of accounts, of buckets, and of `$JS.API.META.>`, `$JS.API.SERVER.>` and `ACCOUNT.PURGE.*`: whole
+servers and accounts, for the system account alone. Imports the handlers and with them pydantic: loaded on the first
+request, not at start (see `api.dispatch`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
-from jetcluster.api import account, consumers, objects, restore, servers, snapshot, streams
+from jetcluster import API_LEVEL
+from jetcluster.api import consumers, restore, snapshot, streams
 from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.request import Request
+from jetcluster.api.streams import on_leader
+from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, OBJECT_DELIVER_SUBJECT, STREAM_NOT_FOUND, ApiError, by_code
+from jetcluster.model.api import RescueRequest, ServerRequest, StepdownRequest
+from jetcluster.model.codec import dumps
+from jetcluster.model.limits import AccountLimits, tier_replicas
 from jetcluster.model.times import ZERO_TIME
+from jetcluster.objects.layout import STREAM_PREFIX
+from jetcluster.objects.request import decode
+
+
+async def object_request(context: ApiContext, request: Request) -> bytes:
+    """Hands a request to `$OBJ.<bucket>` to the leader of the bucket's stream, which answers a get itself, in front of
+    the chunks and on the same way, so that the client sees them in that order. Raises ApiError: 404/10059 when there is
+    no such bucket."""
+    asked = decode(request.payload, request.headers)
+    if asked.deliver and asked.action == "get" and not request.may_deliver_to(asked.deliver):
+        raise by_code(OBJECT_DELIVER_SUBJECT)
+    request.args = (STREAM_PREFIX + request.args[0],)
+    body = {
+        "action": asked.action,
+        "name": asked.name,
+        "deliver": asked.deliver,
+        "offset": asked.offset,
+        "limit": asked.limit,
+        "reply": request.reply.decode("latin-1"),
+    }
+    _, found = await on_leader(context, request, "object", body)
+    if asked.action == "get":
+        request.reply = b""
+    answer: str = found["answer"]
+    return answer.encode()
+
+
+_NONE: Final = AccountLimits(0, 0, 0, 0, 0, 0, 0)
+"""Limits shown for a tier that has streams although the account has no such limits any more."""
+
+
+async def account_info(context: ApiContext, request: Request, counters: RequestCounters) -> dict[str, Any]:
+    """`$JS.API.INFO` and its alias `$JS.API.ACCOUNT.INFO`."""
+    own = context.own_limits(request.account)
+    usage, (memory, storage, consumers) = await asyncio.gather(
+        context.cluster.meta_request("usage", {"account": request.account}), context.cluster.used(request.account)
+    )
+    fields: dict[str, Any] = {
+        "memory": memory,
+        "storage": storage,
+        "reserved_memory": usage["reserved_memory"],
+        "reserved_storage": usage["reserved_storage"],
+        "streams": usage["streams"],
+        "consumers": consumers,
+        "limits": own.to_wire(duplicate_window_max=context.compat.duplicate_window_max),
+    }
+    if context.domain:
+        fields["domain"] = context.domain
+    fields["api"] = {"level": API_LEVEL, "total": counters.total, "errors": counters.errors}
+    if own.tiers is not None:
+        fields["limits"] = {name: type(value)(0) for name, value in fields["limits"].items()}  # as nats-server shows it
+        used = await context.cluster.used_by_tier(request.account)
+        fields["tiers"] = _tiers(own, used, usage.get("tiers", {}))
+    return fields
+
+
+def _tiers(own: AccountLimits, used: Mapping[int, tuple[int, int, int]], claimed: Mapping[str, Any]) -> dict[str, Any]:
+    """By name, those that have limits and those that have streams."""
+    names = {*(own.tiers or ()), *(f"R{replicas}" for replicas in (*used, *claimed))}
+    found: dict[str, Any] = {}
+    for name in sorted(names):
+        limits = (own.tiers or {}).get(name)
+        memory, storage, consumers = used.get(tier_replicas(name), (0, 0, 0))
+        streams = claimed.get(name[1:], {})
+        found[name] = {
+            "memory": memory,
+            "storage": storage,
+            "reserved_memory": streams.get("reserved_memory", 0),
+            "reserved_storage": streams.get("reserved_storage", 0),
+            "streams": streams.get("streams", 0),
+            "consumers": consumers,
+            "limits": (limits or _NONE).to_wire(),
+        }
+    return found
+
+
+Fields = dict[str, Any]
+
+RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
+_EMPTY = (b"", b"{}")
+MAX_BY = 256
+"""Characters of who asked for a rescue: kept in the meta log."""
+PURGE_AT_ONCE = 100
+"""Streams of one look at what an account still has."""
+ACCOUNT_PURGE_SECONDS = 60.0
+"""Since the last one that was deleted: then the rest is left, as nobody leads the meta group."""
+AGAIN_SECONDS = 0.25
+
+
+async def meta_stepdown(context: ApiContext, request: Request) -> Fields:
+    _check_clustered(context)
+    wanted = StepdownRequest.from_fields(request.fields, strict=request.strict)
+    placement = wanted.placement.model_dump() if wanted.placement is not None else {}
+    await context.cluster.meta_request("meta_stepdown", {"placement": placement})
+    return {"success": True}
+
+
+async def remove_server(context: ApiContext, request: Request) -> Fields:
+    """Success says that the meta group does without the server now."""
+    await context.cluster.meta_request("server_remove", _server(context, request))
+    return {"success": True}
+
+
+async def evacuate_server(context: ApiContext, request: Request) -> Fields:
+    """The server takes nothing new and gives away what it has; asked again, the reply says what is left. With `cancel`
+    it is in use again."""
+    answer = await context.cluster.meta_request("server_evacuate", _server(context, request))
+    return {"success": True, **answer}
+
+
+async def rescue_meta(context: ApiContext, request: Request) -> bytes:
+    """One reply of each server, as if all of them had been asked; those of the others are sent here."""
+    _check_clustered(context)
+    client = request.client()
+    by = " ".join(str(client[key]) for key in ("user", "name", "host") if client.get(key)) or str(client["acc"])
+    by = by[:MAX_BY]
+    wanted: int | ApiError
+    try:
+        if b"".join(request.payload.split()) in _EMPTY:
+            raise by_code(BAD_REQUEST)
+        wanted = RescueRequest.from_fields(request.fields, strict=request.strict).quorum_needed
+    except ApiError as error:
+        wanted = error
+    own, *others = [dumps({"type": RESCUE_TYPE, **answer}) for answer in await context.cluster.rescue_meta(wanted, by)]
+    if request.reply:
+        for answer in others:
+            request.bus.publish(request.reply, answer)
+    return own
+
+
+async def purge_account(context: ApiContext, request: Request) -> Fields:
+    """All streams of an account, and with them its consumers. The reply says that it has begun, as nats-server's does:
+    also for an account that has nothing, or is not known; not while nobody leads the meta group."""
+    (account,) = request.args
+    await context.cluster.meta_request("names", {"account": account, "offset": 0, "limit": 1, "subject": ""})
+    request.follow = partial(_delete_streams, context, account)
+    return {"initiated": True}
+
+
+async def _delete_streams(context: ApiContext, account: str) -> None:
+    """Until none is left; raises ApiError when the meta group refuses to delete one, or nobody leads it for long."""
+    page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
+    end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
+    while True:
+        try:
+            names = (await context.cluster.meta_request("names", page))["names"]
+            for name in names:
+                body = {"request": context.request_id(), "account": account, "name": name}
+                await context.cluster.meta_request("stream_delete", body)
+        except ApiError as error:
+            gone = error.err_code == STREAM_NOT_FOUND  # by a request whose answer was lost, or by its owner
+            if not (gone or error.retriable) or context.clock.monotonic() >= end:
+                raise
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            if not names:
+                return
+            end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
+
+
+def _server(context: ApiContext, request: Request) -> Fields:
+    _check_clustered(context)
+    wanted = ServerRequest.from_fields(request.fields, strict=request.strict)
+    if not (wanted.peer or wanted.peer_id):
+        raise by_code(BAD_REQUEST)
+    return {"request": context.request_id(), **wanted.model_dump()}
+
+
+def _check_clustered(context: ApiContext) -> None:
+    if not context.cluster.clustered:
+        raise by_code(CLUSTER_REQUIRED)
+
 
 RESCUE_SECONDS: Final = 14.0
 """All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
@@ -56,8 +238,8 @@ _MANY: Final = 64
 """Tokens of a filter subject at the end of CONSUMER.CREATE."""
 
 ALL: Final = (
-    Endpoint("INFO", (0, 0), "account_info_response", account.info),
-    Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account.info),
+    Endpoint("INFO", (0, 0), "account_info_response", account_info),
+    Endpoint("ACCOUNT.INFO", (0, 0), "account_info_response", account_info),
     _endpoint("STREAM.CREATE", 1, "stream_create_response", streams.create),
     _endpoint("STREAM.UPDATE", 1, "stream_update_response", streams.update),
     _endpoint("STREAM.INFO", 1, "stream_info_response", streams.info, **_NO_PAGE),
@@ -82,12 +264,12 @@ ALL: Final = (
     _endpoint("CONSUMER.RESET", 2, "consumer_reset_response", consumers.reset, reset_seq=0),
     _endpoint("CONSUMER.UNPIN", 2, "consumer_unpin_response", consumers.unpin),
     _endpoint("CONSUMER.LEADER.STEPDOWN", 2, "consumer_leader_stepdown_response", consumers.leader_stepdown),
-    replace(_endpoint("$OBJ", 1, "", objects.serve), decodes=False),
-    _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", servers.meta_stepdown),
-    replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", servers.rescue), seconds=RESCUE_SECONDS, decodes=False),
-    _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", servers.remove),
-    _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", servers.evacuate),
-    _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", servers.purge_account),
+    replace(_endpoint("$OBJ", 1, "", object_request), decodes=False),
+    _endpoint("META.LEADER.STEPDOWN", 0, "meta_leader_stepdown_response", meta_stepdown),
+    replace(_endpoint("META.RESCUE", 0, "meta_rescue_response", rescue_meta), seconds=RESCUE_SECONDS, decodes=False),
+    _endpoint("SERVER.REMOVE", 0, "meta_server_remove_response", remove_server),
+    _endpoint("SERVER.EVACUATE", 0, "meta_server_evacuate_response", evacuate_server),
+    _endpoint("ACCOUNT.PURGE", 1, "account_purge_response", purge_account),
 )
 """Every endpoint below `$JS.API`."""
 

@@ -19,7 +19,7 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
-from jetcluster.consumer import archived
+from jetcluster.consumer.state import archived
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.restores import ALIVE_SECONDS
 from jetcluster.meta.state import Assignment

@@ -25,12 +25,9 @@ from jetcluster.model.api import (
     StreamConfigRequest,
     StreamInfoRequest,
 )
-from jetcluster.model.bounds import counts
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.pedantic import check_pedantic
-from jetcluster.model.stream_rules import same_config
 from jetcluster.model.times import rfc3339
-from jetcluster.stream.levels import COUNTED
 from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
@@ -51,7 +48,6 @@ async def create(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config)
     check_known(context, config)
-    config = _as_it_was_made(context, request, config)
     result = await meta(
         context, "stream_create", request, config=config, **new_limits(context, request.account, config)
     )
@@ -65,17 +61,6 @@ async def create(context: ApiContext, request: Request) -> Fields:
         fields.pop("cluster", None)  # only STREAM.INFO shows it on a standalone server (seen on nats-server 2.15)
     # A repeated create is told apart only in a cluster, as upstream.
     return {**fields, "did_create": True} if created or not context.cluster.clustered else fields
-
-
-def _as_it_was_made(context: ApiContext, request: Request, config: Fields) -> Fields:
-    """The configuration that is asked for, without a mirror's `duplicate_window` where the stream that is there is
-    equal but for that: versions of before dropped it, and a repeated creation stays a success."""
-    known = context.cluster.assignment(request.account, config["name"])
-    if known is not None and config.get("mirror") and "duplicate_window" in config:
-        older = {key: value for key, value in config.items() if key != "duplicate_window"}
-        if same_config(known.config, older):
-            return older
-    return config
 
 
 async def update(context: ApiContext, request: Request) -> Fields:
@@ -108,12 +93,7 @@ async def _check_consumers(context: ApiContext, known: Assignment, config: Field
     limits = config.get("consumer_limits") or {}
     if not any(limit > 0 for limit in limits.values()):
         return
-    try:
-        answer = await context.cluster.stream_request(known, "consumers_beyond", {"consumer_limits": limits})
-    except ApiError as error:
-        if error.err_code == errors.BAD_REQUEST:  # the leader is of an older version
-            return
-        raise
+    answer = await context.cluster.stream_request(known, "consumers_beyond", {"consumer_limits": limits})
     if answer["names"]:
         raise by_code(errors.UPDATE_FAILED, err=f"change to limits violates consumers: {', '.join(answer['names'])}")
 
@@ -288,11 +268,9 @@ def stream_info(context: ApiContext, assignment: Assignment, answer: Fields) -> 
 
 def _parse_config(context: ApiContext, request: Request, *, update: bool = False) -> Fields:
     """The normalised wire form of the request's configuration; its name is the subject's."""
-    known = context.cluster.assignment(request.account, request.stream) if update else None
     parsed = StreamConfigRequest.from_fields(
         request.fields,
         strict=request.strict,
-        allowed=counts(known.config) if known is not None else None,
     )
     if update and not parsed.name:
         stream_rules.check_name(parsed.name)  # 10052, where a create without a name is a mismatch
@@ -320,8 +298,6 @@ def check_republish(request: Request, config: Fields, known: Mapping[str, Any] |
 def check_known(context: ApiContext, config: Fields) -> None:
     """Every node has to know what the stream does. Last of all checks, so that what is wrong anyway is told first.
     Raises ApiError 10052."""
-    if config.get("allow_msg_counter") and config.get("sources") and context.cluster.level < COUNTED:
-        raise invalid_config("counter stream cannot use sources while a node of the cluster has an earlier version")
 
 
 def _finder(context: ApiContext, request: Request) -> link_rules.Find:

@@ -18,10 +18,10 @@ from urllib.parse import unquote
 
 from jetcluster.config.claims.token import MAX_BYTES, ClaimsError, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import CACHE, FULL, ResolverOptions
+from jetcluster.config.options import CACHE, FULL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import private, tighten_files
+from jetcluster.file_modes import private
 from jetcluster.files import make_folder
 
 _SUFFIX = ".jwt"
@@ -161,7 +161,6 @@ class DirectoryStore(Store):
         super().__init__(options)
         self.directory = Path(options.directory)
         make_folder(self.directory)
-        tighten_files(self.directory, f"*{_SUFFIX}*")
         self.scan()
 
     def scan(self) -> None:

@@ -139,10 +139,11 @@ def _run(flags: dict[str, bool | int | str]) -> int:
         stamp = time.strftime("%Y/%m/%d %H:%M:%S")
         print(f"{stamp} {logs.why_not_opened(options, error)}", file=sys.stderr)
         return 1
+    from jetcluster.monitor.start import NodeMonitoring
     from jetcluster.node.process import START_AGAIN, run
 
     try:
-        code = run(options, logs.get_logger("server"), lambda: options_from(flags))
+        code = run(options, logs.get_logger("server"), lambda: options_from(flags), NodeMonitoring)
     except KeyboardInterrupt:  # before the node handles signals itself
         return 1
     finally:

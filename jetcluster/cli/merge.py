@@ -130,8 +130,7 @@ def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:
 
 def _routes(text: str) -> list[str]:
     from jetcluster.config.cluster_block import split_url
-    from jetcluster.config.reader import FieldError
-    from jetcluster.config.units import without_secret
+    from jetcluster.config.reader import FieldError, without_secret
 
     routes = [url for url in (part.strip() for part in text.split(",")) if url]
     for url in routes:

@@ -69,7 +69,7 @@ class Announcement:
     keys: tuple[tuple[str, str], ...] = ()
     """Peer ids and the public keys by which the cluster knows them."""
     wall_ns: int = 0
-    """The node's wall clock when this was sent; 0 from one of before."""
+    """The node's wall clock when this was sent."""
 
     def encode(self) -> bytes:
         fields = asdict(self)

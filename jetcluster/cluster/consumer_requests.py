@@ -17,8 +17,8 @@ from jetcluster.cluster.patience import check_wanted, left_for
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import (
     CONSUMER_EXISTS,
     CONSUMER_NAME_EXISTS,
@@ -38,7 +38,7 @@ from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream import commands
 
 if TYPE_CHECKING:
-    from jetcluster.consumer.rules import ConsumerRules
+    from jetcluster.consumer.state.rules import ConsumerRules
     from jetcluster.replica.consumer_exchange import ConsumerExchange
     from jetcluster.replica.context import NodeContext
     from jetcluster.replica.stream_replica import StreamReplica
@@ -54,7 +54,7 @@ class LiveConsumer(NamedTuple):
     bound: bool
     """Somebody takes what a push consumer delivers."""
     since: int
-    """When the owner began, Unix nanoseconds; 0: an owner of an older version, which does not tell."""
+    """When the owner began, Unix nanoseconds."""
 
 
 Live = dict[int, LiveConsumer]

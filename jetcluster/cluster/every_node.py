@@ -53,7 +53,7 @@ class EveryNode:
         return memory, file, consumers
 
     async def used_by_tier(self, account: str) -> dict[int, Used]:
-        """By the streams' number of replicas. Nodes of before tiers do not answer, and are left out."""
+        """By the streams' number of replicas."""
         total = self._sum(await self._ask(TIERS_METHOD, account))
         for replicas, more in (await self._of_absent(account)).items():
             total[replicas] = _plus(total[replicas], more)

@@ -111,7 +111,6 @@ class JetStream:
             clustered=clustered,
             leader=context.leaders.get,
             rules=context.placement_rules,
-            level=lambda: self.meta.level,
         )
         self.members = MetaMembers(context, self.meta, self.service)
         self.roster = Roster(context, self.meta, context.leaders.ask)
@@ -244,11 +243,6 @@ class JetStream:
 
     def limits(self, account: str) -> AccountLimits:
         return self._limits(account)
-
-    @property
-    def level(self) -> int:
-        """Which commands all nodes understand (`stream.levels`)."""
-        return self.meta.level
 
     def assignment(self, account: str, name: str) -> Assignment | None:
         """By this node's meta replica; it may lag, so None is not yet "no such stream"."""

@@ -136,11 +136,6 @@ class MetaReplica:
         node = self.machine.nodes.get(peer)
         return 0 if node is None else node.level
 
-    @property
-    def level(self) -> int:
-        """The lowest level among the members of the group (`stream.levels`)."""
-        return 0 if self.group is None else self.context.raft.levels.of(self.group.members_at(self.group.last_index))
-
     def stop(self) -> None:
         """Nobody waits any longer."""
         self._proposals.dropped(0)

@@ -23,7 +23,6 @@ from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fi
 from jetcluster.meta.restores import RestoreWatch
 from jetcluster.meta.state import Assignment
 from jetcluster.model.patterns import Patterns
-from jetcluster.stream.levels import TIERS
 
 Body = dict[str, Any]
 Propose = Callable[[bytes], Awaitable[Body]]
@@ -55,12 +54,10 @@ class MetaService:
         clustered: bool = True,
         leader: Callable[[int], str | None] = lambda gid: None,
         rules: Callable[[], PlacementRules] = PlacementRules,
-        level: Callable[[], int] = lambda: TIERS,
     ) -> None:
         """`online` gives the peer ids reachable now, this node included; `well` those of them that are heard, and
         able. `clustered` False (a standalone server) refuses R > 1 with 10074. `leader` gives the peer that leads a
-        group, as far as this node knows; `level` what all members of the meta group understand (`stream.levels`)."""
-        self._level = level
+        group, as far as this node knows."""
         self._leader = leader
         self._rules = rules
         self._machine = machine
@@ -148,7 +145,7 @@ class MetaService:
 
     def _limits(self, body: Body) -> dict[str, int]:
         """Those of the stream's tier, or while others here know no tiers, of all tiers together."""
-        limits: dict[str, int] = body["tier"] if body.get("tier") and self._level() >= TIERS else body["limits"]
+        limits: dict[str, int] = body.get("tier") or body["limits"]
         return limits
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Requests to `$OBJ.<bucket>` on the leader of the bucket's stream: list, info, delete, get (`api.objects` asks)."""
+"""Requests to `$OBJ.<bucket>` on the leader of the bucket's stream: list, info, delete, get (`api.endpoints` asks)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jetcluster.cluster.patience import check_wanted
 from jetcluster.cluster.requests import REPEATED
 from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, by_code
 from jetcluster.objects.bucket import SUCCESS, Bucket
-from jetcluster.objects.content import Content
+from jetcluster.objects.catalog import Content
 from jetcluster.objects.metadata import dump, invalid
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.proposals import OutcomeUnknownError

@@ -12,7 +12,6 @@ from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.stream import commands
 from jetcluster.stream.asked import Outcome
-from jetcluster.stream.levels import NAMES
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
@@ -21,8 +20,6 @@ Body = dict[str, Any]
 
 NUMBERED = frozenset(("purge", "consumer_delete", "consumer_reset", "object"))
 """Requests of `StreamRequests` that are. Done again, the others change nothing, or are as good as a moment before."""
-OLD_SECONDS = 4.0
-"""Time for a request without a number: its asker has given up by then."""
 WAIT_SECONDS = 2.0
 """Then the asker is told that the request is under way, and asks again: `requests.DEADLINE` is longer."""
 LATEST = 60_000_000_000
@@ -31,12 +28,12 @@ may differ by a part of that."""
 
 
 def number_of(replica: StreamReplica, body: Body, now: int) -> int:
-    """The number to put into the request's command, 0: none can be. Raises ApiError 503 where the request may have been
-    carried out before, and nobody can know: then it is not carried out at all."""
-    request = int(body.get(ONCE) or 0) if replica.level >= NAMES else 0
+    """The number to put into the request's command. Raises ApiError 503 where the request may have been carried out
+    before, and nobody can know: then it is not carried out at all."""
+    request = int(body[ONCE])
     if body.get(REPEATED):
         asked = replica.machine.asked
-        if not request or (asked.get(request) is None and asked.may_have_forgotten(now - LATEST)):
+        if asked.get(request) is None and asked.may_have_forgotten(now - LATEST):
             raise by_code(NOT_AVAILABLE)
     return request
 
@@ -46,14 +43,13 @@ async def carry_out(replica: StreamReplica, command: bytes, body: Body, clock: C
     ApiError for a refusal; RaftError, OutcomeUnknownError, and UnderWayError when it takes longer."""
     request = number_of(replica, body, clock.time_ns())
     asked = replica.machine.asked
-    known = asked.get(request) if request else None
+    known = asked.get(request)
     if known is None:
         check_wanted(clock)
         try:
-            named = commands.named(command, request) if request else command
-            result = await replica.propose(named, WAIT_SECONDS if request else OLD_SECONDS)
+            result = await replica.propose(commands.named(command, request), WAIT_SECONDS)
         except OutcomeUnknownError:
-            known = asked.get(request) if request else None
+            known = asked.get(request)
             if known is None or not replica.leading:
                 raise
         else:

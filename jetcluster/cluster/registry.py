@@ -16,7 +16,6 @@ from jetcluster.raft.api import RaftError
 from jetcluster.replica.advisories import tell_stream_action
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.stream.levels import KEYS
 
 REGISTER_RETRY = 0.5
 
@@ -73,13 +72,8 @@ class NodeRegistry:
         return levels.recorded(peer) if told is None else told
 
     def _key(self, info: NodeInfo, known: Node | None) -> str:
-        """That with which it came first, once all nodes keep it (`stream.levels`)."""
-        group = self._meta.group
-        if known is not None and known.key:
-            return known.key
-        if group is None or self._context.raft.levels.of(group.members_at(group.last_index)) < KEYS:
-            return ""
-        return info.key
+        """That with which it came first."""
+        return known.key if known is not None and known.key else info.key
 
     async def _name_cluster(self) -> None:
         assert self._meta.group is not None

@@ -200,8 +200,6 @@ class LeaderRequests:
 
     async def _wait(self, peer: str, request: Body) -> None:
         """Takes over how long the asker waits. Raises GivenUpError."""
-        if "left" not in request:
-            return  # of a version of before, which does not say
         under_way = (self._clock.time_ns() - int(request["sent"])) / 1e9
         left = float(request["left"]) - max(under_way, 0.0)
         if not -LATE < under_way < LATE:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.operator_options import OperatorOptions
-from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, LeafOptions, Options
-from jetcluster.config.units import friendly_bytes
+from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, LeafOptions, OperatorOptions, Options
+from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
 _FIXED = {

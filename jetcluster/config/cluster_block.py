@@ -21,13 +21,14 @@ from jetcluster.config.reader import (
     go_quoted,
     go_type,
     mismatch,
+    parse_duration,
     read_listen,
     refuse,
     split_address,
+    without_secret,
 )
 from jetcluster.config.security_block import CLUSTER_PERMISSIONS, read_cluster_authorization
 from jetcluster.config.tls_block import read_link_tls
-from jetcluster.config.units import parse_duration, without_secret
 
 
 def split_url(text: str) -> tuple[str, str, str, int]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from jetcluster.config.compat_options import PRESETS
-from jetcluster.config.options import Options
+from jetcluster.config.options import PRESETS, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import FieldError, Fields, Reader, as_bool, go_type, one_of
 

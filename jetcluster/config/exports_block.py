@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.options import Options
-from jetcluster.config.parser import ConfigNode
-from jetcluster.config.reader import FieldError, Reader, as_bool, as_int, as_string, go_type
-from jetcluster.config.sharing import (
+from jetcluster.config.account_options import (
     CHUNKED,
     SERVICE,
     SINGLETON,
     STREAM,
     STREAMED,
+    AccountOptions,
     ExportOptions,
     ImportOptions,
     LatencyOptions,
     MappingDestination,
     MappingOptions,
 )
-from jetcluster.config.units import parse_duration
+from jetcluster.config.options import Options
+from jetcluster.config.parser import ConfigNode
+from jetcluster.config.reader import FieldError, Reader, as_bool, as_int, as_string, go_type, parse_duration
 from jetcluster.model import subjects
 
 _RESPONSES = {
@@ -284,7 +283,7 @@ def read_mappings(reader: Reader, node: ConfigNode, target: Any) -> None:
     """Into `target.mappings`: an `AccountOptions`, or `Options` for `$G`."""
     if not isinstance(node.value, dict):
         raise FieldError(f"interface conversion: interface {{}} is {go_type(node)}, not map[string]interface {{}}")
-    from jetcluster.config.mapping_rules import Mapping
+    from jetcluster.config.import_rules import SubjectMapping
     from jetcluster.model.transforms import TransformError
 
     found: list[MappingOptions] = []
@@ -298,7 +297,7 @@ def read_mappings(reader: Reader, node: ConfigNode, target: Any) -> None:
         if len(reader.errors) > known:
             continue
         try:
-            Mapping(mapping)
+            SubjectMapping(mapping)
         except TransformError as error:
             reader.error(item, f'Error adding mapping for "{source}"{shown} : {error}')
             continue

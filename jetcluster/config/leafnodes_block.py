@@ -30,10 +30,10 @@ from jetcluster.config.reader import (
     read_listen,
     refuse,
     refuse_when_true,
+    without_secret,
 )
 from jetcluster.config.security_block import is_valid_subject
 from jetcluster.config.tls_block import read_link_tls
-from jetcluster.config.units import without_secret
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(?:-.*)?")
 _LEAST_VERSION = (2, 8, 0)

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL, ResolverOptions
-from jetcluster.config.options import LeafRemoteOptions, Options
+from jetcluster.config.options import CACHE, FULL, MEMORY, URL, LeafRemoteOptions, Options, ResolverOptions
 from jetcluster.config.parser import ConfigNode
-from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch
+from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch, parse_duration
 from jetcluster.config.tls_block import read_link_tls
-from jetcluster.config.units import parse_duration
 
 _MEMORY = re.compile(r"MEM", re.IGNORECASE)
 _URL = re.compile(r'URL(?:\(\s*"?([^\s"]*?)"?\s*\))?', re.IGNORECASE)

@@ -1,21 +1,118 @@
-"""`Options`: everything a server process can be told, from flags and configuration file together.
+"""`Options`: everything that a server process can be told, from flags and configuration file together.
 
-Plain slotted dataclasses: the reader checks every type before it assigns.
-
-Sizes are bytes, times are seconds, defaults are nats-server's.
+Plain slotted dataclasses: the reader checks every type before it assigns. Sizes are bytes, times are seconds, defaults
+are nats-server's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
+from typing import TYPE_CHECKING, Final
 
-from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, UserOptions
-from jetcluster.config.compat_options import CompatOptions
-from jetcluster.config.operator_options import OperatorOptions
-from jetcluster.config.sharing import MappingOptions
+from jetcluster.config.account_options import AccountOptions, AuthorizationOptions, MappingOptions, UserOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.records import dataclass
+
+if TYPE_CHECKING:
+    from jetcluster.config.claims.operator import OperatorClaims
+
+MEMORY, FULL, CACHE, URL = "memory", "full", "cache", "url"
+
+
+@dataclass(slots=True)
+class ResolverOptions:
+    """`full` keeps the JWTs of all accounts in a directory, `cache` those that were asked for, `url` asks a web
+    server."""
+
+    kind: str = MEMORY
+    directory: str = ""
+    url: str = ""
+    allow_delete: bool = False
+    hard_delete: bool = False
+    """A deleted account's file is removed, not renamed."""
+    limit: int = 0
+    """JWTs in the directory; 0: no limit of `full`, 1000 of `cache`."""
+    interval: float = 60.0
+    """Seconds between two comparisons with the other servers."""
+    ttl: float = 0.0
+    """Seconds that `cache` keeps a JWT; 0: as long as it is valid."""
+    timeout: float = 1.9
+    """Seconds that others have to answer a question for an account."""
+
+
+@dataclass(slots=True)
+class OperatorOptions:
+    """Operator mode: the keys that vouch for accounts, and the source of the accounts' JWTs."""
+
+    operators: list[OperatorClaims] = field(default_factory=list)
+    trusted_keys: list[str] = field(default_factory=list)
+    """In place of operators' JWTs."""
+    resolver: ResolverOptions | None = None
+    resolver_tls: TlsOptions | None = None
+    """TLS to the web server of a `url` resolver; None: https is checked with the system's authorities."""
+    preload: dict[str, str] = field(default_factory=dict)
+    """Account -> its JWT."""
+    pinned_accounts: list[str] | None = None
+    """Only users of these may log in; None: of all."""
+    default_sentinel: str = field(default="", repr=False)
+    """The JWT of a bearer: who a client without a JWT is."""
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.operators or self.trusted_keys)
+
+    @property
+    def keys(self) -> list[str]:
+        """All that may sign accounts."""
+        return [*self.trusted_keys, *(key for operator in self.operators for key in operator.keys)]
+
+    @property
+    def strict_keys(self) -> list[str]:
+        """The keys of operators with strict signing: accounts signed by one have users by signing keys only."""
+        return [key for operator in self.operators if operator.strict_signing_keys for key in operator.signing_keys]
+
+
+@dataclass(slots=True)
+class CompatOptions:
+    """The `compat` block: the points in which the specification and nats-server differ, and the one that this server
+    follows in each.
+
+    The defaults are what stock clients rely on, and the specification's letter where no client minds. Every choice is
+    made where a request is received or an answer is rendered, never in apply: replicas compute alike, however each of
+    them is configured (docs/compatibility.md).
+    """
+
+    ack_policy: str = "none"
+    """The ack policy of a consumer that is created without one: "none" or "explicit"."""
+    batch_msg_id: str = "deduplicate"
+    """Nats-Msg-Id in an atomic batch: "deduplicate" (a duplicate refuses the batch with 10201) or "refuse" (10177)."""
+    auto_allow_direct: bool = True
+    """max_msgs_per_subject above 0 turns allow_direct on."""
+    up_to_time: str = "inclusive"
+    """The end of a multi-get's `up_to_time`: a message of that very instant is part of it ("inclusive") or not
+    ("exclusive")."""
+    seed_error_codes: bool = False
+    """API errors are numbered as the specification numbers them."""
+    empty_policy: str = "absent"
+    """A consumer's policy that is "" or `null`: "absent" (as if it were not there) or "refuse" (10025)."""
+    duplicate_window_max: bool = False
+    """`limits` of `$JS.API.INFO` has that field."""
+
+
+PRESETS: Final = {
+    "seeds": CompatOptions(
+        ack_policy="explicit",
+        batch_msg_id="refuse",
+        auto_allow_direct=True,
+        up_to_time="inclusive",
+        seed_error_codes=True,
+        empty_policy="absent",
+        duplicate_window_max=True,
+    ),
+    "nats-server": CompatOptions(auto_allow_direct=False, up_to_time="exclusive", empty_policy="refuse"),
+}
+"""All of them at once: the specification, and nats-server 2.15.2 in these points."""
 
 DEFAULT_PORT = 4222
 MIN_LAME_DUCK_DURATION = 30.0

@@ -19,11 +19,10 @@ from jetcluster.config.reader import (
     as_map,
     go_type,
     mismatch,
+    parse_duration,
     refuse,
 )
-from jetcluster.config.tls_ciphers import CURVES, HYBRID_CURVES, is_insecure, problem_of_suite
-from jetcluster.config.tls_options import TlsOptions
-from jetcluster.config.units import parse_duration
+from jetcluster.config.tls_options import CURVES, HYBRID_CURVES, TlsOptions, is_insecure, problem_of_suite
 
 FALLBACK_DELAY = 0.05
 """Seconds that `handshake_first: auto` waits for a TLS hello."""

@@ -19,10 +19,10 @@ from jetcluster.config.reader import (
     as_strings,
     go_type,
     mismatch,
+    parse_duration,
     read_listen,
 )
 from jetcluster.config.tls_block import read_port_tls
-from jetcluster.config.units import parse_duration
 
 
 def _origins(reader: Reader, name: str, node: ConfigNode) -> list[str]:

@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
-from jetcluster.consumer.creation import following
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.creation import following
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import times
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from jetcluster.clock import Clock
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
 
 LEAVING_SECONDS = 10.0

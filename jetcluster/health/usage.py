@@ -1,4 +1,4 @@
-"""`ProcessUsage`: what this process takes of its machine, for the pages that show it. Nothing is decided by it."""
+"""The use that this process makes of its machine, for the pages that show it. Nothing is decided by it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import gc
 import os
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+
+from jetcluster.clock import Clock, SystemClock
 
 _PAGE = resource.getpagesize()
 
@@ -53,3 +56,33 @@ class ProcessUsage:
             sum(generation["collections"] for generation in generations),
             sum(generation["collected"] for generation in generations),
         )
+
+
+class CpuMeter:
+    """Percent of one core since the previous question, at least a second apart, as `top` would show it."""
+
+    def __init__(self, monotonic: Callable[[], float], cpu_seconds: Callable[[], float]) -> None:
+        """Both return seconds: of the time that passed, of the processor's that was used."""
+        self._monotonic = monotonic
+        self._cpu_seconds = cpu_seconds
+        self._wall = monotonic()
+        self._cpu = cpu_seconds()
+        self._percent = 0.0
+
+    def percent(self) -> float:
+        wall, cpu = self._monotonic(), self._cpu_seconds()
+        if wall - self._wall >= 1.0:
+            self._percent = round((cpu - self._cpu) / (wall - self._wall) * 100, 1)
+            self._wall, self._cpu = wall, cpu
+        return self._percent
+
+
+class PageCounters:
+    """Counters that the pages of a node share, over HTTP and in the system account alike. `requests` counts HTTP
+    requests by path, only paths that there are (`http_req_stats` of /varz)."""
+
+    def __init__(self, clock: Clock | None = None, usage: Usage | None = None) -> None:
+        """The operating system's by default."""
+        self.usage: Usage = usage or ProcessUsage()
+        self.cpu = CpuMeter((clock or SystemClock()).monotonic, self.usage.cpu_seconds)
+        self.requests: dict[str, int] = {}

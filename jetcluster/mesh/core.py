@@ -1,6 +1,6 @@
 """Everything about the mesh that does not depend on how bytes travel: links that are up, dispatch, requests, notices.
 
-`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (tests/twins) on a simulated network; both run this code and the
+`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (testkit/twins) on a simulated network; both run this code and the
 real frame codec.
 
 Order. A link that is up delivers its frames in the order they were sent, with one exception: Raft frames form a lane

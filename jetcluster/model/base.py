@@ -7,7 +7,7 @@ first use before that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
@@ -70,19 +70,16 @@ class WireModel(BaseModel):
         *,
         strict: bool = False,
         refuse_empty: bool = False,
-        allowed: Mapping[str, int] | None = None,
     ) -> Self:
         """From a request's payload. Raises ApiError 10025, when `strict` also for a key that the model does not have,
         with `refuse_empty` for one of its `words` that is "" or `null`, and 10052 for too many of something (`bounds`,
         which `allowed` raises). `null` is the empty object, as in Go."""
-        return cls.from_fields(codec.loads(payload), strict=strict, refuse_empty=refuse_empty, allowed=allowed)
+        return cls.from_fields(codec.loads(payload), strict=strict, refuse_empty=refuse_empty)
 
     @classmethod
-    def from_fields(
-        cls, body: Any, *, strict: bool = False, refuse_empty: bool = False, allowed: Mapping[str, int] | None = None
-    ) -> Self:
+    def from_fields(cls, body: Any, *, strict: bool = False, refuse_empty: bool = False) -> Self:
         """As `parse`, of a body that is decoded."""
-        check_bounds(body, allowed)
+        check_bounds(body)
         return cls.from_object(body, strict=strict, refuse_empty=refuse_empty)
 
     @classmethod

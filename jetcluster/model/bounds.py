@@ -35,7 +35,7 @@ _MOST: Final[Mapping[str, tuple[str, int]]] = {
 """By key: what the elements of all such lists and objects are called, and how many they may be."""
 
 
-def check_bounds(body: Any, allowed: Mapping[str, int] | None = None) -> None:
+def check_bounds(body: Any) -> None:
     """`allowed` raises the bounds of keys, for a configuration that already has more. Raises ApiError: 10052 for what
     has a bound of its own, 10025 when all is too much."""
     found = dict.fromkeys(_MOST, 0)
@@ -49,27 +49,16 @@ def check_bounds(body: Any, allowed: Mapping[str, int] | None = None) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
                 if isinstance(item, (list, dict)):
-                    _count(found, key.lower(), len(item), allowed or {})
+                    _count(found, key.lower(), len(item))
                     open_.append(item)
         elif isinstance(value, list):
             open_.extend([item for item in value if isinstance(item, (list, dict))])
 
 
-def _count(found: dict[str, int], key: str, size: int, allowed: Mapping[str, int]) -> None:
+def _count(found: dict[str, int], key: str, size: int) -> None:
     if key not in found:
         return
     found[key] += size
     name, most = _MOST[key]
-    most = max(most, allowed.get(key, 0))
     if found[key] > most:
         raise invalid_config(f"too many {name}, maximum allowed is {most}")
-
-
-def counts(config: Mapping[str, Any]) -> dict[str, int]:
-    """The counts of a stored configuration that earlier versions did not limit: an update may leave them as they
-    are."""
-    sources = config.get("sources") or ()
-    links = [*sources, config["mirror"]] if config.get("mirror") else sources
-    transforms = sum(len(link.get("subject_transforms") or ()) for link in links)
-    metadata = len(config.get("metadata") or ())
-    return {"sources": len(sources), "subject_transforms": transforms, "metadata": metadata}

@@ -3,7 +3,7 @@ answers (`shown`).
 
 Works on the wire form (the JSON object of CONSUMER.INFO) and the stream's, and needs no pydantic. Order, codes and
 texts were checked against nats-server 2.15. What depends on the
-stream's other consumers is decided in apply (`consumer.table`). Checks of nats-server that its own defaults make
+stream's other consumers is decided in apply (`consumer.state.table`). Checks of nats-server that its own defaults make
 unreachable (10085, 10087, 10114, 10181, 10182) are not here.
 """
 

@@ -6,9 +6,9 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from jetcluster.monitor.claims_view import account_name
-from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json, Query, flag
-from jetcluster.monitor.view import NodeView, mesh_of, now_text
+from jetcluster.monitor.view import leaf_links, mesh_of, now_text
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.mesh.traffic import Traffic
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from jetcluster.server.leaf.connection import LeafConnection
 
 
-def accstatz(node: NodeView, query: Query) -> Json:
+def accstatz(node: Node, query: Query) -> Json:
     """Raises QueryError. Accounts without connections are left out unless `unused=1`; `acc` names some, by commas."""
     names = {name for name in query.get("acc", "").split(",") if name}
     return account_statz(node, names or None, unused=flag(query, "unused"))
 
 
-def account_statz(node: NodeView, names: Container[str] | None, *, unused: bool) -> Json:
+def account_statz(node: Node, names: Container[str] | None, *, unused: bool) -> Json:
     wanted = [name for name in account_names(node) if names is None or name in names]
     found = account_stats(node, wanted)
     return {
@@ -33,16 +33,16 @@ def account_statz(node: NodeView, names: Container[str] | None, *, unused: bool)
     }
 
 
-def account_names(node: NodeView) -> list[str]:
+def account_names(node: Node) -> list[str]:
     return sorted(router.account for router in node.server.accounts)
 
 
-def connected_accounts(node: NodeView) -> set[str]:
+def connected_accounts(node: Node) -> set[str]:
     """Those of clients and leaf links. Accounts can be very many, and those with a connection few."""
     return {client.account for client in node.server.clients} | {link.account for link in leaf_links(node)}
 
 
-def account_stats(node: NodeView, names: list[str]) -> list[Json]:
+def account_stats(node: Node, names: list[str]) -> list[Json]:
     """One per account that exists, from one pass over the connections."""
     known = set(account_names(node))  # to ask for the router of another one would make that account
     rows = {name: _Row() for name in names if name in known}

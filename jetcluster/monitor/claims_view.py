@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView
+from jetcluster.node.node import Node
 from jetcluster.server.client.clients import ClosedClient
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ _LAST_SECOND = 253_402_300_799
 _ORDER = ("aud", "exp", "jti", "iat", "iss", "name", "nbf", "sub", "nats")
 
 
-def known_account(node: NodeView, account: str) -> KnownAccount | None:
+def known_account(node: Node, account: str) -> KnownAccount | None:
     """None outside of operator mode and for one that has no JWT here."""
     known = None if node.operator is None else node.operator.known.find(account)
     return known if known is not None and known.claims.token.text else None
 
 
-def of_account(node: NodeView, account: str) -> Json:
+def of_account(node: Node, account: str) -> Json:
     """In place of what /accountz says of an account of the configuration, and behind it."""
     known = known_account(node, account)
     if known is None:
@@ -57,7 +57,7 @@ def of_account(node: NodeView, account: str) -> Json:
     return found
 
 
-def account_name(node: NodeView, account: str) -> str:
+def account_name(node: Node, account: str) -> str:
     """For people: the name in its JWT; the account itself without one."""
     known = known_account(node, account)
     return account if known is None else known.claims.token.name or account
@@ -75,7 +75,7 @@ def of_connection(connection: ClientConnection | ClosedClient) -> Json:
     return found
 
 
-def of_operators(node: NodeView) -> Json:
+def of_operators(node: Node) -> Json:
     operators = node.options.operator.operators
     if not operators:
         return {}

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
+from jetcluster.config.tls_options import go_suite
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import subscriptions, tls
+from jetcluster.monitor import subsz
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
-from jetcluster.monitor.view import NodeView, now_text, rtt, uptime, wall_time
+from jetcluster.monitor.view import now_text, rtt, uptime, wall_time
+from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
 from jetcluster.server.client.client_connection import ClientConnection
 from jetcluster.server.client.clients import ClosedClient
+
+if TYPE_CHECKING:
+    import asyncio
+    import ssl
 
 DEFAULT_LIMIT = 1024
 Shown = ClientConnection | ClosedClient
@@ -64,7 +71,7 @@ side by side: what one kind lacks counts as 0."""
 _STATES = {"": "open", "open": "open", "closed": "closed", "all": "all", "any": "all"}
 
 
-def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def connz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     sort, state = query.get("sort", "") or "cid", query.get("state", "").lower()
     listed, detailed = subs_detail(query)
@@ -105,7 +112,7 @@ def connz_steps(node: NodeView, query: Query) -> Steps[Json]:
     }
 
 
-def _select(node: NodeView, state: str, account: str) -> list[Shown]:
+def _select(node: Node, state: str, account: str) -> list[Shown]:
     found: list[Shown] = []
     if state in ("open", "all"):
         found += node.server.clients
@@ -135,14 +142,14 @@ def _listens(connection: Shown, subject: bytes) -> Steps[bool]:
     held = connection.subscriptions
     if isinstance(held, int):
         return False
-    for some in subscriptions.portions(list(held.values())):
+    for some in subsz.portions(list(held.values())):
         if any(subjects.matches(subject, s.subject) for s in some):
             return True
         yield
     return False
 
 
-def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
+def _connection(node: Node, connection: Shown, *, auth: bool, listed: bool, detailed: bool) -> Steps[Json]:
     now = node.clock.time_ns()
     found: Json = {
         "cid": connection.cid,
@@ -176,12 +183,38 @@ def _connection(node: NodeView, connection: Shown, *, auth: bool, listed: bool, 
     told = {"name": connection.name, "lang": connection.lang, "version": connection.version}
     found |= {name: text for name, text in told.items() if text}
     if not isinstance(connection, ClosedClient):
-        found |= tls.connection(connection.transport, first=connection.tls_first, certificates=auth)
+        found |= _tls(connection.transport, first=connection.tls_first, certificates=auth)
     if auth:
         if connection.user:
             found["authorized_user"] = connection.user
         found |= {"account": connection.account, "name_tag": connection.account, **of_connection(connection)}
     if not isinstance(connection, ClosedClient):
         held = list(connection.subscriptions.values()) if listed else []
-        found |= yield from subscriptions.lists(held, detailed=detailed)
+        found |= yield from subsz.lists(held, detailed=detailed)
     return found
+
+
+def _tls(transport: asyncio.Transport | None, *, first: bool, certificates: bool) -> Json:
+    """`certificates`: with what the other end has shown."""
+    session: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport is not None else None
+    if transport is None or session is None:
+        return {}
+    version, cipher = session.version(), session.cipher()
+    if version is None or cipher is None:
+        return {}
+    found: Json = {"tls_version": version.removeprefix("TLSv"), "tls_cipher_suite": go_suite(cipher[0])}
+    if certificates and (chain := _chain(transport)):
+        found["tls_peer_certs"] = chain
+    if first:
+        found["tls_first"] = True
+    return found
+
+
+def _chain(transport: asyncio.Transport) -> list[Json]:
+    from jetcluster.auth.certificates import CertificateError, chain_of
+
+    try:
+        chain = chain_of(transport)
+    except CertificateError:
+        return []
+    return [{"subject": one.full_subject, "spki_sha256": one.key_digest, "cert_sha256": one.digest} for one in chain]

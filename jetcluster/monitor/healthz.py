@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from jetcluster.monitor.source import Health, Json, Query, flag
-from jetcluster.monitor.view import NodeView, apis_of, engine_of
+from jetcluster.monitor.view import apis_of, engine_of
+from jetcluster.node.node import Node
 from jetcluster.records import dataclass
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Problem:
         return {"type": self.type, **{key: value for key, value in named.items() if value}, "error": self.error}
 
 
-def healthz(node: NodeView, query: Query) -> Health:
+def healthz(node: Node, query: Query) -> Health:
     """Raises QueryError."""
     details = flag(query, "details")
     enabled_only = flag(query, "js-enabled-only") or flag(query, "js-enabled")
@@ -63,7 +64,7 @@ def healthz(node: NodeView, query: Query) -> Health:
     return Health(first.status, {"status": "unavailable", "error": first.error})
 
 
-async def restart_health(node: NodeView) -> Health:
+async def restart_health(node: Node) -> Health:
     """`safe-to-restart=true`, ours: 200 when every group that this node votes in goes on without it. Groups that are on
     this node alone are not counted: they are away while it is, whenever that is."""
     if not node.options.jetstream.enabled:
@@ -91,7 +92,7 @@ def _bad_question(text: str) -> Health:
 
 
 def _problems(
-    node: NodeView, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
+    node: Node, enabled_only: bool, server_only: bool, meta_only: bool, account: str, stream: str, consumer: str
 ) -> Iterator[Problem]:
     if node.server.lame_duck:
         # Ours, not nats-server's: who asks for health wants to know where to send new clients.

@@ -1,9 +1,18 @@
-"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`)."""
+"""The monitoring endpoints on aiohttp. Imported only after the server is ready (see `start`).
+
+/stacksz shows the stacks of all threads and tasks of this process, for a server that hangs or is slow; nats-server
+shows its goroutines there. Names of functions and lines only: no values, so no secrets.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
+import threading
+import traceback
 from collections.abc import Awaitable, Callable
+from types import CoroutineType
 
 from aiohttp import web
 
@@ -12,17 +21,41 @@ from jetcluster.budget import BusyError, Steps
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
-from jetcluster.monitor.expvarz import expvarz
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.source import Json, Query, QueryError, flag
-from jetcluster.monitor.stacksz import stacksz
+from jetcluster.monitor.pages import NodeSource, expvarz
+from jetcluster.monitor.source import BUSY, Json, Query, QueryError, flag
+
+MAX_TASKS = 1000
+
+
+def stacksz() -> str:
+    """Text. Called on the event loop, whose own thread it shows as well."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    parts = [
+        f"thread {names.get(ident, ident)}:\n" + "".join(traceback.format_stack(frame))
+        for ident, frame in sorted(sys._current_frames().items())
+    ]
+    tasks = sorted(asyncio.all_tasks(), key=lambda task: task.get_name())
+    for task in tasks[:MAX_TASKS]:
+        where = [
+            f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in {frame.f_code.co_name}\n'
+            for frame in task.get_stack()
+        ]
+        parts.append(f"task {task.get_name()} ({_coroutine(task)}):\n" + "".join(where))
+    if len(tasks) > MAX_TASKS:
+        parts.append(f"and {len(tasks) - MAX_TASKS} more tasks\n")
+    return "\n".join(parts)
+
+
+def _coroutine(task: asyncio.Task[object]) -> str:
+    coroutine = task.get_coro()
+    return coroutine.__qualname__ if isinstance(coroutine, CoroutineType) else "?"
+
 
 log = get_logger("monitor")
 
 ASKER = "http"
 """To whose account the time goes that pages take: all who ask over HTTP share theirs."""
-BUSY = "too much is being worked on, try again"
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
 _PAGES = {
     "varz": "General",

@@ -1,19 +1,22 @@
-"""/jsz: what JetStream holds on this node."""
+"""/jsz: the content of JetStream on this node; consumers as this node's replica of their stream knows them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster import API_LEVEL
 from jetcluster.budget import Steps
+from jetcluster.consumer.info import consumer_info
 from jetcluster.model.cluster_info import cluster_wire, group_name
+from jetcluster.model.consumer_rules import shown
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.claims_view import account_name
-from jetcluster.monitor.consumers import consumer_count, each_consumer
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
-from jetcluster.monitor.view import NodeView, apis_of, engine_of, now_text
+from jetcluster.monitor.view import apis_of, engine_of, now_text
+from jetcluster.node.node import Node
 from jetcluster.raft.group import Group
+from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.replica.replica_info import cluster_object
 from jetcluster.stream.info import state_object
 
@@ -23,12 +26,46 @@ if TYPE_CHECKING:
     from jetcluster.raft.api import RaftGroup
     from jetcluster.replica.stream_replica import StreamReplica
 
+
+def consumer_count(replica: StreamReplica) -> int:
+    """Consumers of a stream, without those of mirrors and sources."""
+    return sum(1 for state in replica.consumers.table.by_cid.values() if not state.rules.direct)
+
+
+def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, direct: bool = False) -> Iterator[Json]:
+    """One ConsumerInfo each, in order of their names; `direct`: those of mirrors and sources instead. Waiting pulls and
+    bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.
+    Consumers may come and go between two. Raises DamagedError."""
+    host, context = replica.consumers, engine.context
+    peers = all_replicas(replica) if replica.leading else []
+    for name in sorted(host.table.by_name):
+        state = host.table.by_name.get(name)
+        if state is None or state.rules.direct != direct:
+            continue
+        owner = host.owner(state.cid)
+        info = consumer_info(
+            replica.assignment.name,
+            state,
+            replica.store,
+            context.clock.time_ns(),
+            replica.machine.rules,
+            num_waiting=owner.num_waiting if owner is not None else 0,
+            push_bound=owner is not None and owner.push_bound,
+            cluster=consumer_cluster(replica, state, peers),
+        )
+        if config:
+            info["config"] = shown(info["config"])
+        else:
+            del info["config"]
+        yield info
+
+
 DEFAULT_LIMIT = 1024
 DEFAULT_SYNC_INTERVAL_NS = 120 * 10**9
 """The interval that nats-server shows beside `sync_always`."""
 
 
-def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def jsz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError, NotAskedError. Each stream and each consumer is of its own moment."""
     engine = engine_of(node)
     account = query.get("acc", "")
@@ -110,7 +147,7 @@ def jsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     return found
 
 
-def jetstream_config(node: NodeView) -> Json:
+def jetstream_config(node: Node) -> Json:
     options, jetstream = node.options.jetstream, node.jetstream
     assert jetstream is not None and jetstream.capacity is not None
     capacity = jetstream.capacity
@@ -130,7 +167,7 @@ def jetstream_config(node: NodeView) -> Json:
     return found
 
 
-def jetstream_limits(node: NodeView) -> Json:
+def jetstream_limits(node: Node) -> Json:
     """Those in force; durations in nanoseconds, and what is not limited is left out but `default_max_consumers`, which
     nats-server tells always."""
     options = node.options.jetstream
@@ -148,7 +185,7 @@ def jetstream_limits(node: NodeView) -> Json:
     return {name: value for name, value in found.items() if value}
 
 
-def jetstream_stats(node: NodeView) -> Json:
+def jetstream_stats(node: Node) -> Json:
     """Usage of this node, as /varz and /jsz both begin it."""
     engine = engine_of(node)
     if engine is None:
@@ -164,7 +201,7 @@ def jetstream_stats(node: NodeView) -> Json:
     }
 
 
-def meta_cluster(node: NodeView) -> Json:
+def meta_cluster(node: Node) -> Json:
     """The meta group, nothing but its name while this node has not found its cluster; {} on one that stands alone."""
     engine = engine_of(node)
     if engine is None or not engine.clustered:
@@ -275,7 +312,7 @@ def _totals(engine: JetStream) -> Json:
     return found
 
 
-def account_detail(node: NodeView, account: str, query: Query) -> Steps[Json | None]:
+def account_detail(node: Node, account: str, query: Query) -> Steps[Json | None]:
     """One account as in `account_details`, zeros when nothing of it is here; None where JetStream does not run yet.
     Raises QueryError."""
     engine = engine_of(node)
@@ -301,9 +338,7 @@ class _Wanted(NamedTuple):
     leader_only: bool
 
 
-def _account(
-    node: NodeView, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted
-) -> Steps[Json]:
+def _account(node: Node, engine: JetStream, name: str, replicas: list[StreamReplica], wanted: _Wanted) -> Steps[Json]:
     replicas = sorted(replicas, key=lambda replica: str(replica.assignment.name))
     api = apis_of(node).get(name)
     found: Json = {

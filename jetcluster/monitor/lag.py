@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetcluster.clock import TimerHandle
-from jetcluster.monitor.view import NodeView, engine_of
+from jetcluster.monitor.view import engine_of
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
@@ -38,7 +39,7 @@ class _Note(NamedTuple):
 
 
 class LagNotes:
-    def __init__(self, node: NodeView) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self.notes: dict[int, list[_Note]] = {}
         """By group."""

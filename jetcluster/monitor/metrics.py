@@ -1,18 +1,471 @@
-"""/metrics for Prometheus."""
+"""/metrics for Prometheus.
+
+`gnatsd_*` is what prometheus-nats-exporter makes of /varz, /connz, /routez, /leafz, /subsz, /accstatz and /healthz,
+`jetstream_*` what it makes of /jsz with all its details: the same names and labels, so that dashboards made for it go
+on. `server_id` is the server's name, as with the exporter's `-use_internal_server_name`: the id changes with every
+start. `jetcluster_*` has what those names have no room for: replicas, latencies, batches, damage.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from jetcluster.monitor.exposition import Exposition
+from jetcluster import REPORTED_VERSION, __version__
+from jetcluster.health.node_health import Aspect
+from jetcluster.model.times import MILLISECOND, SECOND, parse_rfc3339
+from jetcluster.monitor.connz import DEFAULT_LIMIT
+from jetcluster.monitor.exposition import Exposition, Labels
+from jetcluster.monitor.jsz import each_consumer, node_name, stream_group_name, stream_leader
 from jetcluster.monitor.lag import LagNotes
-from jetcluster.monitor.metrics_jetstream import jetstream_metrics
-from jetcluster.monitor.metrics_own import latency_metrics, node_metrics, replica_metrics, storage_metrics
-from jetcluster.monitor.metrics_server import health_metric, server_metrics
-from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.source import Query, QueryError
-from jetcluster.monitor.view import NodeView
+from jetcluster.monitor.pages import NodeSource
+from jetcluster.monitor.source import Health, Json, Query, QueryError
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of
+from jetcluster.node.node import Node
+from jetcluster.replica.read_group import TIMED_EVERY
+from jetcluster.store.api import DamagedError
+
+if TYPE_CHECKING:
+    from jetcluster.cluster.jetstream import JetStream
+    from jetcluster.replica.stream_replica import StreamReplica
+
+_CONNECTION_LABELS = (
+    "cid", "kind", "type", "ip", "port", "name", "lang", "version", "tls_version", "tls_cipher_suite",
+)  # fmt: skip
+_TEXTS = ("server_id", "server_name", "version", "cluster_name", "jetstream_meta_leader", "jetstream_meta_name")
+_TIMES = ("start", "config_load_time")
+_NO_LIMIT = ("conn", "data", "exports", "imports", "leaf", "payload", "subs", "wildcards")
+"""The exporter shows limits of JWT accounts, and 0 where an account comes from the configuration."""
+
+
+def server_metrics(out: Exposition, node: Node, source: NodeSource, core: str, query: Query) -> None:
+    """`core`: the prefix, `gnatsd` unless asked otherwise."""
+    own: Labels = (("server_id", node.server.name),)
+    _numbers(out, f"{core}_varz", source.page("varz", {}), own)
+    _connections(out, f"{core}_connz", node, own)
+    if query.get("connections"):
+        _each_connection(out, f"{core}_connz", node, source, own, query)
+    _routes(out, f"{core}_routez", node, own)
+    _leafs(out, f"{core}_leafz", node, own)
+    _numbers(out, f"{core}_subsz", source.page("subsz", {}), own)
+    stats = source.page("accstatz", {"unused": "1"})["account_statz"]
+    _account_stats(out, f"{core}_accstatz", stats, own)
+    _account_details(out, f"{core}_accountz", node, stats, own)
+
+
+def health_metric(out: Exposition, node: Node, core: str, health: Health) -> None:
+    own = (("server_id", node.server.name),)
+    out.gauge(f"{core}_healthz_status", "0 is healthy", 0 if health.status == 200 else 1, own)
+    out.gauge(f"{core}_healthz_status_value", "status", 1, (*own, ("value", health.body["status"])))
+
+
+def _numbers(out: Exposition, prefix: str, page: Mapping[str, Any], labels: Labels, path: str = "") -> None:
+    """Every number of a page, those of objects in it with the names joined; a few texts as labels."""
+    for key, value in page.items():
+        at = f"{path}_{key}" if path else key
+        name = f"{prefix}_{at}"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            out.gauge(name, at, value, labels)
+        elif at in _TEXTS:
+            out.gauge(name, at, 1, (*labels, ("value", value)))
+        elif at in _TIMES:
+            out.gauge(name, "Unix time in milliseconds", parse_rfc3339(value) // MILLISECOND, labels)
+        elif at == "http_req_stats":
+            for page_path, count in value.items():
+                out.gauge(f"{name}_{page_path.strip('/').replace('/', '_')}", "requests", count, labels)
+        elif isinstance(value, dict) and at != "metadata":
+            _numbers(out, prefix, value, labels, at)
+
+
+def _connections(out: Exposition, prefix: str, node: Node, labels: Labels) -> None:
+    clients = list(node.server.clients)
+    totals = {
+        "num_connections": min(len(clients), DEFAULT_LIMIT),
+        "total": len(clients),
+        "offset": 0,
+        "limit": DEFAULT_LIMIT,
+        "pending_bytes": sum(client.pending for client in clients),
+        "subscriptions": sum(len(client.subscriptions) for client in clients),
+    }
+    sums = Counter[str]()
+    for client in clients:
+        sums.update(figures(client))
+    for key in ("in_bytes", "out_bytes", "in_msgs", "out_msgs"):
+        out.counter(f"{prefix}_{key}", key, sums[key], labels)
+    for key, value in totals.items():
+        out.gauge(f"{prefix}_{key}", key, value, labels)
+
+
+def _each_connection(out: Exposition, prefix: str, node: Node, source: NodeSource, own: Labels, query: Query) -> None:
+    """A page of connections, each with labels of its own; times in milliseconds, the rtt in microseconds."""
+    asked = {key: query[key] for key in ("limit", "offset", "sort") if key in query}
+    now, now_ns = node.clock.monotonic(), node.clock.time_ns()
+    for shown in source.page("connz", {"auth": "1", **asked})["connections"]:
+        client = node.server.clients.get(shown["cid"])
+        assert client is not None, "it was on the page"
+        account = (("account", client.account), ("account_id", client.account), ("name_tag", client.account))
+        labels = (*own, *((name, shown.get(name, "")) for name in _CONNECTION_LABELS), *account)
+        idle = int((now - client.last_activity) * 1000)
+        for key, value in (
+            ("pending_bytes", client.pending),
+            ("subscriptions", len(client.subscriptions)),
+            ("start", client.start_ns // MILLISECOND),
+            ("last_activity", now_ns // MILLISECOND - idle),
+            ("rtt", round(client.rtt * 1e6)),
+            ("uptime", (now_ns - client.start_ns) // MILLISECOND),
+            ("idle", idle),
+        ):
+            out.gauge(f"{prefix}_{key}", key, value, labels)
+        for key, value in figures(client).items():
+            out.counter(f"{prefix}_{key}", key, value, labels)
+
+
+def _routes(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
+    links = sorted(links_of(node), key=lambda link: int(link.stats.rid))
+    out.gauge(f"{prefix}_num_routes", "num_routes", len(links), own)
+    for key, value in (("server_id", node.server.server_id), ("server_name", node.server.name)):
+        out.gauge(f"{prefix}_{key}", key, 1, (*own, ("value", value)))
+    now = node.clock.monotonic()
+    for link in links:
+        stats, info = link.stats, link.info
+        labels = (*own, ("rid", stats.rid))
+        remote = (("remote_id", link.peer_id), ("remote_name", info.name if info is not None else ""))
+        out.gauge(
+            f"{prefix}_route_info",
+            "route_info",
+            1,
+            (*labels, *remote, ("account", ""), ("ip", stats.ip), ("compression", "off")),
+        )
+        out.gauge(f"{prefix}_route_rtt_seconds", "rtt_seconds", stats.rtt, labels)
+        out.gauge(f"{prefix}_route_uptime_seconds", "uptime_seconds", round(now - stats.started, 3), labels)
+        out.gauge(
+            f"{prefix}_route_subscriptions",
+            "subscriptions",
+            sum(router.peers.wanted_by(link) for router in node.server.accounts),
+            labels,
+        )
+        for key, count in figures(stats).items():
+            out.gauge(f"{prefix}_route_{key}", key, count, labels)
+
+
+def _leafs(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
+    links = leaf_links(node)
+    out.gauge(f"{prefix}_conn_nodes_total", "nodes_total", len(links), own)
+    for link in links:
+        account = (("account", link.account), ("account_id", link.account))
+        labels = (*own, *account, ("ip", link.ip), ("port", link.port), ("name", link.remote_name))
+        out.gauge(f"{prefix}_info", "info", 1, labels)
+        out.gauge(f"{prefix}_conn_rtt", "rtt", link.rtt, labels)
+        out.gauge(f"{prefix}_conn_subscriptions_total", "subscriptions_total", link.wanted, labels)
+        for key, value in figures(link).items():
+            out.gauge(f"{prefix}_conn_{key}", key, value, labels)
+
+
+def _account_stats(out: Exposition, prefix: str, stats: list[Json], own: Labels) -> None:
+    for stat in stats:
+        name = stat["acc"]
+        labels = (*own, ("account", name), ("account_id", name), ("account_name", name))
+        for key, value in (
+            ("current_connections", stat["conns"]),
+            ("total_connections", stat["total_conns"]),
+            ("subscriptions", stat["num_subscriptions"]),
+            ("leaf_nodes", stat["leafnodes"]),
+            ("sent_messages", stat["sent"]["msgs"]),
+            ("sent_bytes", stat["sent"]["bytes"]),
+            ("received_messages", stat["received"]["msgs"]),
+            ("received_bytes", stat["received"]["bytes"]),
+            ("slow_consumers", stat["slow_consumers"]),
+        ):
+            out.gauge(f"{prefix}_{key}", key, value, labels)
+
+
+def _account_details(out: Exposition, prefix: str, node: Node, stats: list[Json], own: Labels) -> None:
+    apis = node.jetstream.apis if node.jetstream is not None else {}
+    for stat in stats:
+        name = stat["acc"]
+        labels = (*own, ("account_id", name), ("account_name", name))
+        for key, value in (
+            ("expired", False),
+            ("complete", True),
+            ("jetstream_enabled", name in apis),
+            ("is_system", name == node.options.system_account_name),
+            ("leafnode_connections", stat["leafnodes"]),
+            ("client_connections", stat["conns"]),
+            ("subscriptions", stat["num_subscriptions"]),
+        ):
+            out.gauge(f"{prefix}_{key}", key, value, labels)
+        for key in _NO_LIMIT:
+            out.gauge(f"{prefix}_limit_{key}", f"limit_{key}", 0, labels)
+
+
+def node_metrics(out: Exposition, node: Node) -> None:
+    """The metrics of any server, with JetStream or without."""
+    out.gauge("jetcluster_info", "Versions", 1, (("version", __version__), ("speaks", REPORTED_VERSION)))
+    out.gauge("jetcluster_start_time_seconds", "Unix time of the start", node.server.start_ns / 1e9)
+    out.gauge("jetcluster_lame_duck", "The server is going away", node.server.lame_duck)
+    mesh = mesh_of(node)
+    if mesh is not None:
+        counters = mesh.counters
+        for name, help, value in (
+            ("dropped_msgs", "Messages not forwarded to a node because its link was congested", counters.dropped_msgs),
+            ("slow", "Links to nodes closed because too much was pending", counters.slow),
+            ("stale", "Links to nodes closed because they were silent", counters.stale),
+            ("refused", "Links refused: wrong secret, cluster or version", counters.refused),
+            ("links_up", "Links to nodes that came up", counters.links_up),
+            ("links_down", "Links to nodes that went down", counters.links_down),
+        ):
+            out.counter(f"jetcluster_mesh_{name}_total", help, value)
+    for account, api in node.jetstream.apis.items() if node.jetstream is not None else ():
+        labels = (("account", account),)
+        out.counter("jetcluster_api_requests_total", "API requests answered here", api.counters.total, labels)
+        out.counter("jetcluster_api_errors_total", "API requests refused here", api.counters.errors, labels)
+        out.counter("jetcluster_api_dropped_total", "API requests dropped: too many waited", api.dropped, labels)
+
+
+def latency_metrics(out: Exposition, node: Node) -> None:
+    engine = engine_of(node)
+    if engine is None:
+        return
+    raft, context = engine.context.raft, engine.context
+    out.histogram("jetcluster_fsync_seconds", "Journal writes that are made durable", raft.journal.sync_latency)
+    out.histogram(
+        "jetcluster_commit_seconds", "From proposal to commit on leaders, one entry at a time", raft.commit_latency
+    )
+    out.histogram("jetcluster_apply_seconds", "Applying what a group has committed, per turn", raft.apply_latency)
+    for role, latency in context.read_latency.items():
+        text = f"Direct Gets, one of {TIMED_EVERY}, by what the replica was"
+        out.histogram("jetcluster_direct_get_seconds", text, latency, (("role", role),))
+
+
+def storage_metrics(out: Exposition, node: Node) -> None:
+    engine = engine_of(node)
+    if engine is None:
+        return
+    raft, room = engine.context.raft, engine.context.batch_quota
+    for aspect in Aspect:
+        labels = (("aspect", aspect.value),)
+        wrong = aspect in raft.health.troubles
+        out.gauge("jetcluster_node_trouble", "What keeps this server from leading", int(wrong), labels)
+    skew = round(raft.health.time.skew, 6)
+    out.gauge("jetcluster_clock_skew_seconds", "How far the wall clock is ahead of the cluster's time", skew)
+    journal, replicas = raft.journal, list(engine.replicas.values())
+    out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
+    out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
+    out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
+    streaming = sum(replica.reads.streaming for replica in replicas)
+    out.gauge("jetcluster_direct_get_batches_streaming", "Direct Get batches being sent", streaming)
+    for name, help, value in (
+        ("journal_batches", "Journal writes", journal.counters.batches),
+        ("journal_bytes", "Bytes written to the journal", journal.counters.bytes),
+        ("journal_shortages", "Writes of the journal that waited for a file descriptor", journal.counters.shortages),
+        ("journal_full", "Times the journal found its disk full", journal.counters.full_episodes),
+        ("journal_pins_given_up", "Logs not kept for a catch-up, for want of space", journal.counters.pins_given_up),
+        ("journal_read_failures", "Journal records that could not be read back", journal.counters.read_failures),
+        ("campaigns", "Elections this node stood in", raft.counters.campaigns),
+        ("groups_stopped", "Replicas stopped for good since the start", raft.counters.stopped_groups),
+        ("hashes_compared", "State hashes compared with the leader's", engine.drift.compared),
+        ("replicas_rebuilt", "Replicas rebuilt because their state differed", sum(r.divergences for r in replicas)),
+        ("commands_refused", "Commands that no replica could carry out", sum(r.applying.refusals for r in replicas)),
+        ("scrub_passes", "Passes of the scrub over all replicas", engine.scrubber.passes),
+        ("scrub_bytes", "Bytes verified by the scrub", engine.scrubber.bytes),
+        ("damage_found", "Damaged records found", sum(r.repair.found for r in replicas)),
+        ("damage_repaired", "Replicas rebuilt because of damage", sum(r.repair.repaired for r in replicas)),
+    ):
+        out.counter(f"jetcluster_{name}_total", help, value)
+    for name, help, value in (
+        ("disk_full", "Publishes are refused: no space left", int(journal.full)),
+        ("journal_losses", "Groups that lost records to journal damage found at the start", len(raft.losses)),
+        ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
+        ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),
+        ("replicas_quarantined", "Replicas out of service, being rebuilt", sum(bool(r.suspect) for r in replicas)),
+        ("replicas_refusing", "Replicas that cannot follow their leader", sum(bool(r.group.refused) for r in replicas)),
+        ("sync_intervals_differing", "Linked servers with another sync_interval", len(engine.durability.differing)),
+        ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),
+        ("replicas_broken", "Streams whose replica could not be started here", len(engine.broken)),
+        ("replicas_catching_up", "Replicas fetching their state from a node", len(engine.context.catchup.progress())),
+        ("streams_unassigned", "Data of streams that are not placed here", len(engine.unassigned)),
+        ("streams_led", "Streams led here", sum(bool(r.leading) for r in replicas)),
+    ):  # fmt: skip
+        out.gauge(f"jetcluster_{name}", help, value)
+
+
+def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[None]:
+    """Yields after each stream."""
+    engine = engine_of(node)
+    if engine is None:
+        return
+    for replica in list(engine.replicas.values()):
+        assignment, group = replica.assignment, replica.group
+        stream = (("account", assignment.account), ("stream", assignment.name))
+        behind = max(group.commit_index - group.applied_index, 0)
+        out.gauge("jetcluster_replica_unapplied_entries", "Committed, not yet applied here", behind, stream)
+        out.counter("jetcluster_direct_gets_total", "Direct Gets answered here", replica.reads.answered, stream)
+        if replica.leading:
+            _peers(out, engine, replica, notes, stream)
+            _links(out, replica, stream)
+        yield
+
+
+def _peers(
+    out: Exposition, engine: JetStream, replica: StreamReplica, notes: LagNotes, stream: tuple[tuple[str, str], ...]
+) -> None:
+    gid = replica.group.gid
+    for peer in replica.group.status().peers:
+        labels = (*stream, ("replica", node_name(engine, peer.peer)))
+        lag = notes.of(replica, peer.match_index, partial(engine.context.catchup.missing, gid, peer.peer))
+        out.gauge("jetcluster_replica_lag_entries", "Log entries a replica lacks, says its leader", lag.entries, labels)
+        out.gauge("jetcluster_replica_lag_messages", "Messages a replica lacks, about", lag.messages, labels)
+        out.gauge(
+            "jetcluster_replica_lag_seconds", "How old the first of them is, about", round(lag.seconds, 3), labels
+        )
+
+
+def _links(out: Exposition, replica: StreamReplica, stream: tuple[tuple[str, str], ...]) -> None:
+    found = replica.mirrors.links.info(seconds=True)
+    for link in [found["mirror"]] if "mirror" in found else found.get("sources", ()):
+        labels = (*stream, ("upstream", link["name"]))
+        out.gauge("jetcluster_upstream_lag_messages", "Messages a mirror or source lacks", link["lag"], labels)
+        seconds = link["lag_seconds"]
+        out.gauge("jetcluster_upstream_lag_seconds", "How old the newest one here is meanwhile", seconds, labels)
+
+
+MAX_ACCOUNTS = 10_000
+
+
+def jetstream_metrics(out: Exposition, node: Node, source: NodeSource, system: str, query: Query) -> Iterator[None]:
+    """Yields after each stream and each consumer, so that clients are served in between. `consumers=0` leaves the
+    latter out."""
+    page = source.page("jsz", {})
+    meta = page.get("meta_cluster", {})
+    leader = meta.get("leader", "")
+    name = node.server.name
+    own: Labels = (
+        ("server_id", name),
+        ("server_name", name),
+        ("cluster", meta.get("name", "")),
+        ("domain", page["config"].get("domain", "")),
+        ("meta_leader", leader),
+        ("is_meta_leader", _truth(not meta or leader == name)),
+    )
+    for key, value in (
+        ("jetstream_disabled", int(page.get("disabled", False))),
+        ("max_memory", page["config"]["max_memory"]),
+        ("max_storage", page["config"]["max_storage"]),
+        ("total_streams", page["streams"]),
+        ("total_consumers", page["consumers"]),
+        ("total_messages", page.get("messages", 0)),
+        ("total_message_bytes", page.get("bytes", 0)),
+    ):
+        out.gauge(f"{system}_server_{key}", key, value, own)
+    engine = engine_of(node)
+    if engine is None:
+        return
+    _accounts(out, source, system, own)
+    with_consumers = query.get("consumers", "1") not in ("0", "false")
+    for replica in list(engine.replicas.values()):
+        if replica.failed:
+            continue
+        labels = _stream(out, engine, replica, system, own, name)
+        if with_consumers:
+            yield from _consumers(out, engine, replica, system, labels, name)
+        yield
+
+
+def _accounts(out: Exposition, source: NodeSource, system: str, own: Labels) -> None:
+    """Accounts as the exporter shows them: its `max_...` are the bytes that streams have reserved."""
+    for account in source.page("jsz", {"accounts": "1", "limit": str(MAX_ACCOUNTS)}).get("account_details", ()):
+        name = account["name"]
+        labels = (*own, ("account", name), ("account_id", name), ("account_name", name))
+        for key, field in (
+            ("max_memory", "reserved_memory"),
+            ("max_storage", "reserved_storage"),
+            ("memory_used", "memory"),
+            ("storage_used", "storage"),
+        ):
+            out.gauge(f"{system}_account_{key}", key, account[field], labels)
+
+
+def _stream(out: Exposition, engine: JetStream, replica: StreamReplica, system: str, own: Labels, name: str) -> Labels:
+    assignment, state = replica.assignment, replica.store.state
+    leader = stream_leader(engine, replica)
+    account = assignment.account
+    labels = (
+        *own,
+        ("account", account),
+        ("account_id", account),
+        ("account_name", account),
+        ("stream_name", assignment.name),
+        ("stream_leader", leader),
+        ("is_stream_leader", _truth(leader == name)),
+        ("stream_raft_group", stream_group_name(replica)),
+    )
+    for key, value in (
+        ("total_messages", state.messages),
+        ("total_bytes", state.bytes),
+        ("first_seq", state.first_seq),
+        ("last_seq", state.last_seq),
+        ("consumer_count", replica.machine.consumer_count),
+        ("subject_count", state.num_subjects),
+        ("limit_bytes", assignment.config["max_bytes"]),
+        ("limit_messages", assignment.config["max_msgs"]),
+    ):
+        out.gauge(f"{system}_stream_{key}", key, value, labels)
+    return labels
+
+
+def _consumers(
+    out: Exposition, engine: JetStream, replica: StreamReplica, system: str, stream: Labels, name: str
+) -> Iterator[None]:
+    try:
+        for info in each_consumer(engine, replica, config=True):
+            leader = info.get("cluster", {}).get("leader", "")
+            labels = (
+                *stream,
+                ("consumer_name", info["name"]),
+                ("consumer_leader", leader),
+                ("is_consumer_leader", _truth(not leader or leader == name)),
+                ("consumer_desc", info["config"].get("description", "")),
+            )
+            for key, value in _consumer_values(info):
+                out.gauge(f"{system}_consumer_{key}", key, value, labels)
+            for key, help_, seconds in _ages(info):
+                out.gauge(f"{system}_consumer_{key}", help_, seconds, labels)
+            yield
+    except DamagedError:
+        return  # told by jetcluster_replicas_damaged
+
+
+def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
+    """Together with num_pending they tell a consumer that has stopped. None before its first delivery, or ack."""
+    now = parse_rfc3339(info["ts"])
+    for key, what, help_ in (
+        ("last_delivery_seconds", "delivered", "Seconds since last message delivery to consumer"),
+        ("last_ack_seconds", "ack_floor", "Seconds since last ack from consumer"),
+    ):
+        last = info[what].get("last_active")
+        if last:
+            yield key, help_, max((now - parse_rfc3339(last)) / SECOND, 0.0)
+
+
+def _consumer_values(info: Json) -> tuple[tuple[str, int], ...]:
+    return (
+        ("delivered_consumer_seq", info["delivered"]["consumer_seq"]),
+        ("delivered_stream_seq", info["delivered"]["stream_seq"]),
+        ("num_ack_pending", info["num_ack_pending"]),
+        ("num_redelivered", info["num_redelivered"]),
+        ("num_waiting", info["num_waiting"]),
+        ("num_pending", info["num_pending"]),
+        ("ack_floor_stream_seq", info["ack_floor"]["stream_seq"]),
+        ("ack_floor_consumer_seq", info["ack_floor"]["consumer_seq"]),
+    )
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
 
 CORE, JETSTREAM = "gnatsd", "jetstream"
 STREAMS_PER_TURN = 20
@@ -21,7 +474,7 @@ STREAMS_PER_TURN = 20
 class Metrics:
     """One per node."""
 
-    def __init__(self, node: NodeView, source: NodeSource) -> None:
+    def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node
         self._source = source
         self._notes = LagNotes(node)

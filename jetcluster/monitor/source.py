@@ -14,6 +14,8 @@ Query = Mapping[str, str]
 Json = dict[str, Any]
 ROWS = 128
 """Lines of a list that are made in one step, well below a millisecond."""
+BUSY = "too much is being worked on, try again"
+"""The answer where a `BusyError` is raised."""
 
 
 class QueryError(CallerError):

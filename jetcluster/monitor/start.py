@@ -1,165 +1,96 @@
-"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
-
-Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket
-is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
-a thread imports aiohttp, and is answered a moment later.
-"""
+"""`NodeMonitoring`: the system account and the monitoring port of a node, started and stopped with it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.errors import OperatorError
-from jetcluster.logs import get_logger
-from jetcluster.monitor.view import NodeView
-from jetcluster.net.open_port import WILDCARDS, addresses
+from jetcluster.monitor.system.events import SystemEvents
+from jetcluster.monitor.system.requests import Answer, SystemServices
+from jetcluster.monitor.system.subscriber_counts import SubscriberCounts
+from jetcluster.monitor.view import ServerBlock
+from jetcluster.node.node import Monitoring, Node
 
 if TYPE_CHECKING:
-    import ssl
-
-    from aiohttp import web
-
-    from jetcluster.monitor.connections import Connections
-
-log = get_logger("monitor")
-
-BACKLOG = 128
-ATTACH_DELAY = 0.1
-"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
-MOST_CONNECTIONS = 128
-SHUTDOWN_SECONDS = 0.25
-"""Seconds for which a request in progress may delay the exit of the process."""
+    from jetcluster.monitor.port import Monitor
+    from jetcluster.monitor.system.answers import SystemAnswers
+    from jetcluster.monitor.system.claims import ClaimsRequests
 
 
-class MonitorError(OperatorError, OSError):
-    """The monitoring port cannot be opened; the text is ready for the `[FTL]` line."""
+class NodeMonitoring(Monitoring):
+    """`node.node.Monitoring` of a server."""
 
-
-class Monitor:
-    """A listening monitoring port. `port` is the bound one."""
-
-    def __init__(self, node: NodeView, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, node: Node) -> None:
+        """Called while the node starts, once it has its server and its JetStream."""
         self._node = node
-        self._listener = listener
-        self._tls = tls
-        self.scheme = "http" if tls is None else "https"
-        self._runner: web.AppRunner | None = None
-        self._server: asyncio.Server | None = None
-        self.connections: Connections | None = None
-        """Once aiohttp is there."""
-        self.most_connections = MOST_CONNECTIONS
-        self.host, self.port = listener.getsockname()[:2]
-        self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
+        block = ServerBlock(node)
+        self.events = SystemEvents(node, block)
+        self.services = SystemServices(node, partial(load_answers, node, block, node.reload))
+        self.counts = SubscriberCounts(node)
+        self.claims: ClaimsRequests | None = None
+        """None without operators."""
+        if node.operator is not None:
+            from jetcluster.monitor.system.claims import ClaimsRequests
 
-    async def _attach(self) -> None:
-        await asyncio.sleep(ATTACH_DELAY)
-        try:
-            await asyncio.to_thread(import_pages)
-            from aiohttp import web
+            self.claims = ClaimsRequests(node, block, node.operator)
+        self.listener: Monitor | None = None
+        """None when no port is configured."""
 
-            from jetcluster.monitor.connections import HEAD_SECONDS, IDLE_SECONDS, Connections, ShortLog
-            from jetcluster.monitor.http import application
-            from jetcluster.monitor.metrics import Metrics
-            from jetcluster.monitor.node_source import NodeSource
+    async def start(self) -> None:
+        self.services.start()
+        self.counts.start()
+        if self.claims is not None:
+            self.claims.start()
+        self.events.start()
+        options = self._node.options
+        if options.http_port or options.https_port:
+            from jetcluster.monitor.port import start_monitor
 
-            pages = NodeSource(self._node)
-            connections = self.connections = Connections(
-                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
-            )
-            app = application(pages, Metrics(self._node, pages), self._node.options.http_base_path)
-            app.middlewares.append(connections.answer)
-            runner = web.AppRunner(
-                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
-                keepalive_timeout=IDLE_SECONDS, lingering_time=HEAD_SECONDS,
-            )  # fmt: skip
-            await runner.setup()
-            self._runner = runner
-            assert runner.server is not None, "it was set up"
-            self._server = await asyncio.get_running_loop().create_server(
-                connections.factory(runner.server), sock=self._listener, backlog=BACKLOG, ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
-            )  # fmt: skip
-        except Exception:
-            log.exception("monitoring does not work")
+            self.listener = await start_monitor(self._node)
+            self._node.monitor_port = self.listener.port
 
-    def renew_certificate(self, options: TlsOptions | None) -> None:
-        """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
-        if self._tls is not None and options is not None:
-            from jetcluster.config.tls import load_certificate
+    def modules(self) -> list[str]:
+        options = self._node.options
+        if options.system_account_name in (options.accounts or {}):
+            return ["jetcluster.monitor.varz", "jetcluster.monitor.system.answers"]
+        return []
 
-            load_certificate(self._tls, options)
+    def lame_duck(self) -> None:
+        self.events.lame_duck()
+
+    async def ask_others(self, account: str, others: int, seconds: float) -> str:
+        return "" if self.claims is None else await self.claims.ask_others(account, others, seconds)
+
+    def renew_certificate(self, tls: TlsOptions | None) -> None:
+        if self.listener is not None:
+            self.listener.renew_certificate(tls)
+
+    def address(self) -> tuple[str, str, int] | None:
+        return None if self.listener is None else (self.listener.scheme, self.listener.host, self.listener.port)
 
     async def stop(self) -> None:
-        """Closes the port."""
-        task, self._attaching = self._attaching, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-        if self.connections is not None:
-            self.connections.close()
-        self._listener.close()
+        self.events.stop()
+        if self.claims is not None:
+            await self.claims.stop()
+        self.counts.stop()
+        await self.services.stop()
+
+    async def close_port(self) -> None:
+        if self.listener is not None:
+            await self.listener.stop()
 
 
-def import_pages() -> None:
-    """For a thread: brings in all that answers requests, aiohttp above all."""
-    import jetcluster.monitor.connections
-    import jetcluster.monitor.http
-    import jetcluster.monitor.metrics
-    import jetcluster.monitor.node_source  # noqa: F401
+async def load_answers(node: Node, block: ServerBlock, reload: Callable[[], str]) -> Answer:
+    """The answers to requests, on the first one: the pages take 0.1 s to import, in a thread. Raises ImportError.
+    `reload` reads the configuration again; it returns why it failed, or ""."""
+    answers = await asyncio.to_thread(_import_answers)
+    return answers(node, block, reload).answer
 
 
-async def start_monitor(node: NodeView) -> Monitor:
-    """Opens the port of `options.http_port` or `https_port` (-1: a free one). Raises MonitorError, ConfigError."""
-    options = node.options
-    tls = _tls(options)
-    host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
-    listener = _listen(host, port)
-    monitor = Monitor(node, listener, tls)
-    if host in WILDCARDS:
-        monitor.host = host  # it listens on [::] then, for IPv4 too
-    shown = f"[{host}]" if ":" in host else host
-    log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
-    return monitor
+def _import_answers() -> type[SystemAnswers]:
+    from jetcluster.monitor.system.answers import SystemAnswers
 
-
-def _tls(options: Options) -> ssl.SSLContext | None:
-    """Readers of the monitoring need no certificate, also where clients do, unless `https_verify` says so."""
-    if not options.https_port:
-        return None
-    if options.http_port:
-        ports = f"HTTP ({options.http_port}) and HTTPs ({options.https_port})"
-        raise MonitorError(f"Can't start monitoring: can't specify both {ports} ports")
-    if options.tls is None:
-        raise MonitorError("Can't start monitoring: TLS cert and key required for HTTPS")
-    from jetcluster.config.tls import server_context
-
-    return server_context(replace(options.tls, verify=options.https_verify))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
-            listener = socket.create_server(
-                ("", port), family=socket.AF_INET6, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=True
-            )
-        else:
-            listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
-    except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
-        raise MonitorError(
-            f"Can't start monitoring: can't listen to the monitor port: listen tcp {shown}: bind: {reason}"
-        ) from error
-    listener.setblocking(False)
-    return listener
+    return SystemAnswers

@@ -1,16 +1,16 @@
-"""/subsz: the subscription index of all accounts."""
+"""/subsz: the subscription index of all accounts; and the lists of subscriptions in /connz and /subsz."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
-from jetcluster.monitor import subscriptions
 from jetcluster.monitor.source import ROWS, Json, Query, QueryError, number, subs_detail
-from jetcluster.monitor.view import NodeView, links_of, now_text
+from jetcluster.monitor.view import links_of, now_text, text
+from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
-from jetcluster.server.accounts.subscription import RemoteInterest
+from jetcluster.server.accounts.subscription import ClientSubscription, LocalSubscription, RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.protocol.sublist import Sublist
@@ -18,10 +18,43 @@ if TYPE_CHECKING:
     from jetcluster.server.accounts.router import Router
     from jetcluster.server.accounts.subscription import AnySubscription
 
+
+def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
+    """One of the server itself has no sid, no counts, and cid 0."""
+    found: Json = {"account": account, "account_tag": account} if account else {}
+    found["subject"] = text(subscription.subject)
+    if subscription.queue:
+        found["qgroup"] = text(subscription.queue)
+    if not isinstance(subscription, ClientSubscription):
+        return found | {"sid": "", "msgs": 0, "cid": 0}
+    found |= {"sid": text(subscription.sid), "msgs": subscription.delivered}
+    if subscription.max:
+        found["max"] = subscription.max
+    found["cid"] = subscription.owner.cid
+    return found
+
+
+def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[Json]:
+    """The `subscriptions_list` or `subscriptions_list_detail` member; nothing when there are none."""
+    shown: list[Json | str] = []
+    for some in portions(subscriptions):
+        shown += [detail(s) for s in some] if detailed else [text(s.subject) for s in some]
+        yield
+    if not shown:
+        return {}
+    return {"subscriptions_list_detail" if detailed else "subscriptions_list": shown}
+
+
+def portions(subscriptions: list[ClientSubscription]) -> Iterator[list[ClientSubscription]]:
+    """For a step each."""
+    for start in range(0, len(subscriptions), ROWS):
+        yield subscriptions[start : start + ROWS]
+
+
 DEFAULT_LIMIT = 1024
 
 
-def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
+def subsz_steps(node: Node, query: Query) -> Steps[Json]:
     """Raises QueryError."""
     listed, _ = subs_detail(query)
     offset, limit = number(query, "offset", 0), number(query, "limit", DEFAULT_LIMIT)
@@ -39,7 +72,7 @@ def subsz_steps(node: NodeView, query: Query) -> Steps[Json]:
     return found
 
 
-def index_statistics(node: NodeView, routers: list[Router]) -> Json:
+def index_statistics(node: Node, routers: list[Router]) -> Json:
     """Statistics of the subject indexes of some accounts, added up."""
     indexes = [router.index for router in routers]
     misses = sum(index.matches for index in indexes)
@@ -72,7 +105,7 @@ def _page(
                 ):
                     continue
                 if listed and offset <= total < offset + limit:
-                    page.append(subscriptions.detail(subscription, account=router.account))
+                    page.append(detail(subscription, account=router.account))
                 total += 1
             yield
     return total, page

@@ -1,21 +1,26 @@
-"""/varz: the server's version, options and counters."""
+"""/varz: the version, options and counters of the server. STATSZ: what servers send about themselves every ten seconds,
+and whenever the system account asks.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC
+from functools import lru_cache
+from pathlib import Path
 
 from jetcluster import REPORTED_VERSION
+from jetcluster.config.tls_options import TlsOptions
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor import tls
+from jetcluster.monitor.accstatz import data_stats
 from jetcluster.monitor.claims_view import of_operators
-from jetcluster.monitor.feature_flags import FEATURE_FLAGS
 from jetcluster.monitor.jsz import jetstream_config, jetstream_limits, jetstream_stats, meta_cluster
-from jetcluster.monitor.leafz import leaf_links
 from jetcluster.monitor.source import Json
-from jetcluster.monitor.view import NodeView, engine_of, figures, links_of, mesh_of, uptime
+from jetcluster.monitor.view import FEATURE_FLAGS, engine_of, figures, leaf_links, links_of, mesh_of, uptime
+from jetcluster.node.node import Node
 
 
-def varz(node: NodeView) -> Json:
+def varz(node: Node) -> Json:
     server, options = node.server, node.options
     info = server.info
     now, usage = node.clock.time_ns(), node.page_counters.usage
@@ -59,7 +64,7 @@ def varz(node: NodeView) -> Json:
         "gomaxprocs": usage.cores(),
         "cpu": node.page_counters.cpu.percent(),
     }
-    found |= tls.not_after(options.tls, node.config_load_ns) | traffic(node)
+    found |= _certificate_end(options.tls, node.config_load_ns) | traffic(node)
     found["subscriptions"] = server.accounts.subscriptions
     found["http_req_stats"] = dict(sorted(node.page_counters.requests.items()))
     found["config_load_time"] = rfc3339(node.config_load_ns or server.start_ns)
@@ -80,7 +85,7 @@ def varz(node: NodeView) -> Json:
     return found
 
 
-def _disk_waits(node: NodeView) -> Json:
+def _disk_waits(node: Node) -> Json:
     """The waits for the journal's writes, which one thread makes one after another. Times in nanoseconds."""
     waits = node.jetstream.disk_waits if node.jetstream is not None else None
     return {
@@ -95,7 +100,7 @@ def by_kind(clients: int, routes: int) -> Json:
     return {"clients": clients, "routes": routes, "gateways": 0, "leafs": 0}
 
 
-def traffic(node: NodeView) -> Json:
+def traffic(node: Node) -> Json:
     """Totals count clients, routes and leaf links; the `client` ones clients alone."""
     server, leaves = node.server, leaf_links(node)
     links = links_of(node)
@@ -126,7 +131,7 @@ def traffic(node: NodeView) -> Json:
     }
 
 
-def _cluster(node: NodeView) -> Json:
+def _cluster(node: Node) -> Json:
     cluster = node.options.cluster
     if not node.options.is_clustered:
         return {}
@@ -139,10 +144,10 @@ def _cluster(node: NodeView) -> Json:
         "tls_timeout": 2.0,
         "pool_size": 1,
     }
-    return found | tls.listener(cluster.tls, node.config_load_ns, mutual=True)
+    return found | _listener_tls(cluster.tls, node.config_load_ns, mutual=True)
 
 
-def _leaf(node: NodeView) -> Json:
+def _leaf(node: Node) -> Json:
     options, leafnodes = node.options.leafnodes, node.leafnodes
     if leafnodes is None:
         return {}
@@ -150,7 +155,7 @@ def _leaf(node: NodeView) -> Json:
     if options.port:
         found |= {"host": options.host, "port": leafnodes.port}
         found |= {"auth_timeout": options.auth_timeout, "tls_timeout": 2.0}
-        found |= tls.listener(options.tls, node.config_load_ns)
+        found |= _listener_tls(options.tls, node.config_load_ns)
     if options.remotes:
         found["remotes"] = [
             {"local_account": remote.account, "urls": [_without_credentials(url) for url in remote.urls]}
@@ -159,7 +164,7 @@ def _leaf(node: NodeView) -> Json:
     return found
 
 
-def _websocket(node: NodeView) -> Json:
+def _websocket(node: Node) -> Json:
     options, port = node.options.websocket, node.server.ws_port
     if port is None:
         return {}
@@ -178,8 +183,36 @@ def _websocket(node: NodeView) -> Json:
         "allowed_origins": options.allowed_origins,
         "compression": options.compression,
     }
-    found |= tls.not_after(options.tls, node.config_load_ns)
+    found |= _certificate_end(options.tls, node.config_load_ns)
     return {key: value for key, value in found.items() if value}
+
+
+def _listener_tls(tls: TlsOptions | None, loaded_ns: int, *, mutual: bool = False) -> Json:
+    """TLS of a port with a block of its own. `mutual`: certificates are asked for also without `verify`."""
+    if tls is None:
+        return {}
+    found: Json = {"tls_timeout": tls.timeout, "tls_required": True}
+    if tls.verify or mutual:
+        found["tls_verify"] = True
+    return found | _certificate_end(tls, loaded_ns)
+
+
+def _certificate_end(tls: TlsOptions | None, loaded_ns: int) -> Json:
+    """When the certificate ends. It is read once for each time the configuration was loaded."""
+    end = _not_after(tls.cert_file, loaded_ns) if tls is not None and tls.cert_file else ""
+    return {"tls_cert_not_after": end} if end else {}
+
+
+@lru_cache(maxsize=16)
+def _not_after(file: str, _loaded_ns: int) -> str:
+    from cryptography import x509
+
+    try:
+        with Path(file).open("rb") as pem:
+            end = x509.load_pem_x509_certificate(pem.read()).not_valid_after_utc
+    except (OSError, ValueError):
+        return ""
+    return end.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _without_credentials(url: str) -> str:
@@ -187,7 +220,7 @@ def _without_credentials(url: str) -> str:
     return url.split("://", 1)[-1].rpartition("@")[2]
 
 
-def _jetstream(node: NodeView) -> Json:
+def _jetstream(node: Node) -> Json:
     if engine_of(node) is None:
         return {}
     found: Json = {"config": jetstream_config(node), "stats": jetstream_stats(node)}
@@ -195,4 +228,48 @@ def _jetstream(node: NodeView) -> Json:
     if meta:
         found["meta"] = meta
     found["limits"] = jetstream_limits(node)
+    return found
+
+
+def statsz(node: Node) -> Json:
+    server, links = node.server, sorted(links_of(node), key=lambda link: int(link.stats.rid))
+    totals, usage = traffic(node), node.page_counters.usage
+    mesh = mesh_of(node)
+    routes = mesh.counters if mesh is not None else None
+    found: Json = {
+        "start": rfc3339(server.start_ns),
+        "mem": usage.memory_bytes(),
+        "cores": usage.cores(),
+        "cpu": node.page_counters.cpu.percent(),
+        "connections": totals["connections"],
+        "total_connections": totals["total_connections"],
+        "active_accounts": sum(1 for router in server.accounts if router.index.count),
+        "subscriptions": server.accounts.subscriptions,
+        "sent": data_stats(totals["out_msgs"], totals["out_bytes"]),
+        "sent_to_clients": data_stats(totals["out_client_msgs"], totals["out_client_bytes"]),
+        "received": data_stats(totals["in_msgs"], totals["in_bytes"]),
+        "received_from_clients": data_stats(totals["in_client_msgs"], totals["in_client_bytes"]),
+        "slow_consumers": totals["slow_consumers"],
+        "slow_consumer_stats": by_kind(server.state.slow_consumers, routes.slow if routes else 0),
+        "stale_connections": totals["stale_connections"],
+        "stale_connection_stats": by_kind(server.state.stale_connections, routes.stale if routes else 0),
+        "stalled_clients": totals["stalled_clients"],
+    }
+    if links:
+        found["routes"] = [
+            {
+                "rid": link.stats.rid,
+                "name": link.info.name if link.info is not None else "",
+                "sent": data_stats(link.stats.out_msgs, link.stats.out_bytes),
+                "received": data_stats(link.stats.in_msgs, link.stats.in_bytes),
+                "pending": link.pending,
+            }
+            for link in links
+        ]
+    found["active_servers"] = 1 + len(links)
+    jetstream = _jetstream(node)
+    if jetstream:
+        del jetstream["config"]["store_dir"]
+        found["jetstream"] = jetstream
+    found["gomaxprocs"] = usage.cores()
     return found

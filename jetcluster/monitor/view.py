@@ -1,102 +1,48 @@
-"""A running node as the monitor reads it, and small things that all pages render alike."""
+"""A running node as the monitor reads it, and small things that all pages and all `$SYS` answers render alike."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
-from jetcluster.clock import Clock
-from jetcluster.config.options import Options
+from jetcluster import REPORTED_VERSION
 from jetcluster.model import durations
 from jetcluster.model.times import rfc3339
-from jetcluster.monitor.page_counters import PageCounters
+from jetcluster.monitor.source import Json
+from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
-    from jetcluster.auth.known_accounts import KnownAccounts
-    from jetcluster.auth.resolver import Resolver
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.raft.writer import DiskWaits
     from jetcluster.server.client.client_connection import ClientConnection
     from jetcluster.server.leaf.connection import LeafConnection
-    from jetcluster.server.leaf.nodes import LeafNodes
-    from jetcluster.server.server import Server
 
 
-class CapacityView(Protocol):
-    """`node.capacity.Capacity`; bytes."""
-
-    @property
-    def max_memory(self) -> int: ...
-    @property
-    def max_storage(self) -> int: ...
-
-
-class JetStreamView(Protocol):
-    """`node.node_jetstream.NodeJetStream`, whose `mesh` is there on a node without JetStream too."""
-
-    mesh: MeshCore
-    jetstream: JetStream | None
-    cluster_port: int
-    store_dir: str
-
-    @property
-    def apis(self) -> dict[str, JetStreamApi]: ...
-    @property
-    def capacity(self) -> CapacityView | None: ...
-    @property
-    def disk_waits(self) -> DiskWaits | None: ...
-
-
-class OperatorView(Protocol):
-    """`node.operator_mode.NodeOperator`."""
-
-    known: KnownAccounts
-    resolver: Resolver
-
-    def update(self, key: str, text: str) -> bool: ...
-    def remove(self, key: str) -> None: ...
-
-
-class NodeView(Protocol):
-    """`node.node.Node`, which stands above the monitor and passes itself in."""
-
-    config_load_ns: int
-    """When the configuration was last taken over; 0: at the start."""
-    page_counters: PageCounters
-    monitor_port: int
-    """The port of the monitoring; 0 before it is open, or without one."""
-    options: Options
-    server: Server
-    leafnodes: LeafNodes | None
-
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def jetstream(self) -> JetStreamView | None: ...
-    @property
-    def operator(self) -> OperatorView | None: ...
-
-
-def mesh_of(node: NodeView) -> MeshCore | None:
+def mesh_of(node: Node) -> MeshCore | None:
     """None before the node has one."""
     return None if node.jetstream is None else node.jetstream.mesh
 
 
-def engine_of(node: NodeView) -> JetStream | None:
+def engine_of(node: Node) -> JetStream | None:
     """None when JetStream is off or not up yet."""
     return None if node.jetstream is None else node.jetstream.jetstream
 
 
-def apis_of(node: NodeView) -> dict[str, JetStreamApi]:
+def apis_of(node: Node) -> dict[str, JetStreamApi]:
     """By account, those where JetStream is on."""
     return {} if node.jetstream is None else node.jetstream.apis
 
 
-def links_of(node: NodeView) -> list[PeerLink]:
+def links_of(node: Node) -> list[PeerLink]:
     mesh = mesh_of(node)
     return [] if mesh is None else list(mesh.links.values())
+
+
+def leaf_links(node: Node) -> list[LeafConnection]:
+    """Links to hubs and leaves, in the order of their connection ids."""
+    return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
 def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str, int]:
@@ -109,11 +55,11 @@ def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str,
     }
 
 
-def now_text(node: NodeView) -> str:
+def now_text(node: Node) -> str:
     return rfc3339(node.clock.time_ns())
 
 
-def wall_time(node: NodeView, monotonic: float) -> str:
+def wall_time(node: Node, monotonic: float) -> str:
     """A monotonic moment as RFC 3339."""
     return rfc3339(node.clock.time_ns() - int((node.clock.monotonic() - monotonic) * 1e9))
 
@@ -136,3 +82,41 @@ def rtt(seconds: float) -> str:
 
 def text(value: bytes) -> str:
     return value.decode(errors="replace")
+
+
+FEATURE_FLAGS: Final[Mapping[str, bool]] = {
+    "js_ack_fc_v2": False,  # subjects of acks and flow control have no domain and account (`consumer.ack_subject`)
+    "js_api_reply_v2": False,  # nor have those on which answers to the server's own requests come
+    "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.sourced`)
+    "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources
+}
+"""The `feature_flags` of nats-server 2.15, and which of those behaviours this server has. It switches none of them: a
+configuration's values are inert (docs/configuration.md)."""
+
+JETSTREAM_FLAG = 1
+
+
+class ServerBlock:
+    """The `server` object of every `$SYS` reply and event: the server that sends it. `seq` counts these messages."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._seq = 0
+
+    def make(self) -> Json:
+        options, server = self._node.options, self._node.server
+        self._seq += 1
+        found: Json = {"name": server.name, "host": options.host, "id": server.server_id}
+        if options.is_clustered:
+            found["cluster"] = options.cluster_name
+        if options.domain:
+            found["domain"] = options.domain
+        found["ver"] = REPORTED_VERSION
+        if options.server_tags:
+            found["tags"] = list(options.server_tags)
+        if options.server_metadata:
+            found["metadata"] = dict(options.server_metadata)
+        found["feature_flags"] = dict(FEATURE_FLAGS)
+        enabled = options.jetstream.enabled
+        found |= {"jetstream": enabled, "flags": JETSTREAM_FLAG if enabled else 0}
+        return found | {"seq": self._seq, "time": rfc3339(self._node.clock.time_ns())}

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from jetcluster.config.tls_alerts import alerts_on, say_goodbye
+from jetcluster.config.tls import alerts_on, say_goodbye
 from jetcluster.net.open_port import addresses
 
 _LOG = logging.getLogger("jetcluster.server")

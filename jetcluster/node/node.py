@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
+from jetcluster.health.usage import PageCounters
 from jetcluster.logs import Logger
-from jetcluster.monitor.page_counters import PageCounters
-from jetcluster.monitor.system_account import SystemAccount
 from jetcluster.node.node_jetstream import Endings, NodeJetStream
 from jetcluster.node.part_options import tls_context
 from jetcluster.node.platform import Platform, SystemPlatform
@@ -26,7 +26,6 @@ from jetcluster.server.server import Server, enter_lame_duck
 from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
-    from jetcluster.monitor.start import Monitor
     from jetcluster.node.operator_mode import AccountChange, NodeOperator
     from jetcluster.server.leaf.nodes import LeafNodes
 
@@ -40,6 +39,38 @@ _SIGNAL_NAMES = {
 """As nats-server's log has them."""
 
 
+class Monitoring:
+    """The system account and the monitoring port of a node. This one has neither; `monitor.start`, which stands above
+    the node and reads it, has both."""
+
+    async def start(self) -> None:
+        """Once JetStream runs, before clients are served. Raises OperatorError."""
+
+    def modules(self) -> list[str]:
+        """The modules that the answers to the first requests need, for the warm-up."""
+        return []
+
+    def lame_duck(self) -> None:
+        """Reports that the node is going away."""
+
+    async def ask_others(self, account: str, others: int, seconds: float) -> str:
+        """The account's JWT, of the first of so many other servers that has it; "" when there is none."""
+        return ""
+
+    def renew_certificate(self, tls: TlsOptions | None) -> None:
+        """After a reload. Raises ConfigError."""
+
+    def address(self) -> tuple[str, str, int] | None:
+        """Scheme, host and port; None without a port."""
+        return None
+
+    async def stop(self) -> None:
+        """The first of all parts: nothing is answered any more."""
+
+    async def close_port(self) -> None:
+        """The last of all parts."""
+
+
 class Node:
     """A server process from the inside. `start` raises ListenError, StorageError or OSError."""
 
@@ -50,13 +81,14 @@ class Node:
         reload: Callable[[Node, str], str] | None = None,
         platform: Platform | None = None,
         level: int = LEVEL,
+        monitoring: Callable[[Node], Monitoring] = lambda node: Monitoring(),
     ) -> None:
         """`reload` takes over the configuration as it is now, for a cause; it returns why it failed, or "". `platform`:
-        the operating system by default. `level`: the highest of the commands that this node says it understands
-        (`stream.levels`)."""
+        the operating system by default."""
         self.options = options
         self.log = log
         self._reload_options = reload
+        self._make_monitoring = monitoring
         self.level = level
         self.platform = platform or SystemPlatform()
         self.clock = self.platform.clock
@@ -67,11 +99,12 @@ class Node:
         self.jetstream: NodeJetStream | None = None
         self.leafnodes: LeafNodes | None = None
         """None when none are configured."""
-        self.monitor: Monitor | None = None
+        self.monitoring = Monitoring()
         self.monitor_port = 0
+        """The port of the monitoring; 0 before it is open, or without one."""
         self.page_counters = PageCounters(self.clock, self.platform.usage)
         self.config_load_ns = 0
-        self.system: SystemAccount | None = None
+        """When the configuration was last taken over; 0: at the start."""
         self.exit_code = 0
         self.again = False
         """It is to start again once it has stopped."""
@@ -108,12 +141,11 @@ class Node:
             self.log.info(f"Limit of open files raised from {files[0]} to {files[1]}")
         self._write_pid_file()
         endings = Endings(self.give_up, self.storage_failed, self.start_again)
-        self.jetstream = NodeJetStream(options, self.server, self.platform, self.log, self.level, endings)
+        self.jetstream = NodeJetStream(options, self.server, self.platform, self.log, endings)
         await self.jetstream.start()
         self.share()
-        self.system = SystemAccount(self, self.reload)
-        self.system.start()
-        await self._start_monitor()
+        self.monitoring = self._make_monitoring(self)
+        await self.monitoring.start()
         pydantic = asyncio.get_running_loop().create_task(import_pydantic(self.options))
         await self.jetstream.prepare()
         await pydantic
@@ -125,7 +157,7 @@ class Node:
         self._write_ports_file()
         self.log.info("Server is ready")
         self._started = True
-        self._keep(warm_up(self.options))
+        self._keep(warm_up(self.options, self.monitoring.modules()))
         if self._stop_asked:
             self._keep(self.stop())
 
@@ -137,8 +169,7 @@ class Node:
         self.on_stop()
         if self.operator is not None:
             self.operator.stop()
-        if self.system is not None:
-            await self._part_stops(self.system.stop())
+        await self._part_stops(self.monitoring.stop())
         if self.leafnodes is not None:
             await self._part_stops(self.leafnodes.stop())
         if self.jetstream is not None:
@@ -146,8 +177,7 @@ class Node:
         await self._part_stops(self.server.stop())
         if self.jetstream is not None:
             await self._part_stops(self.jetstream.stop())
-        if self.monitor is not None:
-            await self._part_stops(self.monitor.stop())
+        await self._part_stops(self.monitoring.close_port())
         if self.options.ports_file_dir:
             from jetcluster.config.runtime_files import remove_ports_file
 
@@ -179,8 +209,7 @@ class Node:
     async def lame_duck(self) -> None:
         if self._stopping or self.server.lame_duck:
             return
-        if self.system is not None:
-            self.system.events.lame_duck()
+        self.monitoring.lame_duck()
         if self.jetstream is not None:
             await self.jetstream.step_aside()
         await enter_lame_duck(self.server)
@@ -212,14 +241,6 @@ class Node:
                 options.system_account_name,
                 operator=options.operator.is_on,
             )
-
-    async def _start_monitor(self) -> None:
-        if not (self.options.http_port or self.options.https_port):
-            return
-        from jetcluster.monitor.start import start_monitor
-
-        self.monitor = await start_monitor(self)
-        self.monitor_port = self.monitor.port
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
@@ -256,9 +277,7 @@ class Node:
     async def _ask_others(self, account: str, seconds: float) -> str:
         """The account's JWT, of the first other server that has it; "" when there is none."""
         others = len(self.jetstream.mesh.links) if self.jetstream is not None else 0
-        if self.system is None or self.system.claims is None or not others:
-            return ""
-        return await self.system.claims.ask_others(account, others, seconds)
+        return await self.monitoring.ask_others(account, others, seconds) if others else ""
 
     def change_leafnodes(self) -> None:
         """After a reload."""
@@ -318,8 +337,9 @@ class Node:
         from jetcluster.config.runtime_files import listener_url
 
         found = {"nats": [listener_url("nats", self.server.host, self.server.port)]}
-        if self.monitor is not None:
-            found["monitoring"] = [listener_url(self.monitor.scheme, self.monitor.host, self.monitor.port)]
+        address = self.monitoring.address()
+        if address is not None:
+            found["monitoring"] = [listener_url(*address)]
         if self.jetstream is not None and self.jetstream.cluster_port:
             found["cluster"] = [listener_url("nats", self.options.cluster.host, self.jetstream.cluster_port)]
         if self.leafnodes is not None and self.leafnodes.port:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.errors import OperatorError
-from jetcluster.file_modes import tighten
 from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
 from jetcluster.mesh import left_out
@@ -92,17 +91,14 @@ class Endings(NamedTuple):
 
 
 class NodeJetStream:
-    def __init__(
-        self, options: Options, server: Server, platform: Platform, log: Logger, level: int, endings: Endings
-    ) -> None:
-        """`options` is the object that a reload changes in place; `level`: see `Node`."""
+    def __init__(self, options: Options, server: Server, platform: Platform, log: Logger, endings: Endings) -> None:
+        """`options` is the object that a reload changes in place."""
         self._options = options
         self._server = server
         self._platform = platform
         self._clock = platform.clock
         self._rng = platform.rng
         self._log = log
-        self._level = level
         self._endings = endings
         self.mesh: MeshCore
         self.jetstream: JetStream | None = None
@@ -297,7 +293,6 @@ class NodeJetStream:
         except OSError as error:
             reason = f"mkdir {error.filename}: {os.strerror(error.errno or 0).lower()}"
             raise StorageError(f"Can't start JetStream: could not create storage directory - {reason}") from error
-        self._close_to_others(directory)
         self.store_dir = str(directory)
         self.capacity = Capacity(self._options, directory, self._platform.physical_memory(), files)
         self._log.info("Starting JetStream")
@@ -305,14 +300,6 @@ class NodeJetStream:
         self._log.info(f"  Max Storage:     {_size(self.capacity.max_storage)}")
         self._log.info(f'  Store Directory: "{directory}"')
         return directory
-
-    def _close_to_others(self, directory: Path) -> None:
-        """Closes the store to other users: files of an earlier version, or put there by hand, may be open to them."""
-        closed, error = tighten(directory, self._platform.files)
-        if closed:
-            self._log.info(f"Closed {closed} files and folders of {directory} to other users")
-        if error is not None:
-            self._log.warning(f"Other users may read what is in {directory}: {error}")
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
@@ -459,6 +446,8 @@ class NodeJetStream:
         from jetcluster.raft.journal import Journal
         from jetcluster.raft.mark import FileMark
         from jetcluster.raft.node import RaftNode
+        from jetcluster.raft.records import FormatError
+        from jetcluster.stream.levels import LEVEL
 
         loop, platform = asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval
@@ -474,6 +463,8 @@ class NodeJetStream:
             self._journal.open()
         except OSError as error:
             raise StorageError(f"Can't start JetStream: {directory}: {error.strerror}") from error
+        except FormatError as error:
+            raise StorageError(f"Can't start JetStream: {directory}: {error}") from error
         for damage in self._journal.damage:
             text = "Raft journal is damaged; what is missing is fetched from peers, where a group has any"
             self._log.error(text, damage=str(damage))
@@ -490,7 +481,7 @@ class NodeJetStream:
             config,
             self._raft_report,
             health,
-            self._level,
+            LEVEL,
         )
         self.mesh.on_raft = raft.on_frame
         self.mesh.on_part = raft.heard

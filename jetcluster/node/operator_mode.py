@@ -22,8 +22,7 @@ from jetcluster.config.claims.shared import ImportClaim, decode_activation
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.operator_options import FULL, MEMORY, URL
-from jetcluster.config.options import Options
+from jetcluster.config.options import FULL, MEMORY, URL, Options
 from jetcluster.logs import Logger
 
 if TYPE_CHECKING:

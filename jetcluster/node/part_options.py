@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from jetcluster.config.account_options import AuthorizationOptions
-from jetcluster.config.compat_options import CompatOptions
-from jetcluster.config.options import ClusterOptions, JetStreamOptions
+from jetcluster.config.options import ClusterOptions, CompatOptions, JetStreamOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.files import Files, total_bytes
 from jetcluster.mesh.auth import RouteCredentials

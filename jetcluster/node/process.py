@@ -9,7 +9,7 @@ from collections.abc import Callable
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.net.early_port import EARLY, SECONDS
-from jetcluster.node.node import Node
+from jetcluster.node.node import Monitoring, Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.stop_watch import StopWatch
 from jetcluster.server.listener import ListenError
@@ -22,7 +22,9 @@ START_AGAIN = -1
 """Instead of an exit code: the same process is to begin anew with the same arguments."""
 
 
-def run(options: Options, log: Logger, read_options: Callable[[], Options]) -> int:
+def run(
+    options: Options, log: Logger, read_options: Callable[[], Options], monitoring: Callable[[Node], Monitoring]
+) -> int:
     """Runs a node until it is told to stop, and returns the exit code, or START_AGAIN. `read_options`: see
     `reloading`."""
     gc.set_threshold(*GC_THRESHOLDS)
@@ -34,7 +36,7 @@ def run(options: Options, log: Logger, read_options: Callable[[], Options]) -> i
     except ImportError:
         runner = asyncio.Runner()
     watch = StopWatch(log)
-    node = Node(options, log, reloading(read_options))
+    node = Node(options, log, reloading(read_options), monitoring=monitoring)
     node.on_stop = watch.start
     try:
         with runner:

@@ -75,8 +75,7 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
             logs.configure(new)
     except (OSError, ValueError) as error:
         raise ConfigError(str(error)) from error
-    if node.monitor is not None:
-        node.monitor.renew_certificate(new.tls)
+    node.monitoring.renew_certificate(new.tls)
     if node.leafnodes is not None:
         node.leafnodes.renew_certificates()
     ws_port, ws_tls = node.server.ws_port, new.websocket.tls

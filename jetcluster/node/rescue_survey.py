@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from jetcluster.cluster.meta_replica import read_state
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
 from jetcluster.mesh import left_out
 from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
@@ -29,6 +29,7 @@ from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.inspection import JournalView, LogView, read_journal
 from jetcluster.raft.mark import FileMark
 from jetcluster.raft.membership import Config
+from jetcluster.raft.records import FormatError
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
@@ -238,7 +239,7 @@ def _read(folder: Path) -> StoreView:
         identity = read_identity(folder)
         journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
         kv, mark = RocksReader(folder / "data"), left_out.marked(folder)
-    except (IdentityError, KvError, OSError) as error:
+    except (IdentityError, KvError, FormatError, OSError) as error:
         raise RescueStoreError(f"{folder}: {error}") from error
     return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
+from collections.abc import Sequence
 
 from jetcluster.config.options import Options
 
@@ -18,14 +19,14 @@ async def import_pydantic(options: Options) -> None:
         await asyncio.to_thread(importlib.import_module, "pydantic.main")
 
 
-async def warm_up(options: Options) -> None:
-    """The most frequent first."""
+async def warm_up(options: Options, more: Sequence[str] = ()) -> None:
+    """The most frequent first; the modules `more` last."""
     if options.jetstream.enabled:
         from jetcluster.api.dispatch import load_endpoints
 
         await load_endpoints()
         await build_models()
-    for name in modules_of(options):
+    for name in (*modules_of(options), *more):
         if name not in sys.modules:
             await asyncio.to_thread(importlib.import_module, name)
 
@@ -60,6 +61,4 @@ def modules_of(options: Options) -> list[str]:
         found.append("cryptography.hazmat.primitives.asymmetric.ed25519")
     if any(blocks):
         found.append("jetcluster.auth.certificates")
-    if options.system_account_name in (options.accounts or {}):
-        found += ["jetcluster.monitor.statsz", "jetcluster.monitor.system_answers"]
     return found

@@ -15,12 +15,11 @@ from jetcluster.errors import (
     ApiError,
     by_code,
 )
-from jetcluster.objects import replacement
 from jetcluster.objects.catalog import Catalog
-from jetcluster.objects.host import BucketHost
+from jetcluster.objects.host import BucketHost, BucketReplies
 from jetcluster.objects.layout import Layout, layout_of
 from jetcluster.objects.metadata import dump_error, invalid, parse_meta
-from jetcluster.objects.replies import BucketReplies
+from jetcluster.objects.upload import deletion
 from jetcluster.objects.uploads import ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
@@ -155,7 +154,7 @@ class Bucket:
         if forms[-1].deleted:
             respond(SUCCESS)
             return
-        command = replacement.deletion(layout, self.host.store, forms, self.host.clock.time_ns())
+        command = deletion(layout, self.host.store, forms, self.host.clock.time_ns())
         if request:
             command = named(command, request)
         own = [form for form in forms if not form.real]

@@ -1,4 +1,7 @@
-"""`Catalog`: the objects of a bucket, read from its stream. An object of both layouts is the newer one of the two."""
+"""`Catalog`: the objects of a bucket, read from its stream. An object of both layouts is the newer one of the two.
+
+`Content`: the chunks of one object as they were when it was asked for, taken as fast as the reader takes them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, dump, invalid, parse_info
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.direct_get import Frame
 
 LIST_BYTES: Final = 900 << 10
 """Objects of one answer, so that it fits into a message of the usual largest size."""
@@ -146,3 +150,40 @@ class Listing:
     def _read(self, seq: int) -> Info | None:
         message = self._store.get(seq)
         return parse_info(message, self._layout.bucket) if message is not None else None
+
+
+FRAME: Final = 64
+"""Bytes that a message costs besides its payload."""
+
+
+class Content:
+    """`take`, then `hold` before others run; `close` at the end. An object that is replaced or deleted meanwhile is
+    still sent whole."""
+
+    def __init__(self, store: BlockStore, download: Download) -> None:
+        self._view = store.view(download.subject, 0)
+        self._left = download.info.chunks
+        self.done = not self._left
+
+    @property
+    def frozen(self) -> bool:
+        return self._view.frozen
+
+    def take(self, size: int) -> list[Frame]:
+        """The next chunks, about `size` bytes. Raises DamagedError, KvError, LostViewError."""
+        frames: list[Frame] = []
+        while size > 0 and self._left:
+            payloads = self._view.take(self._left, size).payloads
+            if not payloads:
+                break
+            frames += [(b"", payload) for payload in payloads]
+            size -= sum(map(len, payloads)) + FRAME * len(payloads)
+            self._left -= len(payloads)
+        self.done = not self._left or self._view.ended
+        return frames
+
+    def hold(self) -> None:
+        self._view.hold()
+
+    def close(self) -> None:
+        self._view.close()

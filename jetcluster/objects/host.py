@@ -1,9 +1,13 @@
-"""`BucketHost`: what the object service of a bucket gets from the replica that leads the bucket's stream."""
+"""`BucketHost`: the services of the replica that leads a bucket's stream, for the bucket's object service.
+
+`BucketReplies`: hands the object service the answers to publishers of its own chunks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
@@ -11,6 +15,7 @@ from jetcluster.protocol.bus import Bus, Callback
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.acks import PubAcks
+from jetcluster.stream.answers import Publisher
 
 Done = Callable[[int | ApiError | None], None]
 """The result of a command's apply; None when the leadership was lost and nobody knows."""
@@ -64,3 +69,39 @@ class BucketHost:
     def refuse(self, reply: bytes, error: ApiError) -> None:
         """As a PubAck with an error: publishers look for one."""
         self.tell(reply, self.acks.error(error))
+
+
+_OWN: Final = 0x20
+"""First byte of a token. No subject of a client can begin with a blank."""
+
+Answered = Callable[[bytes, bytes, bytes], None]
+"""(token, headers, body) of what a publisher is told."""
+
+
+class BucketReplies:
+    """The `Publisher` of a bucket's ingest. `token` gives a reply subject that `answered` is called for, from inside
+    apply: it must only note what it is told."""
+
+    def __init__(self, bus: Publisher, answered: Answered) -> None:
+        self._bus = bus
+        self._answered = answered
+        self._numbers = count(1)
+
+    def token(self) -> bytes:
+        return b" %d" % next(self._numbers)
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        if subject[0] == _OWN:
+            self._answered(subject, headers, payload)
+            return 1
+        return self._bus.publish(subject, payload, reply, headers)
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        others: list[tuple[bytes, bytes]] = []
+        for message in messages:
+            if message[0][0] == _OWN:
+                self._answered(message[0], b"", message[1])
+            else:
+                others.append(message)
+        if others:
+            self._bus.publish_many(others)

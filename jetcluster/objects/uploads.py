@@ -24,13 +24,11 @@ from jetcluster.errors import (
     ApiError,
     by_code,
 )
-from jetcluster.objects import replacement
 from jetcluster.objects.catalog import Catalog
-from jetcluster.objects.host import BucketHost
+from jetcluster.objects.host import BucketHost, BucketReplies
 from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, Meta, dump, invalid, load, parse_info, parse_meta
-from jetcluster.objects.replies import BucketReplies
-from jetcluster.objects.upload import Upload, UploadState
+from jetcluster.objects.upload import Upload, UploadState, end_of_upload, removal_of_upload
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
@@ -365,7 +363,7 @@ class Uploads:
             return
         info = upload.meta.info(self._layout.bucket, upload.sha.digest())
         now = self._host.clock.time_ns()
-        command = replacement.end_of_upload(self._layout, self._store, self._catalog, upload, info, now)
+        command = end_of_upload(self._layout, self._store, self._catalog, upload, info, now)
         if self._host.propose(command, partial(self._finish_answered, upload, info)):
             upload.state = UploadState.FINISHING
 
@@ -424,7 +422,7 @@ class Uploads:
         if not self._store.last_seq_of(self._record(upload)) and not self._store.count_of(self._chunks(upload)):
             self._forget(upload)
             return
-        command = replacement.removal_of_upload(self._layout, self._store, upload, self._host.clock.time_ns())
+        command = removal_of_upload(self._layout, self._store, upload, self._host.clock.time_ns())
         if self._host.propose(command, partial(self._drop_answered, upload)):
             upload.state = UploadState.DROPPING
 

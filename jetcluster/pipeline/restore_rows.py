@@ -41,11 +41,9 @@ def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, in
     """(seq, time_ns, subject, header block, payload, digest, place) of the rows. Raises ArchiveDamagedError."""
     columns = [
         batch.column(name).to_pylist()
-        for name in ("seq", "time_ns", "subject", "headers_raw", "data", "digest", "place")
+        for name in ("seq", "time_ns", "subject", "headers_raw", "data", "digest", "place", "subject_raw")
     ]
-    # archives of before have no such column, and no such subjects
-    raws = batch.column("subject_raw").to_pylist() if "subject_raw" in batch.schema.names else [None] * batch.num_rows
-    for seq, ns, subject, block, payload, held, place, raw in zip(*columns, raws, strict=True):
+    for seq, ns, subject, block, payload, held, place, raw in zip(*columns, strict=True):
         name, block = subject.encode() if raw is None else raw, block or b""
         if digest(name, block, payload) != held:
             raise ArchiveDamagedError(f"the archived message {seq} is damaged: it does not match its digest")

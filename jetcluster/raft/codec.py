@@ -17,7 +17,7 @@ from typing import NamedTuple
 from jetcluster.errors import PeerError
 from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 
-VERSION = 2
+VERSION = 3
 MAX_ENTRY_BYTES = 80 << 20
 """Hard cap of one command: the largest message that can be configured (64 MiB) and what surrounds it. What a node
 proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frames."""
@@ -205,7 +205,6 @@ _ACK = struct.Struct("<BBQQIBI")
 _VOTE = struct.Struct("<BBQQQB")
 _TERM_ONLY = struct.Struct("<BBQ")
 _SNAP_OFFER = struct.Struct("<BBQQQ")
-_OLD_HEARTBEAT = struct.Struct("<BBQ")
 _HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
@@ -409,8 +408,6 @@ def decode_control(frame: bytes) -> Control:
     if frame[0] != VERSION:
         raise CodecError(f"version {frame[0]}")
     if frame[1] == HEARTBEAT:
-        if len(frame) == _OLD_HEARTBEAT.size:
-            return Heartbeat(_bounded(_OLD_HEARTBEAT.unpack(frame))[2])
         if len(frame) != _HEARTBEAT.size:
             raise CodecError("heartbeat: wrong length")
         _, _, sequence, wall_ns, trusted_ns, well, level = _bounded(_HEARTBEAT.unpack(frame))

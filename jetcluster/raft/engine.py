@@ -371,7 +371,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def receive_append(
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
     ) -> None:
-        """A batch that was checked by `append.plan`: `prev` matches and the first entry is new here."""
+        """A batch that was checked by `receiver.plan`: `prev` matches and the first entry is new here."""
         log = self._log
         if prev_index == log.last_index and peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
             for command, _, entry_term, kind in entries:

@@ -1,7 +1,7 @@
 """One replica of one group: everything around pysyncobj's core.
 
 Messages are decoded by the node, pass the term and membership rules here (docs/reference/pysyncobj.md: D7, D8, D9,
-D21), are checked and rewritten (`append.py`), and only then reach the core (`engine.py`). What leaves is held back
+D21), are checked and rewritten (`receiver.py`), and only then reach the core (`engine.py`). What leaves is held back
 until it is true on disk: an ack until the entries are durable, a vote and a vote request until the term record is
 (D12). Committed entries are applied in slices of bounded time, only as far as this node's own disk holds them, so that
 the applied index of the state machine can never overtake the log after a crash.
@@ -27,17 +27,14 @@ from jetcluster.raft.api import (
 )
 from jetcluster.raft.changes import Changes
 from jetcluster.raft.codec import CONFIG, REGULAR
-from jetcluster.raft.credit import Credit
 from jetcluster.raft.election import Election
 from jetcluster.raft.engine import Outbox
-from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.group_state import Credit, GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.led import LedGroups
 from jetcluster.raft.membership import Config
 from jetcluster.raft.node_state import NodeState
-from jetcluster.raft.owner import Owner
-from jetcluster.raft.persist_before_send import PersistBeforeSend
 from jetcluster.raft.read_index import ReadRounds
 from jetcluster.raft.receiver import Receiver
 from jetcluster.raft.rejoin import Rejoin

@@ -4,17 +4,21 @@
 On disk: `log`, which holds term and vote as well. In memory: role, leader and commit index, which `engine` decides
 and which are taken over by `Group.sync` once all that follows from them is done; the applied index; on a leader the
 progress of every peer.
+
+Beside it stand what the parts use of it alone: `Owner`, `PersistBeforeSend`, `Credit`.
+
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from jetcluster.raft import codec
-from jetcluster.raft.api import Role
+from jetcluster.raft.api import Role, StateMachine
 from jetcluster.raft.engine import Engine, Outbox
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.membership import decisive
+from jetcluster.raft.grouplog import ALL, GroupLog
+from jetcluster.raft.membership import Config, Members, decisive
 from jetcluster.raft.node_state import NodeState
 from jetcluster.raft.peer_progress import PeerProgress
 
@@ -119,3 +123,131 @@ class GroupState:
     def report(self, text: str) -> None:
         """Something an operator should read."""
         self.node.report(self.gid, text)
+
+
+class Owner:
+    """The owner of a group's state machine, as the group tells it of roles, members and snapshots. An exception of the
+    owner stops this group and nothing else: `fail` does."""
+
+    def __init__(self, state: GroupState, machine: StateMachine, fail: Callable[[BaseException | str], None]) -> None:
+        self.fail = fail
+        self._state = state
+        self._machine = machine
+        self._role: tuple[Role, int, str | None] | None = None
+        self._members: Config | None = None
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> None:
+        """Calls the owner's code; the node must live, whatever it raises."""
+        try:
+            callback(*args)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
+
+    def tell_role(self, role: Role, leader: str | None) -> None:
+        state = self._state
+        news = (role, state.term, leader)
+        if news != self._role and not state.stopped:
+            self._role = news
+            self.call(self._machine.on_role, role, state.term, leader)
+
+    def tell_members(self) -> None:
+        """The owner keeps with its state by whom that was decided."""
+        state = self._state
+        index = max(state.applied_index, state.log.base_index)
+        config = state.log.config_at(index)
+        if config != self._members:
+            self._members = config
+            self.call(self._machine.on_members, Members(index, config))
+
+    def restored(self, index: int) -> None:
+        """The state machine holds `index` now (a snapshot was installed)."""
+        self._state.applied_index = self._state.machine_index = index
+        self._members = None
+        self.tell_members()
+
+    def dropped(self, first_index: int) -> None:
+        self.call(self._machine.on_dropped, first_index)
+
+    def needs_snapshot(self, leader: str, index: int, term: int) -> None:
+        self.call(self._machine.on_snapshot_needed, leader, index, term)
+
+
+class PersistBeforeSend:
+    """Frames that may not leave before what they say is on disk (docs/reference/pysyncobj.md: D10, D12).
+
+    They are kept in order, and bounded by the leader's window, since every ack answers a batch."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[int, int, int, str, bytes]] = []
+        """(term, index, record, peer, frame): see `add`."""
+
+    def add(self, term: int, index: int, record: int, peer: str, frame: bytes) -> None:
+        """`frame` to `peer` is true in `term` once `index` and `record` are durable."""
+        self.frames.append((term, index, record, peer, frame))
+
+    def release(self, log: GroupLog, term: int) -> list[tuple[str, bytes]]:
+        """Frames that may leave now. Those of another term are dropped: a truncated tail's ack is stale by its term."""
+        free: list[tuple[str, bytes]] = []
+        held, self.frames = self.frames, []
+        for item in held:
+            of_term, index, record, peer, frame = item
+            if of_term != term:
+                continue
+            if index <= log.written_index and record <= log.durable_gseq:
+                free.append((peer, frame))
+            else:
+                self.frames.append(item)
+        return free
+
+    def keep_term(self, term: int) -> None:
+        self.frames = [f for f in self.frames if f[0] == term]
+
+    def drop_peer(self, peer: str) -> None:
+        """Its connection is gone; it asks again for what it still needs."""
+        self.frames = [f for f in self.frames if f[3] != peer]
+
+    def clear(self) -> None:
+        self.frames.clear()
+
+
+class Credit:
+    """Tells how far what a replica knows to be committed may rest on entries that were not on a disk yet.
+
+    A voter with a sync interval acknowledges what it has written, and a loss of power takes it back. So what a loss of
+    power may take from a group is not decided by what this node does: an entry that is on its own disk, and counted
+    together with such an acknowledgement, is lost all the same where the voters that go on do not have it. Every member
+    has to know that, or one that has kept more than the others would never follow their leader (`Receiver._refuse`).
+
+    Nodes tell each other in the greeting of a link how they sync. While one voter is known to acknowledge on credit,
+    all of the log counts as such (`GroupLog.credit`), also after a restart. When all voters are known to wait for their
+    disks, what there is by then does so still, until an entry behind it is committed: a voter that waits for its disk
+    has on it all that is before what it acknowledges, whoever wrote that, and in whatever life. A voter of which
+    nothing is known, as it is away or of a version that does not tell, changes nothing. So in a cluster where nobody
+    ever had a sync interval no log is on credit, and nobody gives up what it knows to be committed.
+
+    Counting only what is on disks while one voter waits for its own would be another way: then two servers with an
+    interval would let every publish wait for it while it is taken out one by one, and what was counted before would
+    still be lost."""
+
+    def __init__(self, state: GroupState) -> None:
+        self._state = state
+
+    def look(self, heard: int) -> None:
+        """Voters, or what is known of them, or the commit index, may be others than before. `heard`: the most that a
+        leader said is committed."""
+        state, log = self._state, self._state.log
+        if not log.durable:
+            return  # on credit by itself (`GroupLog.relaxed`)
+        waits = {self._waits(peer) for peer in log.config.electorate}
+        if False in waits:
+            log.set_credit(ALL)
+        elif None not in waits and log.credit == ALL:
+            log.set_credit(max(heard, state.engine.commit, log.last_index))
+        elif None not in waits and log.credit < state.engine.commit:
+            log.set_credit(0)
+
+    def _waits(self, peer: str) -> bool | None:
+        """It waits for its disk before it acknowledges; None while that is not known."""
+        if peer == self._state.me:
+            return self._state.node.journal.options.sync_interval is None
+        return self._state.node.peers.waits_for_disk(peer)

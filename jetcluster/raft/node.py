@@ -14,21 +14,18 @@ from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.health.loop_watch import LoopWatch
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft import codec
-from jetcluster.raft.admission import Admission, FrameDelivery, Standing
+from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
 from jetcluster.raft.alone import go_on, is_lone
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.early import EarlyFrames
 from jetcluster.raft.group import Group
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.led import LedGroups
 from jetcluster.raft.levels import Levels
 from jetcluster.raft.membership import Config, Members
-from jetcluster.raft.node_state import CONTROL_GID, NodeState
-from jetcluster.raft.peers import Peers, PeerState
+from jetcluster.raft.node_state import CONTROL_GID, NodeState, Peers, PeerState, Turns
 from jetcluster.raft.retention import PinLimits
-from jetcluster.raft.turns import Turns
 
 
 class RaftNode:

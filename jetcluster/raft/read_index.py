@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from jetcluster.raft import codec
-from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.owner import Owner
+from jetcluster.raft.group_state import GroupState, Owner
 
 Callback = Callable[[bool], None]
 

@@ -5,17 +5,94 @@ D7, D8, D9, D21), then the checked and rewritten form for the core.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from jetcluster.raft import append, codec
+from jetcluster.raft import codec
+from jetcluster.raft.codec import Append, Entry
 from jetcluster.raft.election import Election
-from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.owner import Owner
+from jetcluster.raft.group_state import GroupState, Owner
+from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.rejoin import Rejoin
 from jetcluster.raft.replicator import Replicator
 from jetcluster.raft.snapshots import Snapshots
 
 REFUSE_EVERY = 60.0
 """Seconds between two reports of leaders that contradict what is committed."""
+
+
+class Rejected(NamedTuple):
+    """`prev` is not in this log; the leader should go on at `hint`."""
+
+    hint: int
+
+
+class Diverged(NamedTuple):
+    """A committed entry would be replaced: somebody's disk lost something that had been acknowledged."""
+
+    at: int
+
+
+class Held(NamedTuple):
+    """All of it is here already, up to `verified`; what follows stays (it may be newer)."""
+
+    verified: int
+
+
+class New(NamedTuple):
+    """From `prev_index` + 1 on the entries are new (or replace uncommitted ones that conflict)."""
+
+    prev_index: int
+    prev_term: int
+    entries: list[Entry]
+
+
+Plan = Rejected | Diverged | Held | New
+
+
+def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Plan:
+    """A follower's plan for a batch of entries, made before pysyncobj sees it: Raft's AppendEntries receiver (figure 2,
+    steps 2-5) as a pure function. `matched`: an entry of this leader (of this term) at or above the log's base was
+    found equal before.
+
+    pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice un-stores
+    acknowledged entries (docs/reference/pysyncobj.md, D2); it walks a divergence back one index per heartbeat (D18).
+    The plan strips what the log already holds, so that a truncation happens only at a real conflict, and finds the hint
+    that skips a whole term."""
+    prev_index, prev_term = message.prev_index, message.prev_term
+    entries = message.entries
+    base = log.base_index
+    if prev_index < base:
+        if not matched:
+            # The state may have been fetched from a replica that knew a newer leader than this one: what is below
+            # the base is only equal if the base is.
+            return Rejected(base + 1)
+        end = prev_index + len(entries)
+        if end <= base:
+            return Held(end)
+        entries = entries[base - prev_index :]
+        prev_index, prev_term = base, log.base_term
+    if prev_index == log.last_index and prev_term == log.last_term:
+        return New(prev_index, prev_term, entries) if entries else Held(prev_index)
+    if prev_index > log.last_index:
+        return Rejected(log.last_index + 1)
+    if log.term_at(prev_index) != prev_term:
+        if prev_index <= commit_index:
+            return Diverged(prev_index)
+        return Rejected(max(commit_index + 1, log.first_index_of_term(prev_index)))
+    held = 0
+    last = log.last_index
+    for _, index, term, _ in entries:
+        if index > last or log.term_at(index) != term:
+            break
+        held += 1
+    if held == len(entries):
+        return Held(prev_index + held)
+    if held:
+        _, prev_index, prev_term, _ = entries[held - 1]
+        entries = entries[held:]
+    if prev_index < last and prev_index < commit_index:
+        return Diverged(prev_index + 1)
+    return New(prev_index, prev_term, entries)
 
 
 class Receiver:
@@ -182,8 +259,8 @@ class Receiver:
             self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
             return
         matched = self._state.matched_term == message.term
-        planned = append.plan(self._state.log, self._state.engine.commit, message, matched)
-        if isinstance(planned, append.Diverged) and self._contradicted(planned.at):
+        planned = plan(self._state.log, self._state.engine.commit, message, matched)
+        if isinstance(planned, Diverged) and self._contradicted(planned.at):
             if state.engine.leader is None:  # it may be right, and have acked; while another one leads it counts less
                 self.told = max(self.told, message.commit)
             self._refuse(peer, message.term, planned.at)
@@ -194,14 +271,14 @@ class Receiver:
         elif commit < self.committed:
             self._takes_back(message)
         self.told = self.committed
-        if isinstance(planned, append.New):
+        if isinstance(planned, New):
             self._on_new(peer, message, planned)
-        elif isinstance(planned, append.Held):
+        elif isinstance(planned, Held):
             self._on_held(peer, message, planned.verified)
         else:
             self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
             self._sync()
-            if isinstance(planned, append.Rejected):
+            if isinstance(planned, Rejected):
                 if message.prev_index + len(message.entries) < self._state.log.base_index:
                     self._rejoin.on_ahead(peer)
                 self.told = max(self.told, message.prev_index)
@@ -217,7 +294,7 @@ class Receiver:
         log = self._state.log
         self._state.send(peer, codec.encode(codec.Reject(term, prev_index, hint, context, log.damaged, log.life)))
 
-    def _on_new(self, peer: str, message: codec.Append, planned: append.New) -> None:
+    def _on_new(self, peer: str, message: codec.Append, planned: New) -> None:
         state, entries = self._state, planned.entries
         if entries and state.node.journal.scarce:
             # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper

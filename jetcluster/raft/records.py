@@ -22,24 +22,22 @@ import struct
 import zlib
 from typing import NamedTuple
 
+from jetcluster.errors import OperatorError
 from jetcluster.raft.membership import Config, decode_config, encode_config
 
 STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
 
 NODE_GID = 0
-"""No group: a REMOVE of it tells of all groups that have left (`raft.removed`). Versions before remove nothing then."""
+"""No group: a REMOVE of it tells of all groups that have left (`raft.removed`)."""
 DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
 KEPT_FLAG, CREDIT_FLAG = 64, 128
-"""Versions before know neither JOINING_FLAG nor those behind it, and pass over them: who joins is damaged for them."""
 
 RECORD_MAGIC = 0x4AC7
 _RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)
 BATCH_MAGIC = 0x4C57434A  # "JCWL"
 _BATCH_MAGIC_BYTES = struct.pack("<I", BATCH_MAGIC)
 _SEGMENT_MAGIC = b"jcwal\x00\x00\x01"
-VERSION = 3
-_SIZELESS = 2
-"""The version before: its segments do not say how large they were made."""
+VERSION = 4
 
 _CRC = struct.Struct("<I")
 _HEAD = struct.Struct("<HBBIIIQQ")  # a record after its crc
@@ -55,8 +53,7 @@ SEGMENT_HEAD = 2 * _SEGMENT_COPY
 """The header twice: without its nonce nothing in the segment could be believed."""
 GSEQ_MASK = 0xFFFF_FFFF
 UNKNOWN = 0xFFFF_FFFF
-"""The highest group id in a batch's header while damage has taken that knowledge. To versions before it is a number:
-any group may have been here then, as is so."""
+"""The highest group id in a batch's header while damage has taken that knowledge."""
 MAX_BODY = 96 << 20
 """Above `codec.MAX_ENTRY_BYTES`."""
 
@@ -120,12 +117,16 @@ def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: i
     return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
 
 
+class FormatError(OperatorError):
+    """The journal was written by a version whose format this one does not read."""
+
+
 class SegmentHead(NamedTuple):
     """The first bytes of a segment: what its checksums are seeded with, and its size."""
 
     nonce: int
     size: int
-    """Bytes that the file was made with: it is never shorter, unless somebody cut it. 0: not known."""
+    """Bytes that the file was made with: it is never shorter, unless somebody cut it."""
 
 
 def segment_head(number: int, nonce: int, size: int) -> bytes:
@@ -143,9 +144,20 @@ def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
             continue
         if version == VERSION and crc == zlib.crc32(struct.pack("<IQQQ", version, named, nonce, size)):
             return SegmentHead(nonce, size)
-        if version == _SIZELESS and crc == zlib.crc32(struct.pack("<IQQ", version, named, nonce)):
-            return SegmentHead(nonce, 0)
     return None
+
+
+def check_format(data: bytes, number: int) -> None:
+    """Raises FormatError for a segment without a usable head that another version has written: both copies of its head
+    say so alike, which damage does not."""
+    if data[: _SEGMENT.size] != data[_SEGMENT_COPY : _SEGMENT_COPY + _SEGMENT.size] or len(data) < SEGMENT_HEAD:
+        return
+    magic, _, version, named, _, _ = _SEGMENT.unpack_from(data)
+    if magic == _SEGMENT_MAGIC and named == number and version != VERSION:
+        raise FormatError(
+            f"the journal is of format {version}, and this version of jetcluster reads format {VERSION}: start the "
+            "version that wrote it, make a backup there, and restore that here into a new store"
+        )
 
 
 def encode_state(state: State) -> bytes:

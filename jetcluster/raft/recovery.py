@@ -199,6 +199,7 @@ class _Scan:
         data = self.disk.load(number)
         head = records.read_segment_head(data, number)
         if head is None:
+            records.check_format(data, number)
             self._headless(number, data, newest)
             return
         seed = records.salt(number, head.nonce)

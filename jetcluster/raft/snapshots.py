@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.raft import codec
-from jetcluster.raft.group_state import GroupState
+from jetcluster.raft.group_state import GroupState, Owner
 from jetcluster.raft.handover import HandOver
 from jetcluster.raft.membership import Config
-from jetcluster.raft.owner import Owner
 
 
 class Snapshots:

@@ -198,10 +198,7 @@ class AccountQuota:
         told = Counter({key: max(0, size) for key, size in self.led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
-            # Of nodes of before, the last row of an account counts: they know no tiers.
-            rows = [
-                [account, memory, size, *([tier] if tier else [])] for (account, memory, tier), size in told.items()
-            ]
+            rows = [[account, memory, tier, size] for (account, memory, tier), size in told.items()]
             self._mesh.notify(None, NOTICE, json.dumps(rows, separators=(",", ":")).encode())
         members = self._nodes()
         for peer in [peer for peer in self._elsewhere if peer not in members]:
@@ -249,7 +246,7 @@ class AccountQuota:
             rows = json.loads(payload)
             # A size that cannot be is the peer's miscount, nothing to end its link for.
             told = Counter(
-                {(str(row[0]), bool(row[1]), _tier(row)): min(max(0, int(row[2])), MAX_SIZE) for row in rows}
+                {(str(row[0]), bool(row[1]), int(row[2])): min(max(0, int(row[3])), MAX_SIZE) for row in rows}
             )
         except (ValueError, TypeError, IndexError, KeyError, RecursionError, OverflowError) as error:
             raise FrameError(f"malformed usage: {error!r}") from error
@@ -260,11 +257,3 @@ class AccountQuota:
         if now >= self._warn_at.get(account, 0.0):
             self._warn_at[account] = now + WARN_SECONDS
             self._log.warning(text, account=account)
-
-
-def _tier(row: list[object]) -> int:
-    """The tier in a row of another node's list; earlier versions tell none."""
-    found = row[3] if len(row) > 3 else 0
-    if not isinstance(found, int):
-        raise TypeError("tier")
-    return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, replica_wire
 from jetcluster.replica.advisories import advisories

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from jetcluster.clock import Clock
-from jetcluster.consumer import turn
+from jetcluster.consumer.state import turn
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import RaftError, Role

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Concatenate, ParamSpec
 
-from jetcluster.consumer.delivery import DELETED, MOVED, SHUTDOWN
-from jetcluster.consumer.delivery_context import OwnerDependencies
-from jetcluster.consumer.filters import ConsumerFilters
-from jetcluster.consumer.operation_log import ConsumerOperationLog, OwnerTurns
-from jetcluster.consumer.owner import ConsumerOwner
+from jetcluster.consumer.owner.context import OwnerDependencies
+from jetcluster.consumer.owner.delivery import DELETED, MOVED, SHUTDOWN
+from jetcluster.consumer.owner.operation_log import ConsumerOperationLog, OwnerTurns
+from jetcluster.consumer.owner.owner import ConsumerOwner
+from jetcluster.consumer.owner.scheduler import ConsumerFilters, ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.owners import ConsumerOwners
-from jetcluster.consumer.results import TurnResult
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.turn import Turn
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Turn, TurnResult
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import Role
 from jetcluster.replica.advisories import advisories
@@ -43,7 +41,7 @@ START_SECONDS = 0.005
 LOGGED_ERRORS = 10
 UNANSWERED_NS = 250_000_000
 """Nanoseconds that a push consumer which was just made waits for the word that its client has been told so. It comes
-within milliseconds, but from a node that died, or is of a version that does not send it."""
+within milliseconds, unless the node died."""
 
 
 SendTurn = Callable[["ConsumerHost", int, bytes], bool]
@@ -80,7 +78,7 @@ class _Hosted:
 
 
 class ConsumerHost:
-    """`consumer.results.TableObserver` of one replica."""
+    """`consumer.state.turn.TableObserver` of one replica."""
 
     def __init__(
         self,
@@ -160,7 +158,7 @@ class ConsumerHost:
         of the others, which is not here yet, still wants."""
         return self.replica.machine.rules.restoring
 
-    # -- consumer.results.TableObserver (inside apply)
+    # -- consumer.state.turn.TableObserver (inside apply)
 
     @_shielded
     def created(self, state: ConsumerState) -> None:

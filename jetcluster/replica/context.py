@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.compat_options import CompatOptions
-from jetcluster.consumer.ports import DeliveryBus
-from jetcluster.consumer.waiting_room import WaitingRoom
+from jetcluster.config.options import CompatOptions
+from jetcluster.consumer.owner.delivery import DeliveryBus
+from jetcluster.consumer.owner.pull_queue import WaitingRoom
 from jetcluster.latency import Latency
 from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules

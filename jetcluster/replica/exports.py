@@ -45,8 +45,6 @@ CHUNK_BYTES = 512 * 1024
 OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
 """The number goes up with every change of what the two sides say to each other, and of what is in a state that a
 version before would not understand. So the first call of a pair that does not fit is refused, and nothing given up."""
-OPEN_BEFORE = "snapshot.open"
-"""Method of the version before, which gives up its own state as soon as this is answered."""
 ASK_RANGES = struct.Struct("<16sQ")
 """Id of the export and how many bytes the asker is done with; the place where to begin follows."""
 ASK_READ = struct.Struct("<16sI")
@@ -118,7 +116,6 @@ class Exports:
         self._log = log
         self._open: dict[bytes, _Export] = {}
         mesh.serve(OPEN, self._serve_open)
-        mesh.serve(OPEN_BEFORE, self._refuse_before)
         mesh.serve(RANGES, self._serve_ranges)
         mesh.serve(READ, self._serve_read)
         mesh.on_notice(CLOSE, self._on_close)
@@ -162,10 +159,6 @@ class Exports:
         self._open[export_id.encode()] = _Export(gid, peer, cut.index, cut.giver, now, cut.size, cut.messages)
         owner.snapshot_fetched(peer, cut.index)
         return Opened(export_id, cut.index, cut.term, cut.config, cut.size, cut.messages).encode()
-
-    async def _refuse_before(self, peer: str, payload: bytes) -> bytes:
-        self._troubles.other_version(int(json.loads(payload)["gid"]), peer, "it asks as versions before did")
-        raise MeshError("this node runs a later version: upgrade the one that asks")
 
     async def _serve_ranges(self, peer: str, payload: bytes) -> bytes:
         export_id, done = ASK_RANGES.unpack_from(payload)

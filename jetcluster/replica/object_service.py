@@ -12,8 +12,7 @@ from functools import partial
 
 from jetcluster.errors import ApiError
 from jetcluster.objects.bucket import Bucket
-from jetcluster.objects.host import BucketHost, Done
-from jetcluster.objects.replies import BucketReplies
+from jetcluster.objects.host import BucketHost, BucketReplies, Done
 from jetcluster.protocol.bus import Callback, Subscription
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.failures import Failures

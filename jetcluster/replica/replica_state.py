@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import RaftGroup, Role
 from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members
@@ -125,7 +125,7 @@ class ReplicaState:
     def understood(self, command: bytes) -> bytes | None:
         """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
         level = self.level
-        return command if level >= LEVEL else lowered(command, self.machine.clock, level)
+        return command if level >= LEVEL else lowered(command, level)
 
     # -- rest
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.budget import Steps
-from jetcluster.consumer import archived
-from jetcluster.consumer.creation import following
+from jetcluster.consumer.state import archived
+from jetcluster.consumer.state.creation import following
 from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps

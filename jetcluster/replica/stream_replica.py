@@ -43,7 +43,6 @@ from jetcluster.stream.atomic_stage import AtomicStage
 from jetcluster.stream.counter_sources import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
-from jetcluster.stream.levels import FAST, ROOM
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -169,14 +168,6 @@ class StreamReplica(ReplicaState):
                 share.left -= size
             else:
                 self._share = self.context.account_quota.take(self.assignment, size, self.holding)
-        if command[0] == commands.FAST_PUBLISH:
-            understood = self.understood(command)
-            if understood is None:
-                raise RaftError("an older node knows nothing of the end of batches")
-            command = understood
-        rules = self.machine.rules
-        if rules.discard_new and rules.max_bytes and self.level >= ROOM:
-            command = commands.bounded(command)
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine
@@ -213,8 +204,7 @@ class StreamReplica(ReplicaState):
         if self.objects is not None:
             self.objects.begin()
         self._listen()
-        # Below that level messages of batches went into the log without a word of their batch: the rows are behind.
-        self.ingest.resume(self.machine.fast.by_id if self.level >= FAST else {})
+        self.ingest.resume(self.machine.fast.by_id)
         self.context.leaders.lead(self.assignment.gid, term)
         self._propose_config()
         self.mirrors.begin()

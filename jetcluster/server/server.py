@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import ssl
 
     from jetcluster.auth.authenticator import Authenticator
-    from jetcluster.config.sharing import MappingOptions
+    from jetcluster.config.account_options import MappingOptions
     from jetcluster.net.tls_listener import TlsListener
     from jetcluster.server.accounts.imports import Sharing
     from jetcluster.server.client.tls_port import TlsPort

@@ -162,17 +162,13 @@ class BlockStore:
             self._delete(live)
         return len(live)
 
-    def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
-        """Removes matching messages below `before` (all when None), or all but the newest `keep`; returns how many."""
-        assert before is None or not keep
+    def purge(self, filter: bytes = b">", keep: int = 0) -> int:
+        """Removes matching messages, or all but the newest `keep`; returns how many."""
         if self._index.covers_all(filter):
-            if before is not None:
-                # only a purge without a filter moves the last sequence
-                return self.compact(before if filter == b">" else min(before, self.last_seq + 1))
             if keep:
                 return self._keep_newest(keep)
             return self.compact(self.last_seq + 1)
-        doomed = self._queries.seqs(filter, MAX_SEQ if before is None else before)
+        doomed = self._queries.seqs(filter, MAX_SEQ)
         if keep:
             doomed = doomed[:-keep]
         if doomed:
@@ -220,12 +216,6 @@ class BlockStore:
         and whether that was all."""
         target = self.slices.excess(max_msgs, max_bytes, self._writer.first_within)
         return self.slices.cut(min(target, self.last_seq + 1)) if target else (0, True)
-
-    def expire(self, before_ts: int) -> int:
-        """Removes all messages with a time below `before_ts`; returns how many."""
-        if not self._blocks.messages or self.first_ts >= before_ts:
-            return 0
-        return self.compact(self.seq_at_time(before_ts))
 
     def remove(self) -> None:
         """Deletes the stream with everything it has, also its state record; the store is of no use afterwards."""

@@ -5,26 +5,14 @@
 Every command carries the leader's time, because `apply` never reads a clock. Decoding is strict: a follower that does
 not know a kind, a flag or a version must stop (`UnknownCommandError`), not skip it: a newer version wrote it, and the
 others may understand it. Of what is known, bytes that do not make sense (`CommandError`) are refused by all alike
-(`applier`). So a later version may give a known kind another body only together with a flag.
+(`applier`). So a later version may give a known kind another meaning only together with a flag, which a leader sets
+when all replicas of the stream understand it (`levels`); a log is always replayed as it was applied.
 
-Flags, of which a leader sets those that all replicas of the stream understand (`levels`). Without them, as in logs of
-versions before, a command means what it meant: a log is replayed as it was applied.
+There is one flag so far. NAMED, on commands that must not be carried out twice: before the body comes the number of the
+request, u64 (`asked`).
 
-SLICED, on commands that may remove many messages: they remove a bounded number of them, and what is left is a job
-(`jobs`) that CONTINUE goes on with; what is due is due at the command's own time. Without it all go in one step, and
-what is due is due at the machine's clock.
-
-PLACED, with SLICED on commands that remove what is due: also what they look at is bounded, and the next one goes on at
-the place that is stored (`expiry`).
-
-SIFTED, on commands after which messages may be there that no consumer wants: those go in pieces too, as a job.
-
-BOUNDED, on commands with messages: where a stream with `discard: new` has no room for more bytes, a message replaces
-one that is at least as large. Without it any message replaces the oldest one of its subject.
-
-KEPT, on FIRE: the lines of a schedule's headers go into its message as they are. Without it they are written anew.
-
-NAMED, on commands that must not be carried out twice: before the body comes the number of the request, u64 (`asked`).
+Commands that may remove many messages remove a bounded number of them, and what is left is a job (`jobs`) that CONTINUE
+goes on with.
 """
 
 from __future__ import annotations
@@ -75,16 +63,7 @@ KINDS: Final = frozenset(
 )
 """All that this version knows; of those of the extension it knows which."""
 
-SLICED: Final = 1
-NAMED: Final = 2
-PLACED: Final = 4
-SIFTED: Final = 8
-BOUNDED: Final = 16
-KEPT: Final = 32
-_MAY_BE_SLICED: Final = frozenset((PURGE, EXPIRE, UPDATE_CONFIG, REPLACE))
-_MAY_BE_PLACED: Final = frozenset((EXPIRE, UPDATE_CONFIG))
-_MAY_BE_SIFTED: Final = frozenset((UPDATE_CONFIG, CONSUMER_CREATE, CONSUMER_DELETE, CONSUMER_RESET))
-_MAY_BE_BOUNDED: Final = frozenset((PUBLISH, FAST_PUBLISH, SOURCED))
+NAMED: Final = 1
 _MAY_BE_NAMED: Final = frozenset((PURGE, REPLACE, CONSUMER_DELETE, CONSUMER_RESET))
 
 HEAD: Final = struct.Struct("<BBQ")
@@ -131,7 +110,6 @@ class Purge(NamedTuple):
     """b"" for the whole stream."""
     seq: int
     keep: int
-    sliced: bool = False
 
 
 class DeleteMsg(NamedTuple):
@@ -146,11 +124,6 @@ class Expire(NamedTuple):
     this place of the log, so an update that lengthens it cannot be overtaken by an expiry proposed before."""
 
     ts: int
-    sliced: bool = False
-    """It removes some of them, and what is left is due at once. Without it, all go that are due at the machine's
-    clock, which is never behind `ts` and may be far ahead of it."""
-    placed: bool = False
-    """It looks at some messages, from the stored place on. Without it, at as many as do not expire."""
 
 
 class Continue(NamedTuple):
@@ -164,10 +137,6 @@ class UpdateConfig(NamedTuple):
     config: dict[str, Any]
     revision: int = 0
     """Orders configurations: an older one than that in force changes nothing. 0 always counts."""
-    sliced: bool = False
-    placed: bool = False
-    """As in `Expire`: what an update makes too old goes with it."""
-    sifted: bool = False
 
 
 class BatchPart(NamedTuple):
@@ -214,7 +183,6 @@ class Fire(NamedTuple):
 
     ts: int
     firings: list[Firing]
-    kept: bool = True
 
 
 class Restore(NamedTuple):
@@ -238,7 +206,6 @@ class Extended(NamedTuple):
     ts: int
     kind: int
     body: bytes
-    sifted: bool = False
 
 
 Command = (
@@ -271,15 +238,6 @@ def encode_fast(ts: int, parts: Sequence[FastPart], batch: bytes) -> bytes:
     return HEAD.pack(FAST_PUBLISH, 0, ts) + _U32.pack(len(marks)) + marks + batch
 
 
-def plain_publish(command: bytes) -> bytes:
-    """A FAST_PUBLISH as a PUBLISH of the same messages, b"" if there are none; any other command as it is."""
-    if command[0] != FAST_PUBLISH:
-        return command
-    (size,) = _U32.unpack_from(command, HEAD.size)
-    batch = command[HEAD.size + _U32.size + size :]
-    return bytes((PUBLISH,)) + command[1 : HEAD.size] + batch if batch else b""
-
-
 def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> list[bytes]:
     """The commands of an atomic batch, to be proposed one right after the other; one, unless it is very long."""
     count = (len(batch) - 1) // PART_BYTES  # the commit brings the rest, at least one byte
@@ -292,8 +250,8 @@ def encode_atomic(ts: int, batch: bytes, *, plain: bool, allow_msg_id: bool) -> 
     return [*parts, HEAD.pack(BATCH_COMMIT, 0, ts) + _COMMIT_BODY.pack(options, count) + rest]
 
 
-def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(PURGE, sliced, ts) + _PURGE_BODY.pack(seq, keep) + filter
+def encode_purge(ts: int, filter: bytes = b"", seq: int = 0, keep: int = 0) -> bytes:
+    return HEAD.pack(PURGE, 0, ts) + _PURGE_BODY.pack(seq, keep) + filter
 
 
 def encode_delete_msg(ts: int, seq: int, *, erase: bool = True) -> bytes:
@@ -305,26 +263,24 @@ def erases(command: bytes) -> bool:
     return command[0] == DELETE_MSG and not command.startswith(_NO_ERASE, HEAD.size + _U64.size)
 
 
-def encode_expire(ts: int, *, sliced: bool = True) -> bytes:
-    return HEAD.pack(EXPIRE, SLICED | PLACED if sliced else 0, ts)
+def encode_expire(ts: int) -> bytes:
+    return HEAD.pack(EXPIRE, 0, ts)
 
 
 def encode_continue(ts: int) -> bytes:
     return HEAD.pack(CONTINUE, 0, ts)
 
 
-def encode_fire(ts: int, firings: Sequence[Firing], *, kept: bool = True) -> bytes:
-    parts = [HEAD.pack(FIRE, KEPT if kept else 0, ts)]
+def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
+    parts = [HEAD.pack(FIRE, 0, ts)]
     for seq, due, next_due, planned_only, text in firings:
         parts += _FIRING.pack(seq, due, next_due, planned_only, len(text)), text
     return b"".join(parts)
 
 
-def encode_replace(
-    ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"", *, sliced: bool = True
-) -> bytes:
+def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"") -> bytes:
     """`batch`: an encoded `Batch` of what is to be stored, b"" for nothing."""
-    return HEAD.pack(REPLACE, sliced, ts) + replacing.encode_body(guards, purges, batch)
+    return HEAD.pack(REPLACE, 0, ts) + replacing.encode_body(guards, purges, batch)
 
 
 def encode_restore(ts: int, runs: bytes) -> bytes:
@@ -341,14 +297,13 @@ def encode_sourced(ts: int, body: bytes) -> bytes:
     return HEAD.pack(SOURCED, 0, ts) + body
 
 
-def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0, *, sliced: bool = True) -> bytes:
-    flags = SLICED | PLACED | SIFTED if sliced else 0
-    return HEAD.pack(UPDATE_CONFIG, flags, ts) + _U64.pack(revision) + dump_config(config)
+def encode_update_config(ts: int, config: Mapping[str, Any], revision: int = 0) -> bytes:
+    return HEAD.pack(UPDATE_CONFIG, 0, ts) + _U64.pack(revision) + dump_config(config)
 
 
-def encode_extended(ts: int, kind: int, body: bytes, *, sifted: bool = True) -> bytes:
+def encode_extended(ts: int, kind: int, body: bytes) -> bytes:
     assert FIRST_EXTENDED <= kind <= LAST_EXTENDED, kind
-    return HEAD.pack(kind, SIFTED if sifted and kind in _MAY_BE_SIFTED else 0, ts) + body
+    return HEAD.pack(kind, 0, ts) + body
 
 
 def named(command: bytes, request: int) -> bytes:
@@ -356,31 +311,6 @@ def named(command: bytes, request: int) -> bytes:
     assert not command[1] & NAMED
     head = bytes((command[0], command[1] | NAMED)) + command[2 : HEAD.size]
     return head + _U64.pack(request) + command[HEAD.size :]
-
-
-def bounded(command: bytes) -> bytes:
-    """The command with BOUNDED; any other than one with messages as it is."""
-    if command[0] not in _MAY_BE_BOUNDED:
-        return command
-    return bytes((command[0], command[1] | BOUNDED)) + command[2:]
-
-
-def boundless(command: bytes) -> bytes:
-    """Undoes `bounded`."""
-    if not command[1] & BOUNDED:
-        return command
-    return bytes((command[0], command[1] & ~BOUNDED)) + command[2:]
-
-
-def placeless(command: bytes) -> bytes:
-    """The command without PLACED and SIFTED."""
-    flags = command[1] & ~(PLACED | SIFTED)
-    return command[:1] + bytes((flags,)) + command[2:] if flags != command[1] else command
-
-
-def rewriting(command: bytes) -> bytes:
-    """The command without KEPT."""
-    return command[:1] + bytes((command[1] & ~KEPT,)) + command[2:] if command[0] == FIRE else command
 
 
 def nameless(command: bytes) -> bytes:
@@ -426,7 +356,7 @@ def decode(command: bytes) -> Command:
         raise UnknownCommandError(f"kind {kind}")
     if ts > LATEST_TIME:
         raise CommandError(f"time {ts}")
-    if flags and flags & ~_known_flags(kind):
+    if flags and (flags != NAMED or kind not in _MAY_BE_NAMED):
         raise UnknownCommandError(f"kind {kind} with unknown flags {flags:#x}")
     if flags & NAMED:
         if len(command) < HEAD.size + _U64.size:
@@ -436,21 +366,12 @@ def decode(command: bytes) -> Command:
         if kind == PUBLISH:
             return Publish(ts, Batch(command, HEAD.size, False))
         if kind == CONSUMER_TURN:
-            return Extended(ts, kind, command[HEAD.size :], False)
+            return Extended(ts, kind, command[HEAD.size :])
         return _decode_body(kind, ts, command)
     except UnknownBatchError as error:
         raise UnknownCommandError(f"kind {kind}: {error}") from error
     except (BatchError, struct.error, ValueError, IndexError) as error:
         raise CommandError(f"kind {kind}: {error}") from error
-
-
-def _known_flags(kind: int) -> int:
-    known = SLICED if kind in _MAY_BE_SLICED else 0
-    known |= NAMED if kind in _MAY_BE_NAMED else 0
-    known |= SIFTED if kind in _MAY_BE_SIFTED else 0
-    known |= BOUNDED if kind in _MAY_BE_BOUNDED else 0
-    known |= KEPT if kind == FIRE else 0
-    return known | (PLACED if kind in _MAY_BE_PLACED else 0)
 
 
 def _decode_body(kind: int, ts: int, command: bytes) -> Command:
@@ -465,10 +386,10 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == EXPIRE:
         if len(command) != at:
             raise ValueError("trailing bytes")
-        return Expire(ts, bool(command[1] & SLICED), bool(command[1] & PLACED))
+        return Expire(ts)
     if kind == PURGE:
         seq, keep = _PURGE_BODY.unpack_from(command, at)
-        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep, bool(command[1] & SLICED))
+        return Purge(ts, command[at + _PURGE_BODY.size :], seq, keep)
     if kind == DELETE_MSG:
         (seq,) = _U64.unpack_from(command, at)
         rest = command[at + _U64.size :]
@@ -479,21 +400,20 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
         return _decode_fire(ts, command)
     if kind == UPDATE_CONFIG:
         (revision,) = _U64.unpack_from(command, at)
-        config, flags = load_config(command[at + _U64.size :]), command[1]
-        return UpdateConfig(ts, config, revision, bool(flags & SLICED), bool(flags & PLACED), bool(flags & SIFTED))
+        return UpdateConfig(ts, load_config(command[at + _U64.size :]), revision)
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:
         return sourced.decode_body(ts, command, at)
     if kind == REPLACE:
-        return replacing.decode_body(ts, command, at)._replace(sliced=bool(command[1] & SLICED))
+        return replacing.decode_body(ts, command, at)
     if kind == CONTINUE:
         if len(command) != at:
             raise ValueError("trailing bytes")
         return Continue(ts)
     if kind == RESTORE_END:
         return RestoreEnd(ts, *_RESTORE_END.unpack(command[at:]))
-    return Extended(ts, kind, command[at:], bool(command[1] & SIFTED))
+    return Extended(ts, kind, command[at:])
 
 
 def _decode_fast(ts: int, command: bytes) -> FastPublish:
@@ -512,7 +432,7 @@ def _decode_fire(ts: int, command: bytes) -> Fire:
         if planned_only > 1 or at > len(command):
             raise ValueError("not a firing")
         firings.append(Firing(seq, due, next_due, bool(planned_only), command[at - size : at]))
-    return Fire(ts, firings, bool(command[1] & KEPT))
+    return Fire(ts, firings)
 
 
 def _decode_commit(ts: int, command: bytes) -> BatchCommit:

@@ -71,8 +71,7 @@ _NEW: Final = Tally(0, NONE, b"")
 
 def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
     """Messages of the stream carry what is counted of its sources: from its first configuration with some on, also when
-    it has none any more. (Counters of before, which versions of before know as well, keep all headers as they came.)
-    Apply only."""
+    it has none any more. Apply only."""
     if not rules.allow_msg_counter:
         return False
     known = store.side_get(SIDE_COUNTED, b"") is not None

@@ -7,8 +7,7 @@ expire are passed once: the place behind them is stored, in the row that tells o
 
     (empty key)   ->   u8 1 | u64 place: below it only messages that never expire are left    (little-endian)
 
-The place is missing as long as there is none. It is used by commands with the flag PLACED only, as those of versions
-before knew no place and looked at all that never expire.
+The place is missing as long as there is none.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ class Expiry:
             return aged if due is None else due
         return min(due, aged)
 
-    def run(self, now: int, *, sliced: bool, placed: bool = False) -> tuple[int, Batch | None]:
-        """Removes what is due at `now`, when `sliced` at most one piece of it, and when `placed` looks at no more: how
-        many went, and the markers to be stored in the same command."""
+    def run(self, now: int) -> tuple[int, Batch | None]:
+        """Removes what is due at `now`, at most one piece of it: how many went, and the markers to be stored in the
+        same command."""
         store, rules = self._store, self.rules
         if self._never and not store.messages:
             self._never = False
@@ -99,9 +98,9 @@ class Expiry:
         removed = 0
         marking = bool(rules.subject_delete_marker_ttl) and not rules.sealed
         if bound and not marking and not self._never:
-            removed = self._cut(bound) if sliced else store.expire(bound)
+            removed = self._cut(bound)
         elif bound:
-            doomed = self._next_piece(bound) if placed else self._aged(bound)
+            doomed = self._next_piece(bound)
         doomed += self._ttls.take(now, MOST)
         if not doomed:
             return removed, None
@@ -124,20 +123,8 @@ class Expiry:
         oldest = store.next_by_subject(b">", max(self._floor, 1))
         return oldest.ts + max_age if oldest is not None else None
 
-    def _aged(self, bound: int) -> list[int]:
-        """Messages older than `bound` that may expire, oldest first, at most MOST."""
-        aged: list[int] = []
-        for message in self._store.scan(b">", max(self._floor, 1)):
-            if message.ts >= bound or len(aged) == MOST:
-                self._floor = message.seq
-                return aged
-            if not _never_expires(message.headers):
-                aged.append(message.seq)
-        self._floor = self._store.last_seq + 1
-        return aged
-
     def _next_piece(self, bound: int) -> list[int]:
-        """The same for one piece, from the place on; where there is none, all that is looked at goes."""
+        """Messages older than `bound` that may expire, oldest first: those of one piece, from the place on."""
         aged: list[int] = []
         size = 0
         behind = self._store.last_seq + 1

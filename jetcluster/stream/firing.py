@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -24,11 +23,8 @@ _DROPPED_PREFIXES = (b"Nats-Schedule", b"Nats-Expected-")
 _DROPPED = frozenset((b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup"))
 
 
-def fire(
-    store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing], *, kept: bool = True
-) -> Batch | None:
-    """Moves the entries in the index on; returns the messages to be stored in the same command. `kept`: see
-    `commands.KEPT`. Raises DamagedError."""
+def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing]) -> Batch | None:
+    """Moves the entries in the index on; returns the messages to be stored in the same command. Raises DamagedError."""
     made: list[tuple[bytes, bytes, bytes]] = []
     index = due.index
     for firing in firings:
@@ -40,10 +36,7 @@ def fire(
             continue
         if firing.next_due:
             index.add(firing.next_due, [firing.seq])
-        if (
-            not firing.planned_only
-            and (message := produced(store, rules, schedule, firing.next_text, kept=kept)) is not None
-        ):
+        if not firing.planned_only and (message := produced(store, rules, schedule, firing.next_text)) is not None:
             made.append(message)
     if not made:
         return None
@@ -52,7 +45,7 @@ def fire(
 
 
 def produced(
-    store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes, *, kept: bool = True
+    store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes
 ) -> tuple[bytes, bytes, bytes] | None:
     """Subject, header block and payload of what a schedule makes; None when the stream does not take its target any
     more. `next_text` goes into Nats-Schedule-Next: a time, or "purge" for the last time."""
@@ -64,7 +57,7 @@ def produced(
     source = fields.get(schedules.SOURCE)
     if source and (last := store.last_seq_of(source)):
         content = store.get(last) or schedule
-    headers = without(content.headers, _DROPPED, _DROPPED_PREFIXES) if kept else _written_anew(content.headers)
+    headers = without(content.headers, _DROPPED, _DROPPED_PREFIXES)
     headers = appended(headers, schedules.SCHEDULER, schedule.subject)
     headers = appended(headers, schedules.NEXT, next_text)
     ttl, rollup = fields.get(schedules.TTL), fields.get(schedules.ROLLUP)
@@ -73,12 +66,3 @@ def produced(
     if rollup:
         headers = appended(headers, b"Nats-Rollup", rollup)
     return target, headers, content.payload
-
-
-def _written_anew(headers: bytes) -> bytes:
-    """As `without`, line by line, as versions before KEPT did it: a millisecond for some thousand lines."""
-    return header_block.build(
-        (key, value)
-        for key, value in header_block.parse(headers)
-        if key not in _DROPPED and not key.startswith(_DROPPED_PREFIXES)
-    )

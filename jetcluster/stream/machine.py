@@ -28,7 +28,6 @@ from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
 from jetcluster.stream.commands import (
-    BOUNDED,
     NAMED,
     BatchCommit,
     BatchPart,
@@ -60,7 +59,7 @@ from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
 from jetcluster.stream.sourced import Cursor, Cursors, Sourced
-from jetcluster.stream.staging import OnAppend, Staging, enforce
+from jetcluster.stream.staging import OnAppend, Staging
 
 _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1
@@ -152,7 +151,7 @@ class StreamMachine:
         self._cursors = Cursors(self.store)
         if self._extension is not None:
             self._extension.reload()
-            self._extension.configure(self.rules)
+            self._extension.configure(self.rules, partial(self._jobs.sift, self.applied_index))
         self._first_seq = self.store.first_seq
         self.store.save_machine_state(self._state)
 
@@ -170,7 +169,6 @@ class StreamMachine:
         except CommandError as error:
             self.malformed = error
             return self.refuse(index, term, command)
-        self._admission.bounded = bool(command[1] & BOUNDED)
         if isinstance(decoded, Publish):
             base = max(decoded.ts, self.clock + 1)
             result: Result = self._admission.admit(decoded.batch, base)
@@ -382,8 +380,6 @@ class StreamMachine:
         if self._extension is None:
             raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
-        if not command.sifted:
-            return self._extension.apply(command.kind, self.clock, index, command.body)
         result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
         self._follow_jobs()
         return result
@@ -416,7 +412,7 @@ class StreamMachine:
         if isinstance(command, Expire):
             return self._expire(command)
         if isinstance(command, Fire):
-            return self._store_own(fire(self.store, self.rules, self._schedules, command.firings, kept=command.kept))
+            return self._store_own(fire(self.store, self.rules, self._schedules, command.firings))
         if isinstance(command, Purge):
             return self._purge(index, command)
         if isinstance(command, DeleteMsg):
@@ -432,9 +428,9 @@ class StreamMachine:
         if refused is not None:
             return refused
         removed = 0
-        sliced = command.sliced and self._jobs.has_room(len(command.purges))
+        room = self._jobs.has_room(len(command.purges))
         for number, subject_filter in enumerate(command.purges):
-            if sliced:
+            if room:
                 part = self._jobs.purge(index, number, subject_filter, 0, 0, at_once=True)
                 removed += part if isinstance(part, int) else 0
             else:
@@ -459,9 +455,8 @@ class StreamMachine:
 
     def _expire(self, command: Expire | UpdateConfig) -> int:
         """At the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock was
-        wrong, must not make everything before it look old. In logs of versions before it did."""
-        now = command.ts if command.sliced else self.clock
-        removed, markers = self._expiry.run(now, sliced=command.sliced, placed=command.placed)
+        wrong, must not make everything before it look old."""
+        removed, markers = self._expiry.run(command.ts)
         self._store_own(markers)
         return removed
 
@@ -483,21 +478,9 @@ class StreamMachine:
             return _BAD_REQUEST
         if command.seq == 1:
             return 0
-        whole = command.filter in (b"", b">")
-        if whole and command.seq > FARTHEST_SEQ:
+        if command.filter in (b"", b">") and command.seq > FARTHEST_SEQ:
             return _BAD_REQUEST
-        if command.sliced:
-            return self._jobs.purge(index, 0, command.filter, command.seq, command.keep)
-        if not whole:
-            removed = self.store.purge(command.filter, before=command.seq or None, keep=command.keep)
-            self._removed(())
-            return removed
-        if command.keep:
-            removed = self.store.purge(keep=command.keep)
-        else:
-            removed = self.store.compact(command.seq or self.store.last_seq + 1)
-        self._purged()
-        return removed
+        return self._jobs.purge(index, 0, command.filter, command.seq, command.keep)
 
     def _removed(self, seqs: Sequence[int]) -> None:
         if self._extension is not None:
@@ -548,22 +531,14 @@ class StreamMachine:
         self._cursors.keep(rules.links)
         self._admit_by(rules, self._staging.last_msg_id)
         if self._extension is not None:
-            self._extension.configure(rules, partial(self._jobs.sift, index) if command.sifted else None)
-        removed = self._shrink(index, old) if command.sliced else self._shrink_at_once()
-        return removed + self._expire(command)
+            self._extension.configure(rules, partial(self._jobs.sift, index))
+        return self._shrink(index, old) + self._expire(command)
 
     def _shrink(self, index: int, old: StreamRules) -> int:
         """Enforces limits that are new."""
         rules, store = self.rules, self.store
         limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
-        # Where full subjects refused what came they may have kept more than that, from before there was the limit.
-        kept = old.discard_new_per_subject and not rules.discard_new_per_subject
-        lower = bool(limit) and (not before or old.restoring or limit < before or kept)
+        lower = bool(limit) and (not before or old.restoring or limit < before)
         if not rules.evicts and not lower:
             return 0
         return self._jobs.limit(index, per_subject=lower and store.messages - store.num_subjects >= limit)
-
-    def _shrink_at_once(self) -> int:
-        rules, store = self.rules, self.store
-        subjects = [subject for subject, _ in store.subject_counts(b">")] if rules.max_msgs_per_subject else []
-        return enforce(store, rules, subjects) if rules.evicts else 0

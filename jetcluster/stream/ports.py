@@ -21,13 +21,13 @@ SIDE_NEVER = 5
 SIDE_SCHEDULES = 6
 """`due_index.DueIndex`: when scheduled messages are due."""
 SIDE_CONSUMERS = 7
-"""A row per consumer, and one, key b"", with the next consumer id (`consumer.table`)."""
+"""A row per consumer, and one, key b"", with the next consumer id (`consumer.state.table`)."""
 SIDE_PENDING = 8
-"""Pages of `consumer.pending`."""
+"""Pages of `consumer.state.pending`."""
 SIDE_WAITING = 9
 """Key consumer id | reply subject, empty value: the pulls that wait."""
 SIDE_SESSIONS = 10
-"""Rows of `consumer.sessions`."""
+"""Rows of `consumer.state.table`."""
 SIDE_EXHAUSTED = 11
 """Key consumer id | sequence, empty value: messages that are kept although they will not be delivered again."""
 
@@ -52,7 +52,7 @@ Sift = Callable[[Sequence[bytes], int, int], None]
 
 
 class Extension(Protocol):
-    """Other state that lives in the stream's log, applied together with the messages (`consumer.table`)."""
+    """Other state that lives in the stream's log, applied together with the messages (`consumer.state.table`)."""
 
     @property
     def public_count(self) -> int:
@@ -67,13 +67,13 @@ class Extension(Protocol):
         """Writes what has changed into its side tables: called once per commit of the store, at its start."""
         ...
 
-    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift | None = None) -> Result:
+    def apply(self, kind: int, ts: int, index: int, body: bytes, sift: Sift) -> Result:
         """Applies a command of kinds 18..31 at the stream's time `ts`, which never goes back; returns its outcome, with
         `digest_bytes` for the rolling hash when it is neither int nor ApiError. Raises CommandError, DamagedError.
-        What nobody wants any more is left to `sift`; without it, all of it goes at once."""
+        What nobody wants any more is left to `sift`."""
         ...
 
-    def configure(self, rules: StreamRules, sift: Sift | None = None) -> None:
+    def configure(self, rules: StreamRules, sift: Sift) -> None:
         """The stream's configuration in force: after `reload` and whenever it changes. `sift` as with `apply`."""
         ...
 

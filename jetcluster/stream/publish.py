@@ -76,8 +76,6 @@ class MessageAdmission:
     ) -> None:
         self._name = name.encode()
         self.rules = self._rules = rules
-        self.bounded = False
-        """The command at hand has the flag BOUNDED."""
         self._takes_all = not (
             rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new
         )
@@ -324,7 +322,7 @@ class MessageAdmission:
                 staging.flush()  # it may have replaced older messages: look again at what is really there
                 full = self._no_room(message)
             if full is not None and self._store.count_of(subject) >= rules.max_msgs_per_subject:
-                return _MAX_BYTES if self.bounded and self._outgrows(message) else None
+                return _MAX_BYTES if self._outgrows(message) else None
         return full
 
     def _outgrows(self, message: Message) -> bool:

@@ -35,8 +35,6 @@ class Replace(NamedTuple):
     """Filters: what matches goes."""
     batch: Batch | None
     """Messages that are stored then; None: none. No limit refuses them: they take the place of what went."""
-    sliced: bool = False
-    """True: what takes long to purge may go after it."""
 
 
 def encode_body(guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes) -> bytes:

@@ -16,7 +16,7 @@ from chaos.plants import PLANTS
 from chaos.runner import Result
 from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.finding import Finding
-from tests.cluster.harness import TOP
+from testkit.harness import TOP
 
 
 @pytest.mark.parametrize("name", PLANTS)

@@ -17,7 +17,7 @@ from chaos.nemeses import NEMESES
 from chaos.runner import lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
 from jetcluster.pipeline.checkers.event import load
-from tests.cluster.harness import free_ports
+from testkit.harness import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 

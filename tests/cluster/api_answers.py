@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.cluster.client import Client
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client
+from testkit.harness import ProcessCluster, eventually
 
 RECORD = Path(__file__).with_name("api_answers.json")
 RUNS = 3

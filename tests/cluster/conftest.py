@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cluster.consumer_client import Jet
-from tests.cluster.harness import ProcessCluster
+from testkit.consumer_client import Jet
+from testkit.harness import ProcessCluster
 
 
 @pytest.fixture(params=[1, 3], ids=["R1", "R3"])

@@ -10,8 +10,8 @@ import socket
 import sys
 import time
 
-from bench.client import Client, ClientError
-from tests.cluster.harness import TOP, Node
+from testkit.client import Client, ClientError
+from testkit.harness import TOP, Node
 
 PAUSE = 0.05
 PATIENCE = 60.0

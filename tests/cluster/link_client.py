@@ -8,8 +8,9 @@ import itertools
 import json
 from typing import Any, NamedTuple
 
-from tests.cluster.client import Client, ClientError, wait_newest
-from tests.cluster.harness import HarnessError, ProcessCluster, eventually
+from testkit.client import Client, ClientError
+from testkit.harness import HarnessError, ProcessCluster, eventually
+from testkit.ledger import wait_newest
 
 _numbers = itertools.count(1)
 

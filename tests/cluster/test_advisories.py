@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, create_stream
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, read_all, wait_direct
-from tests.cluster.harness import HarnessError, Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually
+from testkit.ledger import read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 

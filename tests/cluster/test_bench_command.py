@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from jetcluster.cli.bench import MODES
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 
 
 async def test_every_mode_gives_a_line() -> None:

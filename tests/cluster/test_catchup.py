@@ -10,8 +10,9 @@ import signal
 
 import pytest
 
-from tests.cluster.client import Ledger, create_stream, publish_all, steady_publisher
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, publish_all, steady_publisher
 
 pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
 

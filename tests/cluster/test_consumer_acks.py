@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
-from tests.cluster.harness import eventually
+from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
+from testkit.harness import eventually
 
 pytestmark = pytest.mark.cluster
 

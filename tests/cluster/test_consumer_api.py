@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import ClientError
-from tests.cluster.consumer_client import SECOND, Inbox, Jet
-from tests.cluster.harness import ProcessCluster
+from testkit.client import ClientError
+from testkit.consumer_client import SECOND, Inbox, Jet
+from testkit.harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from tests.cluster.client import ClientError
-from tests.cluster.consumer_client import MILLISECOND, Inbox, Jet, ack_fields
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import ClientError
+from testkit.consumer_client import MILLISECOND, Inbox, Jet, ack_fields
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -18,9 +18,9 @@ from collections import deque
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, Msg, create_stream
-from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, Msg, create_stream
+from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields
+from testkit.harness import Node, ProcessCluster, eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 

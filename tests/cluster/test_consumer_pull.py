@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from tests.cluster.client import ClientError
-from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields, shown
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import ClientError
+from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields, shown
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

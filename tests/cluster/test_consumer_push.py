@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields, shown
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet, ack_fields, shown
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

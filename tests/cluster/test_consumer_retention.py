@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.cluster.consumer_client import MILLISECOND, SECOND, Inbox, Jet
-from tests.cluster.harness import eventually
+from testkit.consumer_client import MILLISECOND, SECOND, Inbox, Jet
+from testkit.harness import eventually
 
 pytestmark = pytest.mark.cluster
 

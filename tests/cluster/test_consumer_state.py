@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.consumer_client import Jet
-from tests.cluster.harness import eventually
+from testkit.consumer_client import Jet
+from testkit.harness import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from tests.cluster.client import Client, Msg
-from tests.cluster.consumer_client import SECOND, Inbox, Jet, ack_fields
-from tests.cluster.harness import Node, ProcessCluster
+from testkit.client import Client, Msg
+from testkit.consumer_client import SECOND, Inbox, Jet, ack_fields
+from testkit.harness import Node, ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

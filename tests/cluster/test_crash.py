@@ -10,19 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.cluster.client import (
-    Client,
-    ClientError,
-    Ledger,
-    check_exactly_once,
-    create_stream,
-    publish_all,
-    read_all,
-    steady_publisher,
-    wait_direct,
-    wait_newest,
-)
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_direct, wait_newest
 
 pytestmark = pytest.mark.cluster
 

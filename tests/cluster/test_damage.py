@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Ledger, check_exactly_once, create_stream, publish_all, read_all
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
 
 pytestmark = pytest.mark.cluster
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.client import ClientError, create_stream, publish_all
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import publish_all
 from tests.cluster.test_health import acks_come_again, drilled, is_well, leader_at_hand, reasons
 
 pytestmark = pytest.mark.cluster

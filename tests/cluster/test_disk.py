@@ -12,17 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.client import (
-    Client,
-    Ledger,
-    check_exactly_once,
-    create_stream,
-    publish_all,
-    read_all,
-    steady_publisher,
-    wait_direct,
-)
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_direct
 
 pytestmark = pytest.mark.cluster
 

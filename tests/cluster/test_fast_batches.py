@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Msg, create_stream, read_all, wait_direct
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, Msg, create_stream
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 

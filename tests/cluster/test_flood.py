@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from bench.client import ClientError
-from tests.cluster.client import create_stream
+from testkit.client import ClientError, create_stream
+from testkit.harness import Node, ProcessCluster
 from tests.cluster.flood import Probe, run_flood
-from tests.cluster.harness import Node, ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.forks import ForkServer
-from tests.cluster.harness import TOP, Node, ProcessCluster, eventually
+from testkit.forks import ForkServer
+from testkit.harness import TOP, Node, ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -80,7 +80,7 @@ def _running() -> list[int]:
 async def test_no_server_outlives_its_tests(tmp_path: Path) -> None:
     code = (
         "import asyncio, pathlib, os, signal\n"
-        "from tests.cluster.harness import Node, ProcessCluster\n"
+        "from testkit.harness import Node, ProcessCluster\n"
         "Node.forked = True\n"
         f"nodes = ProcessCluster(1, root=pathlib.Path({str(tmp_path)!r}))\n"
         "asyncio.run(nodes.start())\n"
@@ -102,7 +102,7 @@ async def test_no_server_outlives_its_tests(tmp_path: Path) -> None:
 async def test_a_start_as_users_do_it_is_a_program_of_its_own(single: ProcessCluster) -> None:
     assert not Node.forked
     words = Path(f"/proc/{single[0].pid}/cmdline").read_bytes().split(b"\0")
-    assert words[-2:-1] != [b"tests.cluster.forks"] and b"-js" in words
+    assert words[-2:-1] != [b"testkit.forks"] and b"-js" in words
 
 
 async def test_a_fork_costs_a_fraction_of_a_start(server: str, tmp_path: Path) -> None:

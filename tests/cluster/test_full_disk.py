@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.client import Client
-from tests.cluster.client import create_stream
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -6,12 +6,12 @@ import socket
 import subprocess
 import sys
 
-from tests.cluster.harness import BLOCK, TOP, busy_ports, free_ports
+from testkit.harness import BLOCK, TOP, busy_ports, free_ports
 
 
 def test_no_port_is_given_out_twice() -> None:
     """Neither by this process, soon, nor by another one."""
-    code = f"from tests.cluster.harness import free_ports; print(*free_ports({BLOCK // 4}))"
+    code = f"from testkit.harness import free_ports; print(*free_ports({BLOCK // 4}))"
     mine = free_ports(BLOCK // 4)
     more = free_ports(BLOCK // 4)
     others = [

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from chaos import shim
-from tests.cluster.client import Client, ClientError, create_stream, publish_all, wait_direct
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import publish_all, wait_direct
 from tests.cluster.test_crash import check_every_node, load, until_acked
 
 pytestmark = pytest.mark.cluster

@@ -9,13 +9,9 @@ import random
 
 import pytest
 
-from tests.cluster.client import (
-    create_stream,
-    publish_all,
-    read_all,
-    wait_newest,
-)
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import create_stream
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import publish_all, read_all, wait_newest
 
 pytestmark = pytest.mark.cluster
 

@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.harness import Node, ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

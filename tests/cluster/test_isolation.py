@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from testkit.harness import ProcessCluster
 from tests.unit.node.isolation_cases import API, CONFIG, HIDDEN, OTHERS, OWN, SILENT, ask, come, set_up, state_of
 from tests.unit.server.wire import close_all, messages
-
-from .harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, Msg
-from tests.cluster.consumer_client import SECOND, Inbox, Jet, ack_fields
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, ClientError, Msg
+from testkit.consumer_client import SECOND, Inbox, Jet, ack_fields
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count(1)

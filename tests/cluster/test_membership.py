@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Ledger, check_exactly_once, create_stream, read_all, steady_publisher
-from tests.cluster.harness import TOP, Node, ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import TOP, Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, read_all, steady_publisher
 
 pytestmark = pytest.mark.cluster
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cluster.client import check_exactly_once, create_stream, publish_all, read_all, wait_direct
-from tests.cluster.harness import ProcessCluster
+from testkit.client import create_stream
+from testkit.harness import ProcessCluster
+from testkit.ledger import check_exactly_once, publish_all, read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 

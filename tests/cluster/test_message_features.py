@@ -10,8 +10,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, create_stream, read_all, wait_direct
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 

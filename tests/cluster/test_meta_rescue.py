@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, Ledger, check_exactly_once, create_stream, publish_all, read_all, wait_newest
-from tests.cluster.harness import HarnessError, Node, ProcessCluster, eventually, find_nats_cli
+from testkit.client import Client, create_stream
+from testkit.harness import HarnessError, Node, ProcessCluster, eventually, find_nats_cli
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, wait_newest
 from tests.cluster.test_membership import CONFIG, ask, system
 from tests.interop.test_nats_cli import Cli
 

@@ -9,19 +9,10 @@ from typing import Any
 import pytest
 
 from jetcluster.mirror.upstream import Start, Upstream
-from tests.cluster.client import (
-    Client,
-    ClientError,
-    Ledger,
-    check_exactly_once,
-    create_stream,
-    publish_all,
-    read_all,
-    steady_publisher,
-    wait_newest,
-)
-from tests.cluster.consumer_client import Inbox, ack_fields
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.consumer_client import Inbox, ack_fields
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
 pytestmark = pytest.mark.cluster

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, create_stream, publish_all
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import publish_all
 
 pytestmark = pytest.mark.cluster
 

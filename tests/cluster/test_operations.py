@@ -16,9 +16,8 @@ import nats
 import nats.errors
 import pytest
 
-from bench.client import ClientError
-from tests.cluster.client import Client, create_stream
-from tests.cluster.harness import Node, ProcessCluster, eventually, find_server
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually, find_server
 from tests.unit.server.certificate import make_certificate
 
 pytestmark = pytest.mark.cluster

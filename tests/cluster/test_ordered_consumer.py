@@ -14,7 +14,7 @@ import pytest
 from nats.aio.client import Client as NatsClient
 from nats.aio.msg import Msg
 
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

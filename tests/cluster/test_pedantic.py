@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client
-from tests.cluster.harness import ProcessCluster
+from testkit.client import Client
+from testkit.harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

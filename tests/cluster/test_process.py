@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.client import Client, create_stream, publish_all
-from tests.cluster.forks import die_with_parent
-from tests.cluster.harness import TOP, Node, ProcessCluster, eventually, find_server, free_ports
+from testkit.client import Client, create_stream
+from testkit.forks import die_with_parent
+from testkit.harness import TOP, Node, ProcessCluster, eventually, find_server, free_ports
+from testkit.ledger import publish_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.started]
 

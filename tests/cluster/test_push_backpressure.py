@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client
-from tests.cluster.consumer_client import Inbox, Jet, ack_fields
-from tests.cluster.harness import ProcessCluster
+from testkit.client import Client
+from testkit.consumer_client import Inbox, Jet, ack_fields
+from testkit.harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from tests.cluster.client import Client, create_stream
-from tests.cluster.harness import Node, ProcessCluster
+from testkit.client import Client, create_stream
+from testkit.harness import Node, ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

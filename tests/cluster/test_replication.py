@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.cluster.client import Client, check_exactly_once, create_stream, publish_all, read_all, wait_direct
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import check_exactly_once, publish_all, read_all, wait_direct
 
 pytestmark = pytest.mark.cluster
 

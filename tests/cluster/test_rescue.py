@@ -15,8 +15,9 @@ import pytest
 
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.inspection import LogView, read_journal
-from tests.cluster.client import check_exactly_once, create_stream, publish_all
-from tests.cluster.harness import TOP, Node, ProcessCluster, eventually
+from testkit.client import create_stream
+from testkit.harness import TOP, Node, ProcessCluster, eventually
+from testkit.ledger import check_exactly_once, publish_all
 from tests.cluster.test_membership import CONFIG, members
 from tests.cluster.test_meta_rescue import home, read_whole, rescued
 from tests.unit.node.stopped import hurt

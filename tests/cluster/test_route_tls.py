@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.harness import Node, ProcessCluster, eventually
 from tests.unit.server.certificate import Authority
-
-from .harness import Node, ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -13,10 +13,9 @@ import pytest
 
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
+from testkit.harness import Node, find_server, free_ports
 from tests.signer import OPERATOR, USER, Key
 from tests.unit.server.wire import Wire, close_all, errors
-
-from .harness import Node, find_server, free_ports
 
 pytestmark = pytest.mark.cluster
 PAGES = (

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError, Ledger, create_stream, read_all, steady_publisher, wait_newest
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import ProcessCluster, eventually
+from testkit.ledger import Ledger, read_all, steady_publisher, wait_newest
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
 pytestmark = pytest.mark.cluster

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, create_stream
-from tests.cluster.harness import ProcessCluster, eventually
+from testkit.client import Client, create_stream
+from testkit.harness import ProcessCluster, eventually
 
 pytestmark = pytest.mark.cluster
 

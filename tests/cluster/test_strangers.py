@@ -20,8 +20,9 @@ from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.node_key import NodeKey
 from jetcluster.raft import codec
-from tests.cluster.client import create_stream, publish_all, read_all, wait_newest
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import publish_all, read_all, wait_newest
 from tests.unit.cluster.rogue import SECRET, Rogue
 
 pytestmark = pytest.mark.cluster

@@ -12,18 +12,9 @@ from functools import partial
 
 import pytest
 
-from tests.cluster.client import (
-    Client,
-    ClientError,
-    Ledger,
-    check_exactly_once,
-    create_stream,
-    publish_all,
-    read_all,
-    steady_publisher,
-    wait_newest,
-)
-from tests.cluster.harness import Node, ProcessCluster, eventually
+from testkit.client import Client, ClientError, create_stream
+from testkit.harness import Node, ProcessCluster, eventually
+from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
 
 pytestmark = [pytest.mark.cluster, pytest.mark.monitored]
 

@@ -17,7 +17,7 @@ import docker.errors
 import pytest
 from docker.models.containers import Container
 
-from bench.client import Client
+from testkit.client import Client
 
 TOP = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(1200)

@@ -10,7 +10,7 @@ from types import TracebackType
 import nats
 from nats.aio.client import Client as NATS
 
-from tests.cluster.harness import Node, eventually, find_server, free_ports
+from testkit.harness import Node, eventually, find_server, free_ports
 
 OURS, THEIRS = "jetcluster", "nats-server"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import HarnessError, Node, find_server, free_ports
+from testkit.harness import HarnessError, Node, find_server, free_ports
 from tests.unit.server.configured import Reload, configured
 
 BY_CHANCE = "import forms a cycle"

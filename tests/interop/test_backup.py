@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.client import Client, ClientError, Msg
 from jetcluster.meta.restores import SILENT_SECONDS
-from tests.cluster.consumer_client import Jet
-from tests.cluster.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
+from testkit.client import Client, ClientError, Msg
+from testkit.consumer_client import Jet
+from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cluster.harness import ProcessCluster, eventually, find_nats_cli
+from testkit.harness import ProcessCluster, eventually, find_nats_cli
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]

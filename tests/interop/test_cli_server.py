@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.client import Client
-from tests.cluster.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
+from testkit.client import Client
+from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli
 from tests.unit.monitor.test_metrics import EXPORTER
 

@@ -23,7 +23,7 @@ from nats.js.errors import (
 )
 from nats.js.kv import KeyValue
 
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count(1)

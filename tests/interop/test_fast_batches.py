@@ -11,7 +11,7 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from tests.cluster.harness import Node, find_server, free_ports
+from testkit.harness import Node, find_server, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 

@@ -18,7 +18,7 @@ import nats.errors
 import pytest
 from nats.aio.client import Client as NATS
 
-from tests.cluster.harness import ProcessCluster, eventually, find_server, free_ports
+from testkit.harness import ProcessCluster, eventually, find_server, free_ports
 
 from .leaf_pair import OURS, THEIRS, LeafPair, Relay, linked
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.harness import find_server
+from testkit.harness import find_server
 from tests.interop import random_sharing
 from tests.interop.import_scenarios import SCENARIOS, Scenario
 from tests.interop.oracle import ours, theirs

@@ -14,7 +14,7 @@ import nats
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy, KeyValueConfig, StreamConfig
 
-from tests.cluster.harness import Node, find_server, free_ports
+from testkit.harness import Node, find_server, free_ports
 
 pytestmark = pytest.mark.cluster
 

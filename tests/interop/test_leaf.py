@@ -15,7 +15,7 @@ import pytest
 from nats.aio.client import Client as NATS
 from nats.aio.msg import Msg
 
-from tests.cluster.harness import ProcessCluster, eventually, find_server, free_ports
+from testkit.harness import ProcessCluster, eventually, find_server, free_ports
 
 from .leaf_pair import OURS, THEIRS, LeafPair, linked, server
 

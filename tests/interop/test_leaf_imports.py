@@ -9,7 +9,7 @@ from pathlib import Path
 import nats
 import pytest
 
-from tests.cluster.harness import find_server
+from testkit.harness import find_server
 
 from .leaf_pair import OURS, THEIRS, LeafPair
 

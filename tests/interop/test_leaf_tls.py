@@ -10,7 +10,7 @@ from typing import Any
 import nats
 import pytest
 
-from tests.cluster.harness import Node, eventually, find_server, free_ports
+from testkit.harness import Node, eventually, find_server, free_ports
 from tests.signer import USER, Key, Operator, preload
 from tests.unit.server.certificate import Authority
 

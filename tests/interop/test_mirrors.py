@@ -14,7 +14,7 @@ from nats.js import JetStreamContext
 from nats.js.api import KeyValueConfig, StreamConfig, StreamSource
 from nats.js.errors import KeyNotFoundError
 
-from tests.cluster.harness import ProcessCluster, eventually, find_nats_cli
+from testkit.harness import ProcessCluster, eventually, find_nats_cli
 from tests.cluster.link_client import reached, stored
 from tests.interop.test_nats_cli import Cli
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.harness import ProcessCluster, find_nats_cli
+from testkit.harness import ProcessCluster, find_nats_cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]
 

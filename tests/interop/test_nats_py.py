@@ -12,7 +12,7 @@ import nats.js.errors
 import pytest
 from nats.aio.client import Client as NATS
 
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 
 pytestmark = pytest.mark.cluster
 

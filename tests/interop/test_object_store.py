@@ -15,7 +15,7 @@ from nats.aio.client import Client as NATS
 from nats.js.api import ObjectMeta, ObjectMetaOptions
 from nats.js.object_store import ObjectStore
 
-from tests.cluster.harness import ProcessCluster, find_nats_cli
+from testkit.harness import ProcessCluster, find_nats_cli
 from tests.interop.test_nats_cli import Cli
 
 pytestmark = [pytest.mark.cluster, pytest.mark.interop]

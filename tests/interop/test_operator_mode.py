@@ -14,7 +14,7 @@ import nats
 import pytest
 from nats.aio.client import Client as NATS
 
-from tests.cluster.harness import Node, find_server
+from testkit.harness import Node, find_server
 from tests.operator_cases import ADMITTED, OTHERWISE, REFUSED, World
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
 from tests.unit.server.wire import Wire, close_all, errors

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import HarnessError, Node, find_server, free_ports
+from testkit.harness import HarnessError, Node, find_server, free_ports
 from tests.interop import oracle
 from tests.interop.random_sharing import Sharing
 

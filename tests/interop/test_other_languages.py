@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import ProcessCluster, free_ports
+from testkit.harness import ProcessCluster, free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 HERE = Path(__file__).parent

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.harness import find_server
+from testkit.harness import find_server
 from tests.unit.server.tls_cases import CASES, VERIFY, Case, Certificates, by_config, outcome
 from tests.unit.server.wire import Wire, close_all
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.harness import find_server
+from testkit.harness import find_server
 from tests.unit.config.test_tls_block import SAME, block, write
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from jetcluster.raft import append, changes, engine, group, membership, read_index, receiver, recovery
+from jetcluster.raft import changes, engine, group, membership, read_index, receiver, recovery
 from jetcluster.raft.codec import Append
 from jetcluster.raft.grouplog import GroupLog
 
@@ -44,15 +44,15 @@ def _votes_not_held() -> Iterator[None]:
 def _truncate_matching() -> Iterator[None]:
     """D2: a batch replaces what follows `prev`, equal or not."""
 
-    def plan(log: GroupLog, commit: int, message: Append, matched: bool) -> append.Plan:
+    def plan(log: GroupLog, commit: int, message: Append, matched: bool) -> receiver.Plan:
         planned = real(log, commit, message, matched)
         whole = log.base_index <= message.prev_index <= log.last_index
-        if isinstance(planned, append.Held | append.New) and whole and message.prev_index < log.last_index:
-            return append.New(message.prev_index, message.prev_term, message.entries)
+        if isinstance(planned, receiver.Held | receiver.New) and whole and message.prev_index < log.last_index:
+            return receiver.New(message.prev_index, message.prev_term, message.entries)
         return planned
 
-    real = append.plan
-    with mock.patch.object(receiver.append, "plan", plan):
+    real = receiver.plan
+    with mock.patch.object(receiver, "plan", plan):
         yield
 
 

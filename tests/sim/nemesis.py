@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.raft import records
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import SeededRng
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import SeededRng
 
 if TYPE_CHECKING:
     from tests.sim.world import World

@@ -20,13 +20,13 @@ from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from jetcluster.raft.writer import Done, Job
+from testkit.twins.journal import MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import SeededRng
 from tests.sim.checks import Checks, Violation
 from tests.sim.limits import FAST, JOURNAL
 from tests.sim.liveness import Liveness
 from tests.sim.machine import SimMachine, SimStore
-from tests.twins.journal import MemoryMark
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import SeededRng
 
 MAX_EVENTS = 200_000
 """More of them in one run is a storm."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 from tests.spark.session import open_session
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from rocksdict import AccessType, Options, Rdict
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import decode_block, encode_block
-from tests.cluster.harness import Node
+from testkit.harness import Node
 
 
 def change_payload(node: Node, old: bytes, new: bytes) -> int:

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.cluster.harness import TOP
+from testkit.harness import TOP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

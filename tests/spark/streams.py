@@ -15,7 +15,7 @@ from jetcluster.spark.stream_state import ask
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.cluster.harness import ProcessCluster
+    from testkit.harness import ProcessCluster
 
 
 def create(connection: Connection, name: str, **config: Any) -> None:

@@ -13,7 +13,7 @@ from jetcluster import faults
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.folder import HadoopFolder, LocalFolder, TakenError
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill

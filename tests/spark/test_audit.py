@@ -20,7 +20,7 @@ from tests.spark.streams import create, fill, stored, until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tests.cluster.harness import ProcessCluster
+    from testkit.harness import ProcessCluster
 
 ROWS = 1500
 

@@ -13,7 +13,7 @@ import pytest
 from jetcluster.pipeline import restore_transfer
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import ProcessCluster, find_server
+from testkit.harness import ProcessCluster, find_server
 from tests.spark.jobs import fails, run
 from tests.spark.stored import contents, delete, state
 from tests.spark.streams import create, fill

@@ -15,7 +15,7 @@ import pytest
 from jetcluster.pipeline.result import explain
 from jetcluster.protocol import headers as header_block
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import ProcessCluster
+from testkit.harness import ProcessCluster
 from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill
 

@@ -16,7 +16,7 @@ from tests.spark.streams import create, fill
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tests.cluster.harness import ProcessCluster
+    from testkit.harness import ProcessCluster
 
 State = dict[str, tuple[str, int, bytes]]
 """Key -> (state, revision, value)."""

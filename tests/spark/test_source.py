@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from tests.cluster.harness import ProcessCluster
+    from testkit.harness import ProcessCluster
 
 BLOCK = b"NATS/1.0\r\nA: 1\r\nb:2\r\nA: 3\r\n\r\n"
 

@@ -16,7 +16,7 @@ from jetcluster.spark.frames import sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions, source_options
 from jetcluster.spark.planner import Target
-from tests.cluster.harness import Node, ProcessCluster, find_server
+from testkit.harness import Node, ProcessCluster, find_server
 from tests.spark.streams import create, drain, fill, numbered, read, stored, until
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.spark.connection import Connection
-from tests.cluster.harness import TOP, ProcessCluster
+from testkit.harness import TOP, ProcessCluster
 from tests.spark.dying import DEATHS, ROWS, SOURCE, target
 from tests.spark.stored import contents, state
 from tests.spark.streams import create, fill

@@ -15,8 +15,8 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock
 from jetcluster.config.options import Options
 from jetcluster.server.server import Server
-from tests.cluster.harness import find_server
-from tests.twins.time import SeededRng
+from testkit.harness import find_server
+from testkit.twins.time import SeededRng
 
 from .conversation import Transcript, load, play
 

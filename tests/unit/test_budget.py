@@ -12,7 +12,7 @@ import pytest
 
 from jetcluster.budget import MAX_PER_KEY, QUANTUM, SLICE, BusyError, LoopBudget, Steps, Work
 from jetcluster.clock import SystemClock
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Loop(ManualTime):

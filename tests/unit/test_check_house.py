@@ -81,9 +81,9 @@ def test_a_docstring_says_first_what_a_thing_is(tmp_path: Path, text: str, lines
 
 
 def test_docstrings_beside_the_package_are_read_too(tmp_path: Path) -> None:
-    (tmp_path / "tests" / "twins").mkdir(parents=True)
-    (tmp_path / "tests" / "twins" / "disk.py").write_text('"""What a disk does."""')
-    assert house(tmp_path, a="").openings() == {"tests/twins/disk.py": [1]}
+    (tmp_path / "testkit" / "twins").mkdir(parents=True)
+    (tmp_path / "testkit" / "twins" / "disk.py").write_text('"""What a disk does."""')
+    assert house(tmp_path, a="").openings() == {"testkit/twins/disk.py": [1]}
 
 
 def test_files_are_not_too_long(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster import errors
-from jetcluster.consumer.pull_request import BadRequestError
+from jetcluster.consumer.owner.pull_request import BadRequestError
 from jetcluster.errors import TABLE, ApiError, by_code, render
 from jetcluster.raft.api import EntryTooLargeError, NotLeaderError
 

@@ -12,7 +12,7 @@ import pytest
 
 from jetcluster import file_modes
 from jetcluster.auth.resolver import DirectoryStore
-from jetcluster.config.operator_options import FULL, ResolverOptions
+from jetcluster.config.options import FULL, ResolverOptions
 from jetcluster.config.runtime_files import write_pid_file, write_ports_file
 from jetcluster.log_writer import open_log_file
 from jetcluster.node import data_renewal
@@ -64,37 +64,11 @@ async def test_all_of_a_store_is_its_own_users(tmp_path: Path) -> None:
     names = {path.suffix for path in root.rglob("*") if path.is_file()}
     assert {".sst", ".log"} <= names
     assert modes(tmp_path / "a") == {}
-    # A store of an earlier version, or one that was copied here, is closed by the next start.
-    for path in (root, *root.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o664)
-    (root / "jetstream" / "elsewhere").symlink_to(tmp_path / "c.conf")
-    (tmp_path / "c.conf").chmod(0o644)
-    await busy(tmp_path, text)
-    assert modes(jetstream_folder(root)) == {"elsewhere": "0o644"}, "a link is not followed"
-    (root / "jetstream" / "elsewhere").unlink()
     # A data store that is made anew, with the old one put aside.
     data_renewal.mark(jetstream_folder(root), "rot")
     kv, renewal = data_renewal.open_data(jetstream_folder(root), renewable=True, now=1e9)
     kv.close()
     assert renewal is not None and modes(jetstream_folder(root)) == {}
-
-
-def test_what_cannot_be_closed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).write_text("x")
-        (tmp_path / name).chmod(0o644)
-
-    real = os.chmod
-
-    def refuse(path: Path, mode: int) -> None:
-        if path.name == "one":
-            raise PermissionError(1, "not yours")
-        real(path, mode)
-
-    tmp_path.chmod(0o700)
-    monkeypatch.setattr(os, "chmod", refuse)
-    closed, error = file_modes.tighten(tmp_path)
-    assert closed == 1 and isinstance(error, PermissionError)
 
 
 def test_accounts_of_a_resolver(tmp_path: Path) -> None:
@@ -104,7 +78,6 @@ def test_accounts_of_a_resolver(tmp_path: Path) -> None:
     store = DirectoryStore(options)
     store.save(account.public, account.jwt)
     assert modes(folder) == {}
-    (folder / f"{account.public}.jwt").chmod(0o644)
     (folder / "notes").write_text("of the operator's own")
     (folder / "notes").chmod(0o644)
     folder.chmod(0o755)

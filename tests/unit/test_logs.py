@@ -13,7 +13,7 @@ import pytest
 
 from jetcluster import logs
 from jetcluster.config.options import Options
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(logs.__file__).parents[1])}
 LINE = re.compile(r"^\[(\d+)\] (\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6}) \[(DBG|INF|WRN|ERR|FTL|TRC)\] (.*)$")

@@ -10,6 +10,7 @@ from jetcluster.config.account_options import (
     AccountJetStreamOptions,
     AccountLimitOptions,
     AccountOptions,
+    MappingOptions,
     PermissionOptions,
 )
 from jetcluster.config.claims.rights import (
@@ -34,7 +35,6 @@ from jetcluster.config.claims.shared import (
 )
 from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
 from jetcluster.config.nkeys import is_key
-from jetcluster.config.sharing import MappingOptions
 from jetcluster.model.limits import tier_replicas
 
 _ANY = "*"

@@ -6,10 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from jetcluster.config.claims.rights import subject_problems
-from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
-from jetcluster.config.nkeys import is_key
-from jetcluster.config.sharing import (
+from jetcluster.config.account_options import (
     CHUNKED,
     SERVICE,
     SINGLETON,
@@ -21,6 +18,9 @@ from jetcluster.config.sharing import (
     MappingDestination,
     MappingOptions,
 )
+from jetcluster.config.claims.rights import subject_problems
+from jetcluster.config.claims.token import ClaimsError, Fields, Token, decode
+from jetcluster.config.nkeys import is_key
 
 EVERYBODY = "*"
 """In a list of revocations."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from jetcluster.budget import BusyError, LoopBudget, Steps, exhaust
 from jetcluster.clock import Rng, Timers
-from jetcluster.consumer.ports import DeliveryBus
+from jetcluster.consumer.owner.delivery import DeliveryBus
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing

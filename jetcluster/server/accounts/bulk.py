@@ -1,4 +1,4 @@
-"""Many messages to the takers of one subject at once: the deliveries of consumers (`consumer.ports.DeliveryBus`).
+"""Many messages to the takers of one subject at once: consumers' deliveries (`consumer.owner.delivery.DeliveryBus`).
 
 What a taker sees is each message's own subject. For one client, which is the common case, this is one call; nothing
 here is per message but what a queue group has to choose.

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.config.sharing import ExportOptions
+from jetcluster.config.account_options import ExportOptions
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 

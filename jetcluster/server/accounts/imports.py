@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.import_rules import Imports, ServiceImport, Settled, settle
-from jetcluster.config.mapping_rules import Mapping as SubjectMapping
-from jetcluster.config.sharing import MappingOptions
+from jetcluster.config.account_options import AccountOptions, MappingOptions
+from jetcluster.config.import_rules import Imports, ServiceImport, Settled, SubjectMapping, settle
 from jetcluster.logs import get_logger
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.server.accounts.import_context import ImportContext

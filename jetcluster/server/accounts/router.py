@@ -168,7 +168,7 @@ class Router:
         return route.open or route
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `consumer.ports.DeliveryBus`. Interest that is `local_only` is not seen."""
+        """See `consumer.owner.delivery.DeliveryBus`. Interest that is `local_only` is not seen."""
         return self.local.watch(subject, callback)
 
     # ---- messages

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jetcluster.clock import TimerHandle
+from jetcluster.config.account_options import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
 from jetcluster.config.import_rules import ServiceImport
-from jetcluster.config.sharing import DEFAULT_THRESHOLD, SINGLETON, ExportOptions
 from jetcluster.model.transforms import TOO_LONG
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing

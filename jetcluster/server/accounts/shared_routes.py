@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, cast
 
 from jetcluster.clock import Rng
-from jetcluster.config.import_rules import StreamImport
-from jetcluster.config.mapping_rules import Mapping
+from jetcluster.config.import_rules import StreamImport, SubjectMapping
 from jetcluster.model.transforms import TOO_LONG, SubjectTransform
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Origin, Outgoing
@@ -279,7 +278,7 @@ class MappedSubject(Passage):
 
     def __init__(
         self,
-        mapping: Mapping,
+        mapping: SubjectMapping,
         cluster: str,
         order: int,
         rng: Rng,

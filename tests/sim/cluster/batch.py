@@ -122,10 +122,10 @@ def corpus() -> list[Scenario]:
     return [_scenario(**row) for row in rows if not row.pop("wide", False) or nemesis.WIDER]
 
 
-def _scenario(why: str, rage: dict[str, Any], workloads: list[str], levels: list[int], **rest: Any) -> Scenario:
+def _scenario(why: str, rage: dict[str, Any], workloads: list[str], **rest: Any) -> Scenario:
     """As a row of the file has it; lists are tuples here."""
     plan = Rage(**{**rage, "faults": tuple(rage["faults"])})
-    return Scenario(rage=plan, workloads=tuple(workloads), levels=tuple(levels), **rest)
+    return Scenario(rage=plan, workloads=tuple(workloads), **rest)
 
 
 def recorded() -> Totals:

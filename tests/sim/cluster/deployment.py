@@ -15,6 +15,7 @@ from typing import Any, cast
 from jetcluster.config.load import load_text
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform
 from jetcluster.node.process import reloading
@@ -95,7 +96,7 @@ class Deployment:
             text = self.servers[name].text(list(self.servers.values()))
             return load_text(text, f"{name}.conf", {})[0]
 
-        return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level)
+        return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level, NodeMonitoring)
 
     def failed(self, text: str) -> None:
         text = without_addresses(text)

@@ -12,11 +12,11 @@ import asyncio
 import errno
 from random import Random
 
+from testkit.twins.storage.sectors import SectorFile
 from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.machine import DATA, JOURNAL, Machine
 from tests.sim.cluster.machine_faults import elections, one, start
-from tests.twins.storage.sectors import SectorFile
 
 
 async def slow_disk(deployment: Deployment, rng: Random) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jetcluster.stream.levels import LEVEL
-
 CLIENT_PORT = 4222
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
@@ -28,8 +26,6 @@ class Server:
     """Seconds; 0: every message is synced before its ack."""
     config: str = ""
     """More lines of its configuration."""
-    level: int = LEVEL
-    """Of the commands that it says it understands: lower, it counts as one of a version of before."""
 
     def text(self, others: Sequence[Server]) -> str:
         """Its configuration; `others`: all servers there are."""

@@ -22,12 +22,12 @@ from jetcluster.node.process import START_AGAIN, serve
 from jetcluster.raft.config import JournalOptions, RaftConfig
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
+from testkit.twins.storage import RocksModule, SimDisk, SimWriter
+from testkit.twins.storage.sectors import SectorFile
+from testkit.twins.time import SeededRng
 from tests.sim.cluster.loop import TURN, Scheduler, SimLoop
 from tests.sim.cluster.network import Endpoints, Host, Network, SimTransport
 from tests.sim.cluster.trace import SimLog, Trace
-from tests.twins.storage import RocksModule, SimDisk, SimWriter
-from tests.twins.storage.sectors import SectorFile
-from tests.twins.time import SeededRng
 
 if TYPE_CHECKING:
     from tests.sim.cluster.vows import Vows

@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 from jetcluster.raft.api import Role
-from jetcluster.stream.levels import LEVEL
 from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.disk_faults import spoil_data
 from tests.sim.cluster.expendable import expendable
@@ -155,17 +154,6 @@ async def sync_changes(deployment: Deployment, rng: Random) -> None:
         interval = rng.choice([0.0, 0.0, 0.5, 1.0])
         deployment.trace.add("nemesis", f"{name} gets a sync_interval of {interval:g} s")
         deployment.servers[name] = dataclasses.replace(deployment.servers[name], sync_interval=interval)
-        await restart(deployment.machines[name], rng)
-
-
-async def upgrade(deployment: Deployment, rng: Random) -> None:
-    """A server of a version of before is started anew, with this one."""
-    old = [name for name, server in deployment.servers.items() if server.level < LEVEL]
-    found = [name for name in old if deployment.machines[name].runs and not deployment.machines[name].paused]
-    if found:
-        name = rng.choice(found)
-        deployment.trace.add("nemesis", f"{name} gets a newer version")
-        deployment.servers[name] = dataclasses.replace(deployment.servers[name], level=LEVEL)
         await restart(deployment.machines[name], rng)
 
 

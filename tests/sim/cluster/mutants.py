@@ -92,7 +92,7 @@ def record(mutant: Mutant, verdict: Verdict) -> None:
 
 def copy_tree(source: Path, target: Path) -> None:
     """What a simulation needs of it."""
-    for part in ("jetcluster", "tests"):
+    for part in ("jetcluster", "testkit", "tests"):
         shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns("__pycache__"))
 
 

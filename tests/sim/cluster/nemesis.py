@@ -61,7 +61,6 @@ FAULTS: dict[str, Fault] = {
         member_changes.come_back,
         member_changes.left_behind,
         member_changes.sync_changes,
-        member_changes.upgrade,
     )
 }
 

@@ -9,7 +9,7 @@ import importlib
 import time
 import traceback
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from random import Random
 
 from tests.sim.cluster import liveness, nemesis, replicas, second_look
@@ -125,8 +125,7 @@ def _run(deployment: Deployment, scenario: Scenario, result: Result) -> None:
         machine.clock.slowness = machine.usual_slowness = scenario.processor
         machine.disk_pace, machine.segment, machine.batch = scenario.pace, scenario.segment, scenario.batch
         machine.new_disk(scenario.disk)
-    for at, (name, server) in enumerate(deployment.servers.items()):
-        deployment.servers[name] = replace(server, level=scenario.levels[at % len(scenario.levels)])
+    for name in deployment.servers:
         deployment.machines[name].start()
     running: list[Workload] = [found()[name](deployment, Random(rng.getrandbits(64))) for name in scenario.workloads]
     try:

@@ -6,7 +6,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from jetcluster.stream.levels import LEVEL
 from tests.sim.cluster import nemesis
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.nemesis import FAULTS, Rage
@@ -31,9 +30,6 @@ class Scenario:
     """Bytes of each server's: segments of the journal are a 32nd part, and below 1 GiB RocksDB flushes by itself."""
     processor: float
     """How many times as long as usual work takes."""
-    levels: tuple[int, ...]
-    """Of the command formats that servers understand, in turns (`jetcluster.stream.levels`): some are of a version of
-    before."""
     pace: float = 1.0
     """How many times as long as usual disks take."""
     segment: int = 0
@@ -84,7 +80,6 @@ class Scenario:
             processor=rng.choice([1.0, 1.0, 10.0]),
             pace=rng.choice([1.0, 1.0, 1.0, 5.0, 20.0]),
             segment=rng.choice([0, 64 << 10, 512 << 10]),
-            levels=rng.choices([(LEVEL,), (LEVEL, LEVEL - 1), (LEVEL - 1,), (0, LEVEL)], (74, 10, 8, 8))[0],
             batch=rng.choice([0, 0, 2, 16]),
             again=rng.random() < 0.5,
         )

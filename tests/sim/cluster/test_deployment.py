@@ -194,20 +194,3 @@ def test_a_leaf_has_its_own_streams_and_mirrors_those_of_its_hub() -> None:
     bench.publish(hub, b"more")
     bench.do(lambda: leaf.api("STREAM.MSG.GET.M", {"seq": 2}))
     assert bench.site.failures == []
-
-
-def test_servers_of_a_version_before_and_of_this_one_agree() -> None:
-    servers = cluster(3)
-    bench = Bench((replace(servers[0], level=0), *servers[1:]))
-    session = bench.session("n2")
-    bench.stream(session, max_age=2_000_000_000)
-    for number in range(5):
-        bench.publish(session, b"%d" % number)
-    bench.site.run(4.0)
-    assert bench.do(lambda: session.api("STREAM.INFO.S"))["state"]["messages"] == 0
-    bench.site.servers["n1"] = servers[0]
-    bench.site.machines["n1"].kill()
-    bench.site.machines["n1"].start()
-    bench.site.run(3.0)
-    assert bench.publish(session, b"after") == 6
-    assert bench.replicas(session) == {"n1", "n2", "n3"}

@@ -39,7 +39,6 @@ def test_a_cluster_gets_over(fault: str) -> None:
         workloads=("publish",),
         rage=Rage(faults=(fault,), hands=1, seconds=6.0, rest=2.0),
         processor=1.0,
-        levels=(0, 3) if fault == "upgrade" else (3,),
     )
     assert run_seed(1, scenario=scenario).failure == ""
 

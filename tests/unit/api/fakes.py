@@ -19,7 +19,7 @@ from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.stream.levels import LEVEL
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {
     "messages": 0,
@@ -110,8 +110,6 @@ class FakeCluster:
     def __init__(self, *, clustered: bool = True) -> None:
         self.clustered = clustered
         self.level = LEVEL
-        self.meta_level = LEVEL
-        """The level that all members of the meta group understand."""
         self.time = ManualTime()
         self.machine = MetaMachine()
         self.lagging = False
@@ -130,7 +128,6 @@ class FakeCluster:
             self.machine,
             clock=self.time,
             propose=self._propose,
-            level=lambda: self.meta_level,
             barrier=self._barrier,
             online=lambda: self.online,
             cluster_name="C1" if clustered else "",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.api.request import SEED_CODES, renumbered
-from jetcluster.config.compat_options import PRESETS, CompatOptions
+from jetcluster.config.options import PRESETS, CompatOptions
 from jetcluster.errors import TABLE, by_code
 from jetcluster.model.limits import AccountLimits
 from tests.unit.api.fakes import Client

@@ -14,7 +14,7 @@ from jetcluster.config.account_options import AuthorizationOptions, PermissionOp
 from jetcluster.config.options import Options
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.server.support import Bench
 
 

@@ -18,7 +18,7 @@ from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.api.fakes import Client, FakeBus
 
 

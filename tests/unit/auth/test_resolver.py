@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, UrlStore
-from jetcluster.config.operator_options import URL, ResolverOptions
+from jetcluster.config.options import URL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
 from tests.signer import Operator
 from tests.unit.server.certificate import Authority

@@ -6,7 +6,7 @@ import bcrypt
 import pytest
 
 from jetcluster.auth.secrets import PasswordChecker, decode_signature, is_signed
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 
 def test_plain_passwords() -> None:

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from bench.client import ClientError
 from bench.fast import fast_publish
+from testkit.client import ClientError
 
 PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bench import loads
-from bench.client import ClientError
+from testkit.client import ClientError
 
 PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from bench import reads
-from bench.client import ClientError
 from bench.loads import MARK
+from testkit.client import ClientError
 
 PUB = re.compile(rb"PUB (\S+) (\S+) (\d+)\r\n")
 

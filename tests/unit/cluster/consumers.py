@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.replica.consumer_host import ConsumerHost
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Message, Node
 

@@ -15,8 +15,8 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import ManualTime
 
 _RNG = SystemRng()
 

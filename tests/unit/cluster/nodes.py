@@ -33,11 +33,11 @@ from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.levels import LEVEL
-from tests.twins.journal import InlineWriter
-from tests.twins.mem_kv import MemKv, SortedKeys
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.mem_kv import MemKv, SortedKeys
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
 
 ACCOUNT = "$G"

@@ -37,7 +37,7 @@ async def put(node: Node, nonce: str, data: bytes = DATA, name: str = "o") -> di
 
 
 async def ask(node: Node, action: str, name: str = "", **more: Any) -> dict[str, Any]:
-    """As `api.objects` asks. Raises ApiError."""
+    """As `api.endpoints` asks. Raises ApiError."""
     assignment = node.js.assignment("$G", "OBJ_b")
     assert assignment is not None
     body = {"action": action, "name": name, "offset": 0, "limit": 0, "deliver": "", "reply": "", **more}

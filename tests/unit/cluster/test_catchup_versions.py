@@ -9,10 +9,10 @@ import pytest
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.exports import OPEN, OPEN_BEFORE, RANGES, Opened
+from jetcluster.replica.exports import OPEN, RANGES, Opened
 from jetcluster.replica.troubles import PATIENCE, PAUSE
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import SeededRng
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.transfers import CONFIG, GID, Owner, Pair
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
@@ -42,14 +42,14 @@ class Receiver:
 
 
 @virtual_time
-async def test_from_a_giver_of_before_nothing_is_fetched_and_the_own_state_stays() -> None:
+async def test_from_a_giver_of_another_version_nothing_is_fetched_and_the_own_state_stays() -> None:
     owner = Owner(3, b"mine")
     receiver = Receiver(owner)
 
     async def answer(peer: str, payload: bytes) -> bytes:
         return json.dumps({"id": "0" * 16, "index": 9, "term": 1, "peers": ["A"], "size": 1}).encode()
 
-    receiver.peer.serve(OPEN_BEFORE, answer)
+    receiver.peer.serve("snapshot.open.of.another.version", answer)
     for _ in range(5):
         await receiver.pull()
     assert (owner.log, owner.values) == ([], [b"mine"])
@@ -57,18 +57,6 @@ async def test_from_a_giver_of_before_nothing_is_fetched_and_the_own_state_stays
     await asyncio.sleep(PAUSE)
     await receiver.pull()
     assert receiver.log.events("warning", "error") == [OTHER, OTHER], "and now and then"
-
-
-@virtual_time
-async def test_a_receiver_of_before_is_refused_with_its_first_request() -> None:
-    """It would give up its state as soon as that is answered."""
-    pair = Pair(Owner(9, b"1"), Owner(3, b"mine"))
-    await asyncio.sleep(0.1)
-    for _ in range(3):
-        with pytest.raises(MeshError, match="later version"):
-            await pair.meshes[1].call(pair.ids[0], OPEN_BEFORE, b'{"gid": %d, "index": 1}' % GID)
-    assert pair.logs[0].events("warning", "error") == [OTHER]
-    assert pair.sides[0].exports == 0
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"id": "0", "index": 9, "term": 1, "config": "00"}'])

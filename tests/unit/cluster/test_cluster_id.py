@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.cluster.cluster_id import ClusterId, founded
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

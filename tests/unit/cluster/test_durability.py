@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jetcluster.cluster.durability import Durability, said
-from tests.twins.mesh_memory import MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import MemoryNetwork
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

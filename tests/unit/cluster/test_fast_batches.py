@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from jetcluster.stream.levels import FAST
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -93,54 +92,6 @@ async def test_the_next_leader_goes_on() -> None:
             assert answer[1] == 5
         await cluster.equal("S")
         assert open_batches(new) == 0
-
-
-@virtual_time
-async def test_while_a_node_is_older_a_batch_ends_with_its_leader() -> None:
-    async with Cluster() as cluster:
-        await cluster.create("S", allow_batched=True)
-        old = cluster.leader("S")
-        new, other = cluster.followers("S")
-        other.raft.levels.own = FAST - 1
-        await cluster.until(lambda: old.replica("S").level == FAST - 1, what="its heartbeat")
-        with publisher(other) as batch:
-            batch.send(1)
-            assert await batch.answer() == ("ack", None, 0)
-            batch.send(2)
-            await cluster.until(lambda: old.replica("S").store.last_seq == 2, what="both stored")
-            await cluster.equal("S")
-            assert not old.replica("S").machine.fast.by_id
-            assert old.replica("S").group.transfer(new.me)
-            await cluster.until(lambda: new.replica("S").leading, what="a new leader")
-            batch.send(3)
-            assert await batch.answer() == ("error", 10208)
-        await cluster.equal("S")
-        assert [node.replica("S").store.messages for node in cluster] == [2, 2, 2]
-
-
-@virtual_time
-async def test_a_leader_goes_on_with_no_row_that_was_left_behind() -> None:
-    async with Cluster() as cluster:
-        await cluster.create("S", allow_batched=True)
-        old = cluster.leader("S")
-        new, other = cluster.followers("S")
-        with publisher(other) as batch:
-            batch.send(1)
-            assert await batch.answer() == ("ack", None, 0)
-            batch.send(2)
-            await cluster.until(lambda: old.replica("S").store.last_seq == 2, what="both stored")
-            other.raft.levels.own = FAST - 1
-            await cluster.until(lambda: old.replica("S").level == FAST - 1, what="its heartbeat")
-            batch.send(3)
-            await cluster.until(lambda: old.replica("S").store.last_seq == 3, what="the third")
-            await cluster.equal("S")
-            assert [row.seq for row in new.replica("S").machine.fast.by_id.values()] == [2]
-            assert old.replica("S").group.transfer(new.me)
-            await cluster.until(lambda: new.replica("S").leading, what="a new leader")
-            assert open_batches(new) == 0
-            batch.heard.clear()
-            batch.send(4)
-            assert await batch.answer() == ("error", 10208)
 
 
 @virtual_time

@@ -13,7 +13,7 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
-from tests.twins.memory_disk import MemoryDisk
+from testkit.twins.memory_disk import MemoryDisk
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, CrashKv, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -13,7 +13,7 @@ from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import NotLeaderError
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 NO_LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
 

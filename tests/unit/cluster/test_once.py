@@ -12,11 +12,9 @@ from jetcluster.errors import ApiError
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
 from jetcluster.stream import asked, commands
-from jetcluster.stream.commands import NAMED, PURGE, SLICED
 from tests.unit.cluster import object_client
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster
-from tests.unit.cluster.test_levels import heard
 from tests.unit.cluster.test_stream_requests import ask
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -101,26 +99,6 @@ async def test_what_may_have_been_forgotten_is_refused_instead_of_carried_out_ag
         assert cluster.leader("S").replica("S").store.messages == 1
         await asyncio.sleep(61)
         assert await ask(cluster["B"], "purge", once=9, repeated=True) == {"purged": 1}, "nobody can mean another one"
-
-
-@virtual_time
-async def test_where_a_node_of_before_cannot_know_of_numbers_nothing_is_carried_out_again() -> None:
-    async with Cluster() as cluster:
-        await filled(cluster)
-        old = cluster.followers("S")[0]
-        old.raft.levels.own = 1
-        await asyncio.sleep(1)
-        found = heard(cluster.leader("S"))
-        assert await ask(cluster["B"], "purge", filter="s.*", once=7) == {"purged": 10}
-        await cluster["A"].publish(b"s.late")
-        with pytest.raises(ApiError, match="10008"):
-            await ask(cluster["B"], "purge", filter="s.*", **AGAIN)
-        assert found == [(PURGE, SLICED)] and cluster.leader("S").replica("S").store.messages == 1
-        old.raft.levels.own = 2
-        await asyncio.sleep(1)
-        assert await ask(cluster["B"], "purge", filter="s.*") == {"purged": 1}
-        assert found[-1] == (PURGE, SLICED | NAMED)
-        await cluster.equal("S")
 
 
 @virtual_time

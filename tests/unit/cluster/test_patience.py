@@ -13,7 +13,7 @@ from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.cluster.patience import MARGIN, GivenUpError, asked_until, check_wanted, left_for, wait_until
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
@@ -258,12 +257,3 @@ async def test_a_request_that_asks_twice_is_given_up_as_a_whole() -> None:
     with pytest.raises(ApiError):
         await a.requests.ask(GID, "k", {})
     assert 1.7 < loop.time() - before < 2.0
-
-
-@virtual_time
-async def test_a_version_of_before_that_does_not_say_how_long_it_waits_is_answered() -> None:
-    _, a, b = await pair()
-    a.leaders.lead(GID, 1)
-    question = b'{"gid":7,"kind":"k","body":{}}'
-    answer = await b.mesh.call(a.mesh.me.peer_id, "test", question, 1.0)
-    assert json.loads(answer)["result"]["by"] == "A"

@@ -16,7 +16,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP, Role
-from tests.twins.mesh_memory import InMemoryMesh
+from testkit.twins.mesh_memory import InMemoryMesh
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -54,22 +54,6 @@ async def test_the_key_with_which_a_member_came_is_kept_by_all() -> None:
         cluster.restart("B")
         await all_known(cluster)
         await cluster.until(lambda: len(cluster["B"].mesh.links) == 3)
-
-
-@virtual_time
-async def test_no_key_is_kept_while_a_node_of_before_is_there() -> None:
-    """It would not keep it with its state, and know less than the others after its own upgrade."""
-    async with Cluster() as cluster:
-        await all_known(cluster)
-        old = next(node for node in cluster if not node.js.meta.leading)
-        old.raft.levels.own = 2
-        await asyncio.sleep(1)
-        new = cluster.add("D")
-        await cluster.until(lambda: all(new.me in keys(node) for node in cluster))
-        await asyncio.sleep(2)
-        assert keys(cluster["A"])[new.me] == ""
-        old.raft.levels.own = 3
-        await all_known(cluster)
 
 
 @virtual_time

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from jetcluster.cluster.stream_rescue import METHOD, RETRY
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.journal import Journal
@@ -16,8 +16,8 @@ from jetcluster.raft.recovery import scan
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
-from tests.twins.journal import InlineWriter
-from tests.twins.time import SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, Node
 from tests.unit.cluster.test_meta_rescue import _leaderless
 from tests.unit.cluster.test_meta_rescue import rescue as rescue_meta

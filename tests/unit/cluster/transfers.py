@@ -16,9 +16,9 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
 from jetcluster.store.mem_records import MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
-from tests.twins.mem_kv import MemKv
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import SeededRng
+from testkit.twins.mem_kv import MemKv
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop
 

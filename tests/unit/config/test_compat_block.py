@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.config.compat_options import PRESETS, CompatOptions
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
+from jetcluster.config.options import PRESETS, CompatOptions
 
 PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
 

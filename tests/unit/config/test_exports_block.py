@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jetcluster.config.account_options import ExportOptions, ImportOptions, LatencyOptions, MappingDestination
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
-from jetcluster.config.sharing import ExportOptions, ImportOptions, LatencyOptions, MappingDestination
 from tests.unit.config.import_cases import CASES
 
 

@@ -10,9 +10,8 @@ import pytest
 from jetcluster.config.changes import changed_fields, described
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
-from jetcluster.config.operator_options import CACHE, FULL, MEMORY, URL
 from jetcluster.config.option_checks import problem_of
-from jetcluster.config.options import Options
+from jetcluster.config.options import CACHE, FULL, MEMORY, URL, Options
 from tests.signer import Operator, preload
 from tests.unit.server.certificate import Authority
 

@@ -1,4 +1,4 @@
-"""TLS contexts of links between servers."""
+"""TLS contexts of links between servers, and TLS errors in words for the log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.tls import client_context, load_certificate, name_to_check, server_context
+from jetcluster.config.tls import client_context, handshake_failure, load_certificate, name_to_check, server_context
 from jetcluster.config.tls_options import TlsOptions
 from tests.unit.server.certificate import Authority
 
@@ -42,3 +42,11 @@ def test_whose_name_a_certificate_must_have() -> None:
     assert name_to_check("10.0.0.7", ["10.0.0.1", "hub"]) == "hub"
     assert name_to_check("[::1]", ["hub"]) == "hub"
     assert name_to_check("10.0.0.7", ["10.0.0.1"]) == "10.0.0.7"
+
+
+def test_words_for_the_log() -> None:
+    assert handshake_failure(ConnectionResetError()) == "the other end closed the connection"
+    assert handshake_failure(TimeoutError()) == "not completed in time"
+    error = ssl.SSLCertVerificationError()
+    error.verify_message = "certificate has expired"
+    assert handshake_failure(error) == "the other end's certificate is refused: certificate has expired"

@@ -6,18 +6,17 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.results import TurnResult
-from jetcluster.consumer.state import ConsumerState
-from jetcluster.consumer.table import ConsumerTable
-from jetcluster.consumer.turn import Op, Value
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.table import ConsumerTable
+from jetcluster.consumer.state.turn import Op, TurnResult, Value
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_790_000_000_000_000_000
@@ -33,8 +32,6 @@ class Node:
         self.index = 0
         self.now = T0
         self.serial = 0
-        self.sifted = True
-        """Commands are those of this version."""
         self.open()
         self.configure(config or {})
 
@@ -65,15 +62,14 @@ class Node:
 
     def configure(self, config: dict[str, Any]) -> Result:
         config = {"name": "S", "storage": "file", "subjects": [">"], "num_replicas": 1, **config}
-        command = commands.encode_update_config(self.now, config)
-        return self.apply(command if self.sifted else commands.placeless(command))
+        return self.apply(commands.encode_update_config(self.now, config))
 
     def publish(self, *subjects: bytes) -> Result:
         self.now += len(subjects)
         return self.apply(commands.encode_publish(self.now, Batch.encode(subjects, [], [b"x"] * len(subjects))))
 
     def extended(self, kind: int, body: dict[str, Any]) -> Any:
-        return self.apply(commands.encode_extended(self.now, kind, json.dumps(body).encode(), sifted=self.sifted))
+        return self.apply(commands.encode_extended(self.now, kind, json.dumps(body).encode()))
 
     def create(
         self, name: str = "C", action: str = "", request: str = "", owner: str = "OWNERone", **config: Any

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from jetcluster.consumer.delivery_context import OwnerDependencies
-from jetcluster.consumer.owner import ConsumerOwner
-from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
-from jetcluster.consumer.turn import Op, Value
+from jetcluster.consumer.owner.context import OwnerDependencies
+from jetcluster.consumer.owner.owner import ConsumerOwner
+from jetcluster.consumer.owner.scheduler import ConsumerScheduler, OwnerWakes
+from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import T0, Node

@@ -6,19 +6,19 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from jetcluster.consumer import turn as log_turn
-from jetcluster.consumer.delivery import MOVED
-from jetcluster.consumer.delivery_context import OwnerDependencies
-from jetcluster.consumer.owner import ConsumerOwner
-from jetcluster.consumer.pull import PullDelivery
-from jetcluster.consumer.turn import Op, Value
-from jetcluster.consumer.waiting_room import WaitingRoom
+from jetcluster.consumer.owner.context import OwnerDependencies
+from jetcluster.consumer.owner.delivery import MOVED
+from jetcluster.consumer.owner.owner import ConsumerOwner
+from jetcluster.consumer.owner.pull import PullDelivery
+from jetcluster.consumer.owner.pull_queue import WaitingRoom
+from jetcluster.consumer.state import turn as log_turn
+from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.model.advisory import Advisories
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.nodes import Node
 
 SECOND = 1_000_000_000

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.consumer.ack_subject import Renderer, account_hash, prefix_v2, sized
+from jetcluster.consumer.owner.ack_subject import Renderer, account_hash, prefix_v2, sized
 from jetcluster.store.api import Columns
 
 COLUMNS = Columns([7, 9], [100, 200], [b"a", b"b"], [b"", b"NATS/1.0\r\nX: 1\r\n\r\n"], [b"one", b"four"])

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from jetcluster.consumer.acks import nak_delay
-from jetcluster.consumer.turn import ACK, NAK
+from jetcluster.consumer.owner.acks import nak_delay
+from jetcluster.consumer.state.turn import ACK, NAK
 from tests.unit.consumer.rooms import MS, SECOND, Frame, Inbox, Rig
 
 

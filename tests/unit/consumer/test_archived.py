@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import archived, ops
-from jetcluster.consumer.turn import NAK, REDELIVER
+from jetcluster.consumer.state import archived, ops
+from jetcluster.consumer.state.turn import NAK, REDELIVER
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, Node, consumer
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import turn
 from jetcluster.consumer.info import num_pending
-from jetcluster.consumer.ops import OPS
-from jetcluster.consumer.pending import NEVER
-from jetcluster.consumer.results import SentMessages, SettledMessages, TurnResult
-from jetcluster.consumer.turn import Op
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.ops import OPS
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.turn import Op, SentMessages, SettledMessages, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import matches
 from jetcluster.stream import commands

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import creation
+from jetcluster.consumer.state import creation
 from jetcluster.errors import ApiError
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import turn
 from jetcluster.consumer.info import consumer_info, num_pending
+from jetcluster.consumer.state import turn
 from jetcluster.errors import ApiError
 from jetcluster.model import times
 from jetcluster.stream import commands

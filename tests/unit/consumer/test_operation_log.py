@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import operation_log as consumer_turns
-from jetcluster.consumer import turn as log_turn
-from jetcluster.consumer.operation_log import ConsumerOperationLog
-from jetcluster.consumer.results import Outcome, TurnResult
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
-from tests.twins.time import ManualTime
+from jetcluster.consumer.owner import operation_log as consumer_turns
+from jetcluster.consumer.owner.operation_log import ConsumerOperationLog
+from jetcluster.consumer.state import turn as log_turn
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Outcome, TurnResult
+from testkit.twins.time import ManualTime
 
 ME = b"NODEAAAA"
 
 
 class Log:
-    """Takes turns and applies them when told, with the fencing of `consumer.table`."""
+    """Takes turns and applies them when told, with the fencing of `consumer.state.table`."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.pending import NEVER, Pending
-from jetcluster.consumer.results import SentMessages, SettledMessages
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.pending import NEVER, Pending
+from jetcluster.consumer.state.turn import SentMessages, SettledMessages
 from jetcluster.stream import commands
 from tests.unit.consumer.nodes import SECOND, T0, Node
 

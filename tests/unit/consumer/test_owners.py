@@ -6,10 +6,10 @@ import json
 
 from jetcluster.consumer import owners as consumer_owners
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
-from jetcluster.consumer.rules import ConsumerRules
-from jetcluster.consumer.state import ConsumerState
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 ALL = ("A", "B", "C")
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.consumer.pending import PAGE_BITS, Pending, PendingSet, cid_and_page
+from jetcluster.consumer.state.pending import PAGE_BITS, Pending, PendingSet, cid_and_page
 
 
 class Rows(dict[bytes, bytes]):

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import pull
-from jetcluster.consumer.delivery import DELETED, SHUTDOWN
-from jetcluster.consumer.pull_queue import PullQueue
-from jetcluster.consumer.pull_request import PullRequest
-from jetcluster.consumer.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
-from jetcluster.consumer.waiting_room import WaitingRoom
+from jetcluster.consumer.owner import pull
+from jetcluster.consumer.owner.delivery import DELETED, SHUTDOWN
+from jetcluster.consumer.owner.pull_queue import PullQueue, WaitingRoom
+from jetcluster.consumer.owner.pull_request import PullRequest
+from jetcluster.consumer.state.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from tests.unit.consumer.rooms import MS, SECOND, Rig

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import gc
 import random
 import time
 
-from jetcluster.consumer.pull_queue import GONE, HELD, READY, PullQueue
-from jetcluster.consumer.pull_request import Gauge, PullRequest
-from tests.twins.memory import held
+import pytest
+
+from jetcluster.consumer.owner import pull_queue
+from jetcluster.consumer.owner.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
+from jetcluster.consumer.owner.pull_request import Gauge, PullRequest
+from testkit.twins.memory import held
 
 
 def request(reply: bytes, left: int = 1, priority: int = 0) -> PullRequest:
@@ -213,3 +217,86 @@ def test_those_that_are_roused_stand_where_they_came() -> None:
     queue.add(request(b"front"), front=True)
     queue.rouse()
     assert [waiting.reply for waiting in queue] == [b"front", b"1", b"0", b"3", b"4", b"2", b"5"]
+
+
+@pytest.mark.parametrize(("seed", "values"), [(1, 5), (2, 60), (3, 10_000)])
+def test_against_a_search_through_all(monkeypatch: pytest.MonkeyPatch, seed: int, values: int) -> None:
+    monkeypatch.setattr(pull_queue, "BLOCK_VALUES", 4)
+    rng = random.Random(seed)
+    found = Thresholds()
+    waiting: dict[PullRequest, int] = {}
+    for turn in range(3000):
+        grows = turn % 600 < 300
+        if rng.random() < (0.7 if grows else 0.3) or not waiting:
+            request = PullRequest(b"%d" % turn, turn=turn)
+            waiting[request] = rng.randint(1, values)
+            found.add(waiting[request], request)
+        else:
+            request = rng.choice(list(waiting))
+            found.remove(waiting.pop(request), request)
+        reading = rng.randint(0, values + 1)
+        reached = [request for request, value in waiting.items() if value <= reading]
+        assert found.first(reading) is min(reached, key=lambda request: request.turn, default=None)
+        assert bool(found) == bool(waiting)
+
+
+class Turn(int):
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        Turn.comparisons += 1
+        return int(self) < int(other)
+
+
+def test_a_look_compares_some_hundreds_whatever_came_and_went() -> None:
+    found = Thresholds()
+    requests = [PullRequest(b"r", turn=Turn(number)) for number in range(40_000)]
+    for value, request in enumerate(requests):
+        found.add(value, request)
+    for reading in (-1, 200, 39_900, 50_000):
+        Turn.comparisons = 0
+        assert found.first(reading) is (None if reading < 0 else requests[0])
+        assert Turn.comparisons < 1000
+    for value, request in enumerate(requests):
+        if value % 200:
+            found.remove(value, request)
+    Turn.comparisons = 0
+    assert found.first(39_900) is requests[0]
+    assert Turn.comparisons < 300
+
+
+def filled(room: WaitingRoom, count: int) -> PullQueue:
+    queue = PullQueue(room)
+    for number in range(count):
+        queue.add(PullRequest(b"%d" % number))
+    return queue
+
+
+def test_requests_of_all_consumers_are_counted() -> None:
+    room = WaitingRoom(5, share=1)
+    one, two = filled(room, 3), filled(room, 1)
+    assert not room.is_full_for(one, 0)
+    two.add(PullRequest(b"x"))
+    assert room.is_full_for(one, 0) and one.room is two.room is room
+    two.remove(next(iter(two)))
+    assert not room.is_full_for(one, 0) and room.count == 4
+
+
+def test_owners_that_were_let_go_do_not_count() -> None:
+    room = WaitingRoom(5, share=1)
+    kept, gone = filled(room, 2), filled(room, 3)
+    assert room.is_full_for(kept, 0) and len(kept) == 2
+    del gone
+    gc.collect()
+    assert room.is_full_for(kept, RECOUNT - 1), "all queues are gone through once a second"
+    assert not room.is_full_for(kept, RECOUNT) and room.count == 2
+
+
+def test_a_full_room_has_a_share_for_each() -> None:
+    room = WaitingRoom(10, share=3)
+    hog, victim = filled(room, 10), filled(room, 0)
+    assert room.is_full_for(hog, 0)
+    for _ in range(3):
+        assert not room.is_full_for(victim, 0)
+        victim.add(PullRequest(b"v"))
+    assert room.is_full_for(victim, 0)

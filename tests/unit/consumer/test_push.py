@@ -1,10 +1,11 @@
-"""Push deliveries as a client at a real router sees them."""
+"""Push deliveries as a client at a real router sees them; their rate, saved up for a tenth of a second at most."""
 
 from __future__ import annotations
 
 import pytest
 
-from jetcluster.consumer import advance, push
+from jetcluster.consumer.owner import delivery, push
+from jetcluster.consumer.owner.push import RateLimit
 from jetcluster.stream import commands
 from tests.unit.consumer.push_rig import SECOND, Frame, Rig
 from tests.unit.server.support import FakePeer, Peer
@@ -121,7 +122,7 @@ def test_what_was_sent_without_acks_is_not_sent_again_when_the_log_lost_it() -> 
 
 
 def test_without_a_log_only_so_much_is_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(advance, "MAX_UNCONFIRMED", 100)
+    monkeypatch.setattr(delivery, "MAX_UNCONFIRMED", 100)
     rig = Rig(lag=None)
     client = listener(rig)
     rig.publish(*[b"a"] * 3000)
@@ -537,3 +538,32 @@ def test_what_waits_for_acks_does_not_keep_an_unused_push_consumer() -> None:
     rig.advance(1.1)
     assert list(rig.node.state().pending) == [1]
     assert rig.unused == 1
+
+
+T0 = 1_790_000_000 * SECOND
+
+
+def test_the_rate_holds_over_time() -> None:
+    limit = RateLimit(8_000)  # 1,000 bytes per second
+    now, sent = T0, 0
+    while now < T0 + 10 * SECOND:
+        count = limit.fitting([100] * 50, now)
+        sent += count * 100
+        assert count < 50
+        assert limit.wait_until > now
+        now = limit.wait_until
+    assert 10_000 <= sent <= 10_300
+
+
+def test_a_message_larger_than_what_is_saved_goes_and_is_waited_for() -> None:
+    limit = RateLimit(8_000)
+    assert limit.fitting([5_000, 1], T0) == 1
+    assert limit.wait_until == T0 + 5 * SECOND - SECOND // 10
+    assert limit.fitting([1], limit.wait_until - 1) == 0
+    assert limit.fitting([1], limit.wait_until) == 1
+
+
+def test_an_idle_consumer_saves_no_more_than_a_burst() -> None:
+    limit = RateLimit(8_000)
+    assert limit.fitting([10] * 100, T0) == 11
+    assert limit.fitting([10] * 100, T0 + 3600 * SECOND) == 11

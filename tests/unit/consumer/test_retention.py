@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from jetcluster.consumer import retention, turn
+from jetcluster.consumer.state import retention, turn
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.jobs import Jobs
 from jetcluster.stream.runs import Run, encode_runs
-from tests.twins.memory import held
+from testkit.twins.memory import held
 from tests.unit.consumer.nodes import Node, subjects
 
 
@@ -191,7 +191,6 @@ def test_deleting_a_consumer_frees_what_it_alone_held() -> None:
 def test_deleting_a_consumer_looks_at_everything_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "CHUNK", 3)
     n = interest()
-    n.sifted = False
     n.create("A", filter_subject="s.*")
     n.create("B", filter_subject="s.1")
     n.publish(*subjects("s", [1, 2] * 10))
@@ -215,17 +214,6 @@ def test_deleting_a_consumer_does_not_look_at_what_another_wants_anyway(monkeypa
     n.delete("B")
     assert looked == [(1, 2)]
     assert n.stored() == list(range(3, 101))
-
-
-def test_messages_that_no_other_filter_takes_go_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
-    n = interest()
-    n.sifted = False
-    n.create("A", filter_subject="a.*")
-    n.create("B", filter_subject="b.*")
-    n.publish(b"a.1", b"b.1", b"b.2", b"a.2")
-    monkeypatch.setattr(n.store, "read_columns", None)
-    n.delete("B")
-    assert n.stored() == [1, 4]
 
 
 def test_a_new_consumer_holds_what_is_still_there() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.consumer.rules import ConsumerRules
+from jetcluster.consumer.state.rules import ConsumerRules
 
 
 @pytest.mark.parametrize(("deliveries", "wait"), [(1, 10), (2, 20), (3, 30), (9, 30)])

@@ -1,12 +1,15 @@
-"""One timer and one end-of-turn hook for many owners."""
+"""One timer and one end-of-turn hook for many owners.
+
+Which consumers want what was stored.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from jetcluster.consumer.scheduler import ConsumerScheduler, OwnerWakes
-from tests.twins.memory import held
-from tests.twins.time import ManualTime
+from jetcluster.consumer.owner.scheduler import ConsumerFilters, ConsumerScheduler, OwnerWakes
+from testkit.twins.memory import held
+from testkit.twins.time import ManualTime
 
 
 class Owner:
@@ -105,3 +108,24 @@ def test_times_that_were_replaced_do_not_pile_up() -> None:
     assert held(host.wakes, host.time) < 2_000
     host.time.advance(2.0)
     assert owner.ticks == [host.after(1.0)]
+
+
+def test_those_with_a_filter_that_matches_each_once() -> None:
+    filters: ConsumerFilters[str] = ConsumerFilters()
+    filters.set(1, [b">"], "all")
+    filters.set(2, [b"a.*", b"b.c"], "two")
+    filters.set(3, [b"b.>"], "b")
+    assert sorted(filters.takers([b"a.x"])) == ["all", "two"]
+    assert sorted(filters.takers([b"a.x", b"a.y", b"b.c"])) == ["all", "b", "two"]
+    assert filters.takers([b"c"]) == ["all"]
+    assert filters.takers([]) == []
+
+
+def test_filters_are_replaced_and_removed() -> None:
+    filters: ConsumerFilters[str] = ConsumerFilters()
+    filters.set(1, [b"a"], "one")
+    filters.set(1, [b"b"], "one")
+    assert filters.takers([b"a"]) == [] and filters.takers([b"b"]) == ["one"]
+    filters.remove(1)
+    filters.remove(1)
+    assert filters.takers([b"b"]) == []

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
-from jetcluster.stream.levels import lowered
 from jetcluster.stream.results import JobStep
 from tests.unit.consumer.nodes import T0, Node
 
@@ -109,27 +108,6 @@ def test_a_purge_waits_for_nothing_and_pending_marks_are_left_alone() -> None:
     assert n.finish() > 5
     assert n.floors("B") == (2, 4, 0, 0) and list(n.state("B").pending) == [2, 4]
     assert n.state("B").purged_sseq == 0
-
-
-def test_commands_of_versions_before_are_done_in_one_step() -> None:
-    n = held(20)
-    n.sifted = False
-    n.delete("A")
-    assert n.machine.jobs == 0 and n.stored() == list(range(2, 41, 2))
-    n = Small()
-    n.sifted = False
-    n.create("B", filter_subject="c")
-    n.publish(*[b"a.x", b"c"] * 20)
-    n.configure({"retention": "interest"})
-    assert n.machine.jobs == 0 and n.stored() == list(range(2, 41, 2))
-    for command in (
-        commands.encode_extended(9, commands.CONSUMER_DELETE, b"{}"),
-        commands.encode_extended(9, commands.CONSUMER_RESET, b"{}"),
-        commands.encode_extended(9, commands.CONSUMER_CREATE, b"{}"),
-    ):
-        assert lowered(command, 9, 2) == command and command[1] == commands.SIFTED
-        assert (lowered(command, 9, 1) or b"")[1] == 0
-    assert commands.encode_extended(9, commands.CONSUMER_TURN, b"")[1] == 0
 
 
 def test_many_deletions_share_a_job_or_are_done_at_once_and_none_is_refused() -> None:

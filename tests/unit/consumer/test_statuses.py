@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.consumer import statuses
+from jetcluster.consumer.owner import statuses
 
 
 def test_golden_bytes() -> None:

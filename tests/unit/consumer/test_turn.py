@@ -1,12 +1,15 @@
-"""What of a turn can be put into the log: exactly what apply can take."""
+"""What of a turn can be put into the log: exactly what apply can take.
+
+The bytes of a turn's result in the rolling hash.
+"""
 
 from __future__ import annotations
 
 import random
 import time
 
-from jetcluster.consumer import turn
-from jetcluster.consumer.turn import Op
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.turn import Op, TurnResult
 from jetcluster.stream.commands import CommandError
 
 OPS = [
@@ -61,3 +64,15 @@ def test_to_look_at_a_large_turn_takes_no_time() -> None:
     for _ in range(100):
         turn.is_sound(body)
     assert time.process_time() - start < 0.05
+
+
+def test_bytes_tell_what_was_accepted_and_every_state_on_the_way() -> None:
+    """Nodes of two versions compare them: they stay as they are."""
+    void, empty, one, two = (TurnResult(accepted=accepted) for accepted in (False, True, True, True))
+    one.marks += [1]
+    two.marks += [1, 2]
+    one.outcomes += [None]
+    assert void.digest_bytes() == b"t\x00"
+    assert empty.digest_bytes() == b"t\x01"
+    assert one.digest_bytes() == b"t\x01" + bytes([1]) + bytes(7)
+    assert two.digest_bytes() == one.digest_bytes() + bytes([2]) + bytes(7)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jetcluster.health.cluster_clock import DOUBT, HOLD, LIMIT, PROVEN, ROUGH, SECOND, ClusterClock
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 HOUR = 3600
 

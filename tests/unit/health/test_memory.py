@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.health.memory import EVERY, MemoryWatch
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 

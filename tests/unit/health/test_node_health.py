@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.health.node_health import CALM, Aspect, NodeHealth, Trouble
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Rig:

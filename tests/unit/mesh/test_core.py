@@ -10,8 +10,8 @@ import pytest
 from jetcluster.mesh.frames import FRAMES, MAX_DELIVER, MSGS_HEAD, FrameError, Kind, encode_deliver, encode_msg
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.protocol.interest import RemotePeer
-from tests.twins.mesh_memory import MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import MemoryNetwork
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, trio
 
 A, B, C = "AAAAAAAA", "BBBBBBBB", "CCCCCCCC"

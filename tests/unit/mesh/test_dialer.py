@@ -11,7 +11,7 @@ from jetcluster.mesh import dialer as mesh_dialer
 from jetcluster.mesh.dialer import LEARNED_TTL, LOG_EVERY, RETRY_MAX, Dialer
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 
 

@@ -41,7 +41,7 @@ from jetcluster.mesh.frames import (
     encode_sub,
     frame,
 )
-from tests.twins.memory import kept_bytes
+from testkit.twins.memory import kept_bytes
 
 names = st.text(min_size=1, max_size=20)
 short = st.binary(max_size=40)

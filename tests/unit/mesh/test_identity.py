@@ -20,7 +20,7 @@ from jetcluster.mesh.identity import (
     new_id,
     save_identity,
 )
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 PARTS = ("journal", "data")
 

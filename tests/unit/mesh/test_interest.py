@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.traffic import Traffic
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard
 
 A, B = "AAAAAAAA", "BBBBBBBB"

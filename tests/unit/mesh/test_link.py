@@ -23,7 +23,7 @@ from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import MeshOptions
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 from jetcluster.raft.config import RaftConfig
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 
 

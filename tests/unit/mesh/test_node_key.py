@@ -21,7 +21,7 @@ from jetcluster.mesh.identity import IdentityError, load_identity, new_id, save_
 from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
 from jetcluster.mesh.node_key import FILE_NAME, NodeKey, load_key, verify
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 from tests.unit.cluster.rogue import SECRET, Rogue
 

@@ -10,7 +10,7 @@ import pytest
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.node_key import NodeKey
 from jetcluster.mesh.proof import own_addresses
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.mesh_support import Proxy, full, info, node, route_to, stop, until
 from tests.unit.cluster.rogue import SECRET
 

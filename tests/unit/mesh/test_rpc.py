@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.mesh import rpc as mesh_rpc
 from jetcluster.mesh.api import MeshError
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 
 A, B = "AAAAAAAA", "BBBBBBBB"
 

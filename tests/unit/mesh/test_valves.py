@@ -12,8 +12,8 @@ from jetcluster.mesh.valves import EVERY, LASTS, ToldValve
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.accounts import Accounts
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.cluster.nodes import ACCOUNT, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jetcluster.meta.restores import ALIVE_SECONDS, SILENT_SECONDS, RestoreWatch
 from jetcluster.meta.state import Assignment
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 def stream(gid: int, **fields: object) -> Assignment:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from jetcluster.meta.subjects import SubjectBook
 from jetcluster.model.subjects import overlap
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 subjects = st.sampled_from(["a", "b", "a.b", "a.*", "a.>", "*", "*.b", ">", "b.c.d", "b.*.d"])
 

@@ -14,8 +14,8 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.mem_kv import MemKv
+from testkit.twins.time import ManualTime, SeededRng
 
 CREATED = "2026-01-02T03:04:05.000000006Z"
 

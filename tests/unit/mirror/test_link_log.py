@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.mirror.link_log import AT_ONCE, EVERY, LinkLog
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Lines(list[str]):

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.mirror.pace import Pace
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.mirror.rig import Rig
 
 

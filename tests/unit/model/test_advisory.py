@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from jetcluster.model.advisory import Advisories, batch_abandoned_events, leader_elected, quorum_lost
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 
 def test_leader_elected() -> None:

@@ -4,7 +4,7 @@ import json
 
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.advisory import Advisories, Event
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 RENDER = Advisories(ManualTime(), SeededRng(1)).render
 

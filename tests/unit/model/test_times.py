@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jetcluster.model import times
 from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
-from tests.twins.memory import kept_bytes
+from testkit.twins.memory import kept_bytes
 
 
 @pytest.mark.parametrize(

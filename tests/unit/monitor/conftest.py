@@ -9,12 +9,12 @@ import pytest
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock, SystemRng
 from jetcluster.config.options import Options
-from jetcluster.monitor import system_events
-from jetcluster.monitor.node_source import NodeSource
-from jetcluster.monitor.server_block import ServerBlock
-from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.monitor.pages import NodeSource
+from jetcluster.monitor.system import events as system_events
+from jetcluster.monitor.system.events import SystemEvents
+from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.monitor.healthz import healthz
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health
 
 

@@ -7,10 +7,9 @@ import json
 from functools import partial
 from typing import Any
 
-from jetcluster.monitor.server_block import ServerBlock
-from jetcluster.monitor.system_account import load_answers
-from jetcluster.monitor.system_request import Actions
-from jetcluster.monitor.system_services import SystemServices
+from jetcluster.monitor.start import load_answers
+from jetcluster.monitor.system.requests import SystemServices
+from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 
 
@@ -44,6 +43,6 @@ class Asker:
 
 
 def services(node: Any, reload: str = "") -> SystemServices:
-    found = SystemServices(node, partial(load_answers, node, ServerBlock(node), Actions(lambda: reload)))
+    found = SystemServices(node, partial(load_answers, node, ServerBlock(node), lambda: reload))
     found.start()
     return found

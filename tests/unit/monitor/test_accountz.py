@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.sharing import (
+from jetcluster.config.account_options import (
+    AccountOptions,
     ExportOptions,
     ImportOptions,
     LatencyOptions,
     MappingDestination,
     MappingOptions,
 )
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
 

@@ -14,7 +14,7 @@ import pytest
 
 from jetcluster.clock import SystemClock
 from jetcluster.monitor import connections
-from jetcluster.monitor.start import Monitor, start_monitor
+from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.server.support import Bench

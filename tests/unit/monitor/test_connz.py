@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.server.server import Server
 from tests.unit.monitor.wire import TIME, Wire
 

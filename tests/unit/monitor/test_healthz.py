@@ -10,10 +10,10 @@ import pytest
 from jetcluster.cluster.meta_members import REMOVED
 from jetcluster.cluster.restart_safety import Risk, Safety
 from jetcluster.health.node_health import Aspect
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 from tests.unit.monitor.jetstream_pages import ask, health
 

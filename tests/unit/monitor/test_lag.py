@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jetcluster.monitor.lag import IDLE_SECONDS, MAX_NOTES, Lag, LagNotes
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.monitor import twins
 
 

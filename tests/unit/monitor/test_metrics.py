@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 from jetcluster.clock import SystemClock
 from jetcluster.health.node_health import Aspect
 from jetcluster.latency import Latency
-from jetcluster.monitor import metrics_own
+from jetcluster.monitor import metrics
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
@@ -191,7 +191,7 @@ async def test_every_metric_of_the_dashboard_exists(node: Any) -> None:
 
 def dashboard_metrics() -> set[str]:
     """Metric names in the queries of the dashboards in deploy/grafana."""
-    top = Path(metrics_own.__file__).parents[2]
+    top = Path(metrics.__file__).parents[2]
     names: set[str] = set()
     for path in (top / "deploy/grafana").glob("*.json"):
         for panel in json.loads(path.read_text())["panels"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 
 

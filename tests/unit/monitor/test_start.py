@@ -1,150 +1,33 @@
-"""The listener and the HTTP side, over a socket."""
+"""The system account and the monitoring port of a node."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import ssl
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+from types import SimpleNamespace
 
-import aiohttp
 import pytest
 
-import jetcluster
 from jetcluster.clock import SystemClock
-from jetcluster.config.tls_options import TlsOptions
-from jetcluster.monitor.start import Monitor, MonitorError, start_monitor
+from jetcluster.config.account_options import AccountOptions, UserOptions
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.server.server import Server
-from tests.unit.monitor import twins
-from tests.unit.server.certificate import make_certificate
+
+from . import twins
 
 
-@pytest.fixture
-async def monitor(server: Server) -> AsyncIterator[Monitor]:
+@pytest.mark.parametrize(
+    ("accounts", "modules"),
+    [
+        (None, []),
+        (
+            {"$SYS": AccountOptions("$SYS", users=[UserOptions("a", "b")])},
+            ["jetcluster.monitor.varz", "jetcluster.monitor.system.answers"],
+        ),
+    ],
+)
+async def test_only_what_a_configured_system_account_needs_is_brought_in(
+    server: Server, accounts: dict[str, AccountOptions] | None, modules: list[str]
+) -> None:
     node = twins.node(server, SystemClock())
-    node.monitor = await start_monitor(node)
-    node.monitor_port = node.monitor.port
-    yield node.monitor
-    await node.monitor.stop()
-
-
-async def get(monitor: Monitor, path: str) -> tuple[int, str, dict[str, str]]:
-    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{monitor.port}{path}") as response:
-        return response.status, await response.text(), dict(response.headers)
-
-
-async def test_pages(monitor: Monitor) -> None:
-    # The first request comes before aiohttp is attached: it waits in the backlog and is answered.
-    status, body, headers = await get(monitor, "/varz")
-    assert status == 200
-    assert headers["Content-Type"] == "application/json"
-    assert headers["Access-Control-Allow-Origin"] == "*"
-    assert json.loads(body)["http_port"] == monitor.port
-    assert body.startswith('{\n  "server_id": ')
-    for path in (
-        "/connz?subs=1", "/routez", "/subsz", "/subscriptionsz", "/jsz?streams=1", "/leafz", "/gatewayz", "/accountz",
-        "/accstatz",
-    ):  # fmt: skip
-        status, body, _ = await get(monitor, path)
-        assert (status, json.loads(body)["server_id"][0]) == (200, "N"), path
-    assert (await get(monitor, "/healthz"))[:2] == (200, '{"status":"ok"}')
-    status, body, _ = await get(monitor, "/connz?sort=foo")
-    assert (status, body) == (400, "invalid sorting option: foo")
-    status, body, headers = await get(monitor, "/metrics")
-    assert (status, headers["Content-Type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
-    assert 'gnatsd_varz_connections{server_id="n1"} 0\n' in body
-    assert (await get(monitor, "/metrics?prefix=a-b"))[0] == 400
-    assert (await get(monitor, "/raftz"))[:2] == (200, "{}")
-    assert "memstats" in (await get(monitor, "/debug/vars"))[1]
-    async with aiohttp.ClientSession() as session, session.head(f"http://127.0.0.1:{monitor.port}/varz") as response:
-        assert (response.status, await response.text()) == (200, "")
-    async with aiohttp.ClientSession() as session, session.post(f"http://127.0.0.1:{monitor.port}/healthz") as response:
-        assert (response.status, await response.text()) == (200, '{"status":"ok"}')
-    status, body, headers = await get(monitor, "/stacksz")
-    assert (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8")
-    assert "thread MainThread:" in body and "in stacksz" in body and "(test_pages)" in body
-    assert (await get(monitor, "/ipqueuesz"))[:2] == (200, "{}")
-    assert (await get(monitor, "/ipqueuesz?all=x"))[0] == 400
-    assert (await get(monitor, "/nope"))[:2] == (404, "404 page not found\n")
-    status, body, headers = await get(monitor, "/")
-    assert status == 200
-    assert 'href="/jsz"' in body
-    assert headers["Content-Type"].startswith("text/html")
-
-
-async def test_base_path(server: Server) -> None:
-    node = twins.node(server, SystemClock())
-    node.options.http_base_path = "/nats"
-    monitor = await start_monitor(node)
-    assert (await get(monitor, "/nats/healthz"))[0] == 200
-    assert (await get(monitor, "/healthz"))[0] == 404
-    assert 'href="/nats/varz"' in (await get(monitor, "/nats/"))[1]
-    await monitor.stop()
-
-
-async def test_a_page_that_fails_says_so(monitor: Monitor, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.clients, "totals", lambda: 1 / 0)
-    assert (await get(monitor, "/varz"))[:2] == (500, "internal error, see the log")
-    assert (await get(monitor, "/connz"))[0] == 200
-
-
-async def test_port_in_use(monitor: Monitor, server: Server) -> None:
-    node = twins.node(server, SystemClock())
-    node.options.http_port = monitor.port
-    with pytest.raises(MonitorError) as caught:
-        await start_monitor(node)
-    assert str(caught.value) == (
-        "Can't start monitoring: can't listen to the monitor port: "
-        f"listen tcp 127.0.0.1:{monitor.port}: bind: address already in use"
-    )
-
-
-async def test_https(server: Server, tmp_path: Path) -> None:
-    certificate, key = make_certificate(tmp_path)
-    node = twins.node(server, SystemClock())
-    node.options.http_port, node.options.https_port = 0, -1
-    node.options.tls = TlsOptions(cert_file=str(certificate), key_file=str(key), ca_file=str(certificate), verify=True)
-    node.monitor = await start_monitor(node)
-    trust = ssl.create_default_context(cafile=str(certificate))
-    trust.check_hostname = False
-    node.monitor_port = node.monitor.port
-    url = f"https://127.0.0.1:{node.monitor.port}/varz"
-    async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as response:
-        varz = await response.json()
-    assert (varz["https_port"], varz["http_port"], node.monitor.scheme) == (node.monitor.port, 0, "https")
-    first = (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", node.monitor.port))).strip()
-    assert first == certificate.read_text().strip()
-    renewed = tmp_path / "renewed"
-    renewed.mkdir()
-    certificate, key = make_certificate(renewed)
-    node.monitor.renew_certificate(TlsOptions(cert_file=str(certificate), key_file=str(key)))
-    second = (await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", node.monitor.port))).strip()
-    assert second == certificate.read_text().strip() != first
-    await node.monitor.stop()
-
-
-async def test_https_needs_a_certificate_and_a_port_of_its_own(server: Server) -> None:
-    node = twins.node(server, SystemClock())
-    node.options.http_port, node.options.https_port = 0, 8443
-    with pytest.raises(MonitorError, match="Can't start monitoring: TLS cert and key required for HTTPS"):
-        await start_monitor(node)
-    node.options.http_port = 8222
-    with pytest.raises(MonitorError, match=r"can't specify both HTTP \(8222\) and HTTPs \(8443\) ports"):
-        await start_monitor(node)
-
-
-async def test_stop_right_after_start(server: Server) -> None:
-    monitor = await start_monitor(twins.node(server, SystemClock()))
-    await monitor.stop()
-    with pytest.raises(aiohttp.ClientConnectorError):
-        await get(monitor, "/varz")
-
-
-def test_the_start_does_not_import_aiohttp() -> None:
-    code = "import sys, jetcluster.monitor.start as s; print('aiohttp' in sys.modules)"
-    root = Path(jetcluster.__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, cwd=root)
-    assert done.stdout == "False\n", done.stderr
+    node.reload, node.operator = SimpleNamespace(), None
+    node.options.accounts = accounts
+    assert NodeMonitoring(node).modules() == modules

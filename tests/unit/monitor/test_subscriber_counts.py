@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.config.options import Options
-from jetcluster.config.sharing import ExportOptions, ImportOptions
-from jetcluster.monitor.subscriber_counts import MAX_OPEN, SubscriberCounts
+from jetcluster.monitor.system.subscriber_counts import MAX_OPEN, SubscriberCounts
 from tests.unit.server.sharing import Nodes, account
 
 ASK = "$SYS.DEBUG.SUBSCRIBERS"

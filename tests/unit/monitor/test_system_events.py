@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from jetcluster.clock import SystemClock
-from jetcluster.monitor import system_events
-from jetcluster.monitor.server_block import ServerBlock
-from jetcluster.monitor.system_events import SystemEvents
+from jetcluster.monitor.system import events as system_events
+from jetcluster.monitor.system.events import SystemEvents
+from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker

@@ -1,11 +1,13 @@
-"""/varz of a real server with real connections."""
+"""/varz of a real server with real connections, and the statistics that a server sends about itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
+from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.server.server import Server
+from tests.unit.monitor.system import Asker
 from tests.unit.monitor.wire import TIME, Wire
 
 
@@ -43,3 +45,12 @@ async def test_varz_shows_what_waits_for_the_disk_and_which_behaviours_there_are
     assert varz["jetstream"]["limits"]["default_max_consumers"] == -1, "as nats-server says that there is no limit"
     node.options.jetstream.default_max_consumers = 50
     assert NodeSource(node).page("jsz", {})["limits"]["default_max_consumers"] == 50
+
+
+async def test_statistics_beat(server: Server, events: SystemEvents) -> None:
+    system = Asker(server)
+    system.listen(b"$SYS.SERVER.*.STATSZ")
+    first, second = [await system.next(), await system.next()]
+    assert first[0] == f"$SYS.SERVER.{server.server_id}.STATSZ"
+    assert set(first[1]) == {"server", "statsz"}
+    assert second[1]["server"]["seq"] > first[1]["server"]["seq"]

@@ -7,10 +7,10 @@ from typing import Any
 
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
+from jetcluster.health.usage import PageCounters
 from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
-from jetcluster.monitor.page_counters import PageCounters
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
 from jetcluster.raft.writer import DiskWaits
 

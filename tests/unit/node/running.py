@@ -10,6 +10,7 @@ from jetcluster import logs
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import Options
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.process import reloading
 
@@ -25,7 +26,7 @@ async def running(folder: Path, text: str) -> AsyncIterator[Node]:
 
     options = read()
     assert problem_of(options) is None
-    node = Node(options, logs.get_logger("test"), reloading(read))
+    node = Node(options, logs.get_logger("test"), reloading(read), monitoring=NodeMonitoring)
     await node.start()
     try:
         yield node

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.cluster.meta_replica import STATE_KEY
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.mesh.identity import NodeIdentity, load_identity, save_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.model.stream import StreamConfig
@@ -25,7 +25,7 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 LIMITS = {"max_streams": -1, "max_memory": -1, "max_storage": -1}
 SMALL = JournalOptions(segment_bytes=1 << 20, reserve_bytes=0)

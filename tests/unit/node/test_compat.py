@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jetcluster.node.node import Node
-from tests.cluster.client import Client
+from testkit.client import Client
 from tests.unit.node.running import running
 
 BASE = 'listen: "127.0.0.1:-1"\nserver_name: n1\n'

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from jetcluster.node.data_restarts import COOL_DOWN, MOST, PERIOD, DataRestarts
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jetcluster import logs
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from tests.unit.node.test_meeting import free_port
 
@@ -38,7 +39,7 @@ async def test_a_node_without_jetstream_is_no_part_of_the_meta_group_and_serves_
             cluster=ClusterOptions(name="C", host="127.0.0.1", port=port, routes=routes),
             jetstream=JetStreamOptions(enabled=number > 0, store_dir=str(tmp_path / str(number))),
         )  # fmt: skip
-        nodes.append(Node(options, logs.get_logger("test")))
+        nodes.append(Node(options, logs.get_logger("test"), monitoring=NodeMonitoring))
     await asyncio.gather(*(node.start() for node in nodes))
     front = nodes[0]
     try:

@@ -11,6 +11,7 @@ import pytest
 
 from jetcluster import logs
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 
 
@@ -30,6 +31,7 @@ async def started(name: str, store: Path, port: int, cluster_port: int, *routes:
             jetstream=JetStreamOptions(enabled=False, store_dir=str(store)),
         ),
         logs.get_logger("test"),
+        monitoring=NodeMonitoring,
     )
     await node.start()
     return node

@@ -13,6 +13,7 @@ import pytest
 from jetcluster import logs
 from jetcluster.api import dispatch
 from jetcluster.config.options import JetStreamOptions, Options
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.server.listener import ListenError
@@ -25,7 +26,7 @@ def options(store: Path) -> Options:
 
 
 async def started(store: Path) -> Node:
-    node = Node(options(store), logs.get_logger("test"))
+    node = Node(options(store), logs.get_logger("test"), monitoring=NodeMonitoring)
     await node.start()
     return node
 
@@ -129,7 +130,11 @@ async def test_a_journal_that_cannot_be_written_ends_the_process_with_a_code(tmp
 
 
 async def test_more_tags_than_can_be_told_to_others_are_a_clear_refusal(tmp_path: Path) -> None:
-    node = Node(replace(options(tmp_path), server_tags=[f"t{i}" for i in range(1000)]), logs.get_logger("test"))
+    node = Node(
+        replace(options(tmp_path), server_tags=[f"t{i}" for i in range(1000)]),
+        logs.get_logger("test"),
+        monitoring=NodeMonitoring,
+    )
     with pytest.raises(ListenError, match="server_tags: "):
         await node.start()
 

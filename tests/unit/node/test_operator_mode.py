@@ -16,11 +16,11 @@ import pytest
 
 from jetcluster.cli.mirror import run_mirror
 from jetcluster.cli.object_store import Wish, run_add
-from jetcluster.config.operator_options import ResolverOptions
+from jetcluster.config.options import ResolverOptions
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.claims_view import of_operators
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
@@ -354,11 +354,10 @@ async def test_an_account_is_looked_for_at_the_other_servers(tmp_path: Path) -> 
         await ask(one, "$SYS.REQ.CLAIMS.UPDATE", case.account.jwt)
         async with running(tmp_path / "2", directory(case, tmp_path / "2", "interval: '1h', timeout: '1s'")) as two:
             connect(one, two, b"$SYS.REQ.ACCOUNT.*.CLAIMS.LOOKUP")
-            assert two.system is not None
-            assert two.system.claims is not None
-            assert await two.system.claims.ask_others(case.account.public, 1, 5.0) == case.account.jwt
-            assert await two.system.claims.ask_others(Key("account").public, 1, 5.0) == ""
-            assert await two.system.claims.ask_others(Key("account").public, 9, 0.1) == ""
+            assert two.monitoring.claims is not None
+            assert await two.monitoring.claims.ask_others(case.account.public, 1, 5.0) == case.account.jwt
+            assert await two.monitoring.claims.ask_others(Key("account").public, 1, 5.0) == ""
+            assert await two.monitoring.claims.ask_others(Key("account").public, 9, 0.1) == ""
 
 
 class Web:

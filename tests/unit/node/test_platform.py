@@ -9,7 +9,7 @@ from jetcluster.config.options import Options
 from jetcluster.logs import get_logger
 from jetcluster.node.node import Node
 from jetcluster.node.platform import Platform, SystemPlatform
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 
 def test_a_node_has_the_operating_system_unless_it_is_given_another_one() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from jetcluster import logs
 from jetcluster.cli.merge import options_from
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node.node import Node
 from jetcluster.node.process import reloading
 
@@ -95,7 +96,7 @@ async def running(folder: Path, text: str = "") -> AsyncIterator[Running]:
     def read() -> Any:
         return options_from({"config": str(folder / "c.conf")})
 
-    node = Node(read(), logs.get_logger("test"), reloading(read))
+    node = Node(read(), logs.get_logger("test"), reloading(read), monitoring=NodeMonitoring)
     await node.start()
     server = Running(node, folder)
     try:

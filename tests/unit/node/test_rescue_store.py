@@ -23,7 +23,7 @@ from jetcluster.raft.inspection import read_journal
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.node.stopped import Site, hurt, in_journal
 
 NOW = 1_800_000_000 * 10**9
@@ -366,7 +366,7 @@ for name in ("open", "write", "pwritev", "pwrite", "fsync", "fdatasync", "rename
     dying(name)
 
 from pathlib import Path
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import carry_out, choose
 from jetcluster.node.rescue_survey import opened, survey

@@ -11,7 +11,7 @@ import pytest
 
 from jetcluster.protocol import s2
 from jetcluster.stream import archive
-from tests.cluster.client import Client, Msg
+from testkit.client import Client, Msg
 from tests.unit.node.running import running
 
 CONFIG = {

@@ -12,6 +12,7 @@ PROGRAM = """
 import asyncio, logging, os, signal, sys, threading, time
 from jetcluster import logs
 from jetcluster.config.options import Options
+from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.node import node, process, stop_watch
 from jetcluster.server.server import Server
 
@@ -31,7 +32,7 @@ async def started(self):
     os.kill(os.getpid(), signal.SIGTERM)
 
 node.Node.start = started
-sys.exit(process.run(options, logs.get_logger("server"), lambda: options))
+sys.exit(process.run(options, logs.get_logger("server"), lambda: options, NodeMonitoring))
 """
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.client import Client, ClientError
+from testkit.client import Client, ClientError
 from tests.unit.node.running import running
 
 JETSTREAM = "jetstream { store_dir: js }\n"

@@ -110,7 +110,7 @@ async def test_monitoring_over_tls(certificates: Certificates, tmp_path: Path, v
 
     async def status(name: str) -> int:
         context = certificates.context(Case("", certificate=name))
-        url = f"https://localhost:{node.monitor.port}/healthz"
+        url = f"https://localhost:{node.monitor_port}/healthz"
         try:
             async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as reply:
                 return reply.status

@@ -20,10 +20,6 @@ ED25519 = "cryptography.hazmat.primitives.asymmetric.ed25519"
         (Options(authorization=AuthorizationOptions(users=[UserOptions(nkey="U")])), [ED25519]),
         (Options(accounts={"A": AccountOptions("A", users=[UserOptions("a", "$2b$10$x")])}), ["bcrypt"]),
         (Options(tls=TlsOptions(cert_file="c")), ["jetcluster.auth.certificates"]),
-        (
-            Options(accounts={"$SYS": AccountOptions("$SYS", users=[UserOptions("a", "b")])}),
-            ["jetcluster.monitor.statsz", "jetcluster.monitor.system_answers"],
-        ),
     ],
 )
 def test_only_what_the_configuration_needs_is_brought_in(options: Options, modules: list[str]) -> None:

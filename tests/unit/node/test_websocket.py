@@ -14,7 +14,7 @@ import aiohttp
 import nats
 import pytest
 
-from jetcluster.monitor.node_source import NodeSource
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
 from jetcluster.server.server import enter_lame_duck

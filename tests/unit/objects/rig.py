@@ -20,7 +20,7 @@ from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.twins import NaiveStore, RecordingBus, block
 
 Json = dict[str, Any]

@@ -6,8 +6,9 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects import catalog
+from jetcluster.objects.catalog import Content
 from jetcluster.store.batch import Batch
-from tests.unit.objects.rig import Rig
+from tests.unit.objects.rig import Rig, meta
 
 
 def page(rig: Rig, offset: int = 0, limit: int = 0) -> dict:  # type: ignore[type-arg]
@@ -92,3 +93,30 @@ def test_garbage_is_no_object() -> None:
     rig.store.append(Batch.of([b"$OBJ.b.info.o", b"$OBJ.b.info.p"], [], [b"x", b"{}"]), 1, 10**18)
     assert page(rig)["total"] == 0
     assert rig.bucket.catalog.at(b"$OBJ.b.info.o") is None
+
+
+def taken(rig: Rig, name: str, size: int) -> list[list[bytes]]:
+    content = Content(rig.store, rig.bucket.catalog.download(name))
+    slices = []
+    while not content.done:
+        frames = content.take(size)
+        assert all(headers == b"" for headers, _ in frames)
+        slices.append([payload for _, payload in frames])
+        content.hold()
+    content.close()
+    return slices
+
+
+def test_all_chunks_in_order_and_slices() -> None:
+    rig = Rig()
+    rig.put("o", b"abcdefghij", "n")
+    rig.put("p", b"other", "m")
+    assert taken(rig, "o", 1 << 20) == [[b"abcd", b"efgh", b"ij"]]
+    assert taken(rig, "o", 100) == [[b"abcd", b"efgh"], [b"ij"]]
+
+
+def test_nothing_to_take() -> None:
+    rig = Rig()
+    rig.publish("$OBJ.b.info.o", meta("n", b"", 0))
+    rig.commit()
+    assert taken(rig, "o", 5) == []

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jetcluster.protocol import subjects, sublist
 from jetcluster.protocol.sublist import Sublist
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 
 @dataclass(eq=False)

@@ -12,9 +12,9 @@ from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.recovery import Recovered
-from tests.twins.journal import InlineWriter, MemoryMark
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter, MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import ManualTime, SeededRng
 
 ABC = Config(("A", "B", "C"))
 OPTIONS = JournalOptions(segment_bytes=4_096, reserve_bytes=0, node_retain_bytes=16_384, retry_delay=0.1)

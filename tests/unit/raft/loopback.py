@@ -11,9 +11,9 @@ from jetcluster.raft.group import Group
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
-from tests.twins.journal import InlineWriter, MemoryMark
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter, MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import ManualTime, SeededRng
 
 SMALL = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes=1 << 20)
 

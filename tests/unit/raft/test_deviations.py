@@ -16,7 +16,7 @@ from jetcluster.raft.api import EntryTooLargeError, MembershipError, NotLeaderEr
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.stock import Stock, StockClock, stock_clock

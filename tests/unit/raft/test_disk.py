@@ -10,9 +10,9 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.raft.disk import Disk, FileDisk
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.storage import SimDisk
-from tests.twins.time import SeededRng
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.storage import SimDisk
+from testkit.twins.time import SeededRng
 
 
 @pytest.fixture(params=["files", "relaxed files", "memory"])

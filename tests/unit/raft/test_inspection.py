@@ -8,7 +8,7 @@ from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
-from tests.twins.journal import InlineWriter
+from testkit.twins.journal import InlineWriter
 from tests.unit.raft.journals import ABC, Bench, forget
 
 

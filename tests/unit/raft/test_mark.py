@@ -9,8 +9,8 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.raft.mark import SLOT, FileMark, NoMark
-from tests.twins.journal import MemoryMark
-from tests.twins.time import SeededRng
+from testkit.twins.journal import MemoryMark
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import Bench, fill
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import zlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,11 +80,16 @@ def test_segment_heads() -> None:
     assert records.read_segment_head(b"", 7) is None
 
 
-def test_a_segment_of_the_version_before_can_be_read() -> None:
+def test_a_segment_of_another_version_is_refused_and_damage_is_not_taken_for_one() -> None:
     crc = zlib.crc32(struct.pack("<IQQ", 2, 7, 1234))
     old = struct.pack("<8sIIQQ", b"jcwal\x00\x00\x01", crc, 2, 7, 1234).ljust(64, b"\0") * 2
-    assert records.read_segment_head(old, 7) == (1234, 0), "how large it was made is not known"
-    assert records.read_segment_head(old, 8) is None
+    assert records.read_segment_head(old, 7) is None
+    with pytest.raises(records.FormatError, match=r"format 2, .* reads format 4"):
+        records.check_format(old, 7)
+    records.check_format(old, 8)
+    own = records.segment_head(7, 1234, 1 << 20)
+    for damaged in (bytes(128), old[:64] + own[64:], old[:100], bytes([own[0] ^ 1]) + own[1:], own):
+        records.check_format(damaged, 7)
 
 
 def test_states_come_back() -> None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from jetcluster.raft import records
 from jetcluster.raft.grouplog import GroupLog
 from jetcluster.raft.recovery import scan
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import SeededRng
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 
 

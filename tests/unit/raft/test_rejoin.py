@@ -8,8 +8,8 @@ from jetcluster.raft import codec, records
 from jetcluster.raft.api import MembershipError, Role
 from jetcluster.raft.group import Group
 from jetcluster.raft.membership import Members
-from tests.twins.journal import MemoryMark
-from tests.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
 from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches

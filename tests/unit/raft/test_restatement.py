@@ -11,9 +11,9 @@ import pytest
 from jetcluster.raft import records, restatement
 from jetcluster.raft.journal import Journal
 from jetcluster.raft.restatement import PER_BATCH
-from tests.twins.journal import MemoryMark
-from tests.twins.memory_disk import MemoryDisk
-from tests.twins.time import SeededRng
+from testkit.twins.journal import MemoryMark
+from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 
 

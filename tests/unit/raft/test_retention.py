@@ -13,7 +13,7 @@ from jetcluster.raft.grouplog import GroupLog, JournalDamageError
 from jetcluster.raft.membership import Config
 from jetcluster.raft.peer_progress import FlowState
 from jetcluster.raft.retention import PinLimits
-from tests.twins.memory_disk import MemoryDisk
+from testkit.twins.memory_disk import MemoryDisk
 from tests.unit.raft.journals import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder
 

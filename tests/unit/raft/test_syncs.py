@@ -10,8 +10,8 @@ import pytest
 from jetcluster import faults
 from jetcluster.raft.disk import FileDisk
 from jetcluster.raft.journal import Journal
-from tests.twins.journal import InlineWriter
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.journal import InlineWriter
+from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill
 
 

@@ -4,8 +4,8 @@ import asyncio
 import threading
 
 from jetcluster.raft.writer import ThreadWriter
-from tests.twins.journal import InlineWriter
-from tests.twins.time import ManualTime
+from testkit.twins.journal import InlineWriter
+from testkit.twins.time import ManualTime
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:

@@ -21,7 +21,7 @@ from jetcluster.replica.account_quota import (
     QuotaShare,
 )
 from jetcluster.stream.answers import RefusedError
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 
 
@@ -143,16 +143,16 @@ def test_every_replica_counts_and_the_limit_is_that_of_all_together() -> None:
 def test_what_other_nodes_lead_counts_until_they_say_otherwise() -> None:
     node = Node(storage=1000)
     stream = node.stream(led=True)
-    node.mesh.receive("n2", json.dumps([["A", False, 950], ["A", True, 7], ["B", False, 9]]).encode())
+    node.mesh.receive("n2", json.dumps([["A", False, 0, 950], ["A", True, 0, 7], ["B", False, 0, 9]]).encode())
     assert node.taken(stream, 10) == 5
     node.mesh.receive("n2", b"[]")
     assert node.taken(stream, 10) == 95
-    node.mesh.receive("n2", json.dumps([["A", False, 950]]).encode())
+    node.mesh.receive("n2", json.dumps([["A", False, 0, 950]]).encode())
     node.members.pop("n2")  # removed from the cluster
     node.room.tick()
     stream.store.byte_count = 0
     assert node.taken(stream, 10) == 100
-    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, "x"]]', b'[["A", false, 1e999]]', b"[" * 100_000, b"{}[0]"):
+    for bad in (b"{", b"[[1]]", b"5", b'[["A", false, 0, "x"]]', b'[["A", false, 0, 1e999]]', b"[" * 100_000, b"{}[0]"):
         with pytest.raises(FrameError):
             node.mesh.receive("n1", bad)
 
@@ -164,13 +164,13 @@ def test_other_nodes_are_told_what_is_led_here() -> None:
     node.stream(9, account="B")
     node.room.tick()
     node.room.tick()
-    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 15]]]
+    assert [json.loads(raw) for raw in node.mesh.sent] == [[["A", False, 0, 15]]]
     stream.store.byte_count = 6
     node.room.tick()
     assert len(node.mesh.sent) == 1  # not that often
     node.time.advance(TELL_SECONDS)
     node.room.tick()
-    assert json.loads(node.mesh.sent[-1]) == [["A", False, 18]]
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0, 18]]
     node.time.advance(TELL_SECONDS + WARN_SECONDS)
     node.room.tick()  # again without a change: a node may have come since
     assert len(node.mesh.sent) == 3
@@ -251,12 +251,12 @@ def test_each_tier_has_a_limit_of_its_own() -> None:
     assert node.taken(node.stream(copies=5), 1) == 0, "there is no such tier"
     node.room.tick()
     rows = [list(row) for row in json.loads(node.mesh.sent[-1])]
-    assert sorted(rows) == [["A", False, 1000, 1], ["A", False, 1500, 3]]
+    assert sorted(rows) == [["A", False, 1, 1000], ["A", False, 3, 1500]]
 
 
 def test_what_other_nodes_tell_of_a_tier() -> None:
     node = Node(tiers={"R1": AccountLimits(max_storage=1000), "R3": AccountLimits(max_storage=500)})
-    node.mesh.receive("n2", b'[["A",false,900,1],["A",false,300,3],["A",false,7]]')
+    node.mesh.receive("n2", b'[["A",false,1,900],["A",false,3,300],["A",false,0,7]]')
     assert node.taken(node.stream(), 100) == 1
     assert node.taken(node.stream(copies=3), 100) == 4
 
@@ -296,13 +296,13 @@ def test_an_account_that_gets_or_loses_tiers_is_counted_anew(before: dict[str, A
     assert node.room.led == {("A", False, 0 if before else 1): 850}
     node.time.advance(TELL_SECONDS)
     node.room.tick([])
-    assert json.loads(node.mesh.sent[-1]) == [["A", False, 850, *([] if before else [1])]]
+    assert json.loads(node.mesh.sent[-1]) == [["A", False, 0 if before else 1, 850]]
     assert node.taken(idle, 100) == 1
 
 
 def test_a_peer_that_has_miscounted_keeps_its_link() -> None:
     node = Node(storage=1000)
-    node.mesh.receive("n2", b'[["A",false,-3400],["A",true,1%s]]' % (b"0" * 40))
+    node.mesh.receive("n2", b'[["A",false,0,-3400],["A",true,0,1%s]]' % (b"0" * 40))
     assert node.room._elsewhere["n2"] == {("A", False, 0): 0, ("A", True, 0): MAX_SIZE}
     assert node.taken(node.stream(), 100) == 10, "less than nothing makes no room"
 

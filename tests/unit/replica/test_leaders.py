@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.replica.leaders import MAX_ENTRIES_PER_NOTICE, LeaderTable
-from tests.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.twins.time import ManualTime
+from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.virtual_loop import virtual_time
 
 A, B, C = (name * 8 for name in "ABC")

@@ -4,7 +4,7 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.replica.listening import AT_ONCE, Listening
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Bus:

@@ -14,7 +14,7 @@ from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica import read_confirm, read_group
 from jetcluster.stream import commands, sourced
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 

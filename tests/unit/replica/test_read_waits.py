@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.replica.read_waits import MAX_SECONDS, MAX_WAITING, ReadWaits
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 def waits() -> tuple[ReadWaits, ManualTime, list[str]]:

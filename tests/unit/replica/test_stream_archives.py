@@ -14,8 +14,8 @@ from jetcluster.replica.stream_archives import IDLE_SECONDS, MAX_OPEN, StreamArc
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.mem_kv import MemKv
+from testkit.twins.time import ManualTime, SeededRng
 
 
 class Budget:

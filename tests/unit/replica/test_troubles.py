@@ -6,7 +6,7 @@ from typing import Any
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.replica.troubles import NO_METHOD, PATIENCE, PAUSE, Troubles
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 
 class Lines:

@@ -13,7 +13,7 @@ from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
 from jetcluster.node.part_options import tls_context
 from jetcluster.server.server import Server
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 
 Reload = Callable[[], Awaitable[None]]
 

@@ -16,7 +16,7 @@ import uvloop
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock
 from jetcluster.server.server import Server
-from tests.twins.time import SeededRng
+from testkit.twins.time import SeededRng
 from tests.unit.server.support import options_of
 
 Body = Callable[[], Coroutine[Any, Any, None]]

@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from jetcluster.auth.authenticator import Authenticator, AuthResult
-from jetcluster.config.account_options import AccountOptions
+from jetcluster.config.account_options import (
+    AccountOptions,
+    ExportOptions,
+    ImportOptions,
+    MappingDestination,
+    MappingOptions,
+)
 from jetcluster.config.options import Options
-from jetcluster.config.sharing import ExportOptions, ImportOptions, MappingDestination, MappingOptions
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
-
-from .support import QUIET, Bench, Peer
+from tests.unit.server.support import QUIET, Bench, Peer
 
 
 class ByAccountName(Authenticator):

@@ -14,7 +14,7 @@ from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.subscription import LeafPeer
 from jetcluster.server.client.client import Client
 from jetcluster.server.server import Server
-from tests.twins.time import ManualTime, SeededRng
+from testkit.twins.time import ManualTime, SeededRng
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'
 

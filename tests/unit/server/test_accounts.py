@@ -10,8 +10,8 @@ from jetcluster.server.accounts import accounts, remote_peers
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import RemoteInterest
-from tests.twins.memory import held
-from tests.twins.time import SeededRng
+from testkit.twins.memory import held
+from testkit.twins.time import SeededRng
 
 
 class Peer:

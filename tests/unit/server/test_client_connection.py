@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-
-from .support import Bench, Nobody
+from tests.unit.server.support import Bench, Nobody
 
 
 def told(frames: bytes) -> list[dict[str, Any]]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 def test_there_are_no_more_than_max_connections() -> None:

@@ -20,7 +20,7 @@ from jetcluster.server.fairness import (
     MIN_QUANTUM,
     Governor,
 )
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.server.support import Bench, FakePeer, Peer
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.api import endpoints
-from jetcluster.config.sharing import ExportOptions, ImportOptions
-
-from .sharing import Nodes, account
+from jetcluster.config.account_options import ExportOptions, ImportOptions
+from tests.unit.server.sharing import Nodes, account
 
 API = [f"{endpoint.name}{'.ORDERS' * endpoint.args[0]}" for endpoint in endpoints.ALL]
 OTHERS = [

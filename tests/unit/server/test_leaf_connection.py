@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.server.leaf.connection import is_at_least
-
-from .leaf_site import Site
+from tests.unit.server.leaf_site import Site
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
-
-from .sharing import Nodes, account, reply_of
-from .support import FakeLeaf
+from tests.unit.server.sharing import Nodes, account, reply_of
+from tests.unit.server.support import FakeLeaf
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))
 B = account(

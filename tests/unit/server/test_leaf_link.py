@@ -18,10 +18,9 @@ from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
 from jetcluster.server.leaf.connection import LOOP_DELAY, MAX_NAME
 from scripts.bench_subscriptions import RealTime
-
-from .certificate import Authority
-from .leaf_site import HELLO, Site, mark_of
-from .support import FakePeer, FakeTransport
+from tests.unit.server.certificate import Authority
+from tests.unit.server.leaf_site import HELLO, Site, mark_of
+from tests.unit.server.support import FakePeer, FakeTransport
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

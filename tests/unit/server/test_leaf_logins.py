@@ -6,8 +6,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import LeafOptions, LeafUserOptions
 from jetcluster.server.leaf.logins import LeafLogins
 from jetcluster.server.leaf.state import LeafState
-
-from .support import Bench, Nobody
+from tests.unit.server.support import Bench, Nobody
 
 
 def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:

@@ -6,8 +6,7 @@ import pytest
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf.state import MAX_FOUND, LeafState, host_of, place, wants_tls
-
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 @pytest.mark.parametrize(

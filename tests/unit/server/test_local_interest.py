@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from jetcluster.server.accounts.local_interest import InterestWatches, LocalInterest
-
-from .support import Bench, FakeLeaf, FakePeer
+from tests.unit.server.support import Bench, FakeLeaf, FakePeer
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 from scripts.bench_subscriptions import BYTES_LIMIT, measure
-
-from .support import Bench
+from tests.unit.server.support import Bench
 
 
 def test_memory_and_the_cost_of_a_publish_stay() -> None:

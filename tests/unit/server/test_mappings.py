@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from jetcluster.config.account_options import AccountOptions
-from jetcluster.config.sharing import MappingDestination, MappingOptions
-
-from .sharing import Nodes, account
+from jetcluster.config.account_options import AccountOptions, MappingDestination, MappingOptions
+from tests.unit.server.sharing import Nodes, account
 
 
 def weighted(*destinations: MappingDestination, source: str = "a") -> AccountOptions:

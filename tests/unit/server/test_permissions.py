@@ -8,8 +8,8 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.server import permissions
 from jetcluster.server.permissions import ConnectionPermissions, first_foreign
-from tests.twins.memory import held
-from tests.twins.time import ManualTime
+from testkit.twins.memory import held
+from testkit.twins.time import ManualTime
 
 
 class Everything:

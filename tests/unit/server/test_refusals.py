@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from tests.signer import USER, Key
-
-from .configured import configured
-from .wire import Wire, close_all, errors, messages
+from tests.unit.server.configured import configured
+from tests.unit.server.wire import Wire, close_all, errors, messages
 
 VIOLATION = "Authorization Violation"
 OK = ""

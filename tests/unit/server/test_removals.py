@@ -7,15 +7,14 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import budget
-from jetcluster.config.sharing import ExportOptions, ImportOptions
+from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts import accounts
 from jetcluster.server.accounts.route import GoneOwners, Route
 from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, RemoteInterest
 from scripts.bench_subscriptions import RealTime
-
-from .sharing import Nodes, account
-from .support import Bench, FakeLeaf, FakePeer, Peer
+from tests.unit.server.sharing import Nodes, account
+from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
 
 
 def test_no_route_has_takers_whose_owner_is_gone() -> None:

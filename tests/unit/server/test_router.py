@@ -8,8 +8,7 @@ import pytest
 
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import FORWARDED
-
-from .support import Bench, FakePeer
+from tests.unit.server.support import Bench, FakePeer
 
 Got = list[tuple[bytes, bytes, bytes, bytes, str]]
 

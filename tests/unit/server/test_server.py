@@ -15,9 +15,8 @@ import pytest
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import enter_lame_duck
-
-from .certificate import make_certificate
-from .live import Body, dial, run, serving
+from tests.unit.server.certificate import make_certificate
+from tests.unit.server.live import Body, dial, run, serving
 
 __all__ = ["run"]
 

@@ -15,10 +15,10 @@ import pytest
 
 from jetcluster.server.client import login
 from tests.unit.node.test_websocket import node_of
+from tests.unit.server.configured import configured
+from tests.unit.server.wire import Wire, close_all, errors, messages
 
-from .configured import configured
 from .test_refusals import BCRYPT
-from .wire import Wire, close_all, errors, messages
 
 VIOLATION = "Authorization Violation"
 USERS = (

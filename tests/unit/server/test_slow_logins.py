@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from jetcluster.server import fairness
 from jetcluster.server.fairness import MAX_LOGIN_THREADS, SlowLogins
-from tests.twins.memory import held
+from testkit.twins.memory import held
 
 
 class Bench:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from .certificate import pin_of
-from .configured import configured
-from .tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
-from .wire import Wire, close_all, errors
+from tests.unit.server.certificate import pin_of
+from tests.unit.server.configured import configured
+from tests.unit.server.tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
+from tests.unit.server.wire import Wire, close_all, errors
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from typing import Any
 
 from cryptography import x509
 
-from .certificate import Authority, pin_of, subject
-from .wire import Wire, errors
+from tests.unit.server.certificate import Authority, pin_of, subject
+from tests.unit.server.wire import Wire, errors
 
 IN = "in"
 """With nobody configured: let in."""

@@ -59,10 +59,8 @@ class Model:
             self.first_seq = min(self.msgs, default=self.last_seq + 1)
         return len(seqs)
 
-    def purge(self, subject_filter: bytes, before: int | None, keep: int) -> int:
-        if subject_filter == b">" and before is not None:
-            return self.compact(before)
-        seqs = [m.seq for m in self.matching(subject_filter) if before is None or m.seq < before]
+    def purge(self, subject_filter: bytes, keep: int) -> int:
+        seqs = [m.seq for m in self.matching(subject_filter)]
         return self.remove(seqs[:-keep] if keep else seqs)
 
     def compact(self, first_seq: int) -> int:

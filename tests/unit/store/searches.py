@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 ASKED = [b"s.*.x", b"s.a.*", b"s.*.*", b"*.b.>", b"s.>", b"t.*.*", b"s.c.y", b"t.a.x", b"none.*", b"*.*.z", b">"]
 

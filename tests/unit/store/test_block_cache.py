@@ -4,7 +4,7 @@ import time
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache, bytes_of, cache_of
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 
 def batch(size: int) -> Batch:

@@ -12,7 +12,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import OVERHEAD, BlockReader
 from jetcluster.store.blocks import BlockTable, encode_block
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 STREAM = 7
 

@@ -19,7 +19,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 from .model import Model
 from .shipping import ship
@@ -128,19 +128,9 @@ class StoreMachine(RuleBasedStateMachine):
         if seq in self.model.msgs:
             self.model.remove([seq])
 
-    @rule(
-        subject_filter=st.sampled_from(FILTERS),
-        limit=st.one_of(
-            st.just((None, 0)),
-            st.tuples(st.integers(-10, 20), st.just(0)),
-            st.tuples(st.none(), st.integers(1, 10)),
-        ),
-    )
-    def purge(self, subject_filter: bytes, limit: tuple[int | None, int]) -> None:
-        before, keep = limit
-        before = None if before is None else self.some_seq(before)
-        purged = self.store.purge(subject_filter, before, keep)
-        assert purged == self.model.purge(subject_filter, before, keep)
+    @rule(subject_filter=st.sampled_from(FILTERS), keep=st.integers(0, 10))
+    def purge(self, subject_filter: bytes, keep: int) -> None:
+        assert self.store.purge(subject_filter, keep) == self.model.purge(subject_filter, keep)
 
     @rule(offset=st.integers(-20, 20))
     def compact(self, offset: int) -> None:
@@ -160,12 +150,6 @@ class StoreMachine(RuleBasedStateMachine):
     def enforce(self, max_msgs: int, max_bytes: int, per_subject: int) -> None:
         gone = self.store.enforce(max_msgs, max_bytes, per_subject, SUBJECTS)
         assert gone == self.model.enforce(max_msgs, max_bytes, per_subject)
-
-    @rule(offset=st.integers(-20, 20))
-    def expire(self, offset: int) -> None:
-        seq = self.some_seq(offset)
-        ts = self.model.msgs[seq].ts if seq in self.model.msgs else self.model.last_ts
-        assert self.store.expire(ts) == self.model.remove([s for s, m in self.model.msgs.items() if m.ts < ts])
 
     @rule()
     def commit(self) -> None:
@@ -338,7 +322,7 @@ class RocksMachine(StoreMachine):
         self.store.save_machine_state(b"after")
         self.append(batch, 0, 1)
         self.delete(doomed)
-        self.purge(subject_filter, (None, 0))
+        self.purge(subject_filter, 0)
         self.others[0].append(Batch.of([b"x"], [], [b"3"]), self.others[0].last_seq + 1, 1_000)
         self.store.abandon()
         self.model = model
@@ -378,7 +362,7 @@ def test_removals_count_whatever_goes(kv: type[MemKv] | None, tmp_path: Path) ->
     gone(0)
     store.delete_all([13, 14])
     gone(2)
-    store.purge(b"b", before=10)
+    store.delete_all([2, 4, 6, 8])
     gone(4)
     store.compact(11)
     gone(6)

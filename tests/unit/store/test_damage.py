@@ -16,7 +16,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import START
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 STREAM = 1
 SUBJECTS = [b"a", b"b", b"a", b"c", b"a"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jetcluster.store.disk_probe import probe
-from tests.twins.storage import SimDisk
-from tests.twins.time import SeededRng
+from testkit.twins.storage import SimDisk
+from testkit.twins.time import SeededRng
 
 
 def test_a_disk_that_is_well_keeps_the_file_and_loses_it_again(tmp_path: Path) -> None:

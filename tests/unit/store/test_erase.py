@@ -10,7 +10,7 @@ from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 STREAM = 3
 SECRET = b"QzX93kJw71Lm"

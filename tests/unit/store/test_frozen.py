@@ -8,7 +8,7 @@ from jetcluster.store import frozen, keys
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 
 def filled() -> tuple[MemKv, BlockStore]:

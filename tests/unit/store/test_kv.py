@@ -26,8 +26,8 @@ from jetcluster.store import keys
 from jetcluster.store import kv as kv_module
 from jetcluster.store.kv import KvError, KvFullError
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins import mem_kv
-from tests.twins.mem_kv import MemKv
+from testkit.twins import mem_kv
+from testkit.twins.mem_kv import MemKv
 
 from .stand_in import Rocks
 

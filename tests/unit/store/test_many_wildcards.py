@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 
 def result(steps: Generator[None, None, object]) -> object:

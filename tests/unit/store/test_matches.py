@@ -8,8 +8,8 @@ from jetcluster.store import matches, queries
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.matches import KeptMatches, Matches
-from tests.twins.mem_kv import MemKv
-from tests.twins.memory import held
+from testkit.twins.mem_kv import MemKv
+from testkit.twins.memory import held
 
 
 def test_the_least_recently_used_filter_of_the_node_goes_first() -> None:

@@ -11,7 +11,7 @@ from jetcluster import faults
 from jetcluster.store.kv import KvError
 from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED
 from jetcluster.store.rocks_kv import RocksKv
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 from .flushing import END, flushing
 

@@ -10,7 +10,7 @@ from jetcluster.store import queries
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 from .model import matches
 

@@ -9,7 +9,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.scrub import Scrub
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 STREAM = 7
 

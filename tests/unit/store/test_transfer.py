@@ -23,7 +23,7 @@ from jetcluster.store.room import Room
 from jetcluster.store.scrub import KINDS
 from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places
 from jetcluster.store.transfer import encode_ranges as encode
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import Shipped, filled, records, ship, steps
 
 OWN = 9

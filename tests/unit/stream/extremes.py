@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from jetcluster.consumer import turn
+from jetcluster.consumer.state import turn
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream import commands, replacing, sourced
 from jetcluster.stream.commands import Firing
@@ -295,7 +295,7 @@ def _named(x: Extremes, command: bytes) -> list[bytes]:
 
 def _purge(x: Extremes) -> list[bytes]:
     seq, keep = x.pick(((x.seq(), 0), (0, x.seq()), (0, 0), (x.number(), x.number())))
-    return _named(x, commands.encode_purge(x.time(), x.pick((b"", x.subject())), seq, keep, sliced=x.odd(0.7)))
+    return _named(x, commands.encode_purge(x.time(), x.pick((b"", x.subject())), seq, keep))
 
 
 def _delete(x: Extremes) -> list[bytes]:
@@ -369,7 +369,7 @@ def _restore_end(x: Extremes) -> list[bytes]:
 def _replace(x: Extremes) -> list[bytes]:
     guards = [(x.subject(), x.pick((0, x.seq()))) for _ in range(x.random.randrange(3))]
     body = replacing.encode_body(guards, [x.subject() for _ in range(x.random.randrange(3))], x.pick((b"", x.batch())))
-    return _named(x, x.head(commands.REPLACE, (0, 1)) + body)
+    return _named(x, x.head(commands.REPLACE) + body)
 
 
 def _continue(x: Extremes) -> list[bytes]:
@@ -389,13 +389,13 @@ def _create(x: Extremes) -> list[bytes]:
         fields["restored"] = restored
         if x.odd():
             restored[x.pick(("delivered", "floor", "pending"))] = x.pick((*ODD, [1, "x"], [-1, 1.5], [[1, 2]]))
-    return [x.head(commands.CONSUMER_CREATE, (0, commands.SIFTED)) + x.body(fields)]
+    return [x.head(commands.CONSUMER_CREATE) + x.body(fields)]
 
 
-def _by_fields(kind: int, flags: tuple[int, ...], **more: Any) -> Any:
+def _by_fields(kind: int, **more: Any) -> Any:
     def build(x: Extremes) -> list[bytes]:
         fields = {"name": x.pick(NAMES), **{key: make(x) for key, make in more.items()}}
-        command = x.head(kind, flags) + x.body(fields)
+        command = x.head(kind) + x.body(fields)
         return _named(x, command) if kind in (commands.CONSUMER_DELETE, commands.CONSUMER_RESET) else [command]
 
     return build
@@ -470,11 +470,11 @@ COMMANDS = {
     commands.CONTINUE: _continue,
     commands.CONSUMER_CREATE: _create,
     commands.CONSUMER_DELETE: _by_fields(
-        commands.CONSUMER_DELETE, (0, commands.SIFTED), cid=lambda x: x.pick((0, 1, x.pick(ODD)))
+        commands.CONSUMER_DELETE, cid=lambda x: x.pick((0, 1, x.pick(ODD)))
     ),
-    commands.CONSUMER_PAUSE: _by_fields(commands.CONSUMER_PAUSE, (0,), pause_until=lambda x: x.pick((0, x.pick(ODD)))),
+    commands.CONSUMER_PAUSE: _by_fields(commands.CONSUMER_PAUSE, pause_until=lambda x: x.pick((0, x.pick(ODD)))),
     commands.CONSUMER_RESET: _by_fields(
-        commands.CONSUMER_RESET, (0, commands.SIFTED), seq=lambda x: x.pick((0, x.seq(), x.pick(ODD))),
+        commands.CONSUMER_RESET, seq=lambda x: x.pick((0, x.seq(), x.pick(ODD))),
         done=lambda x: x.odd(),
     ),
     commands.CONSUMER_OWNER: _moves,

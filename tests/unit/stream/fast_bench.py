@@ -13,7 +13,7 @@ from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.results import PublishResult
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.test_ingest import CLIENT
 from tests.unit.stream.test_machine import Stream
 from tests.unit.stream.twins import RecordingBus, block

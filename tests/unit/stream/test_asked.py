@@ -7,8 +7,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.stream import asked, commands
 from jetcluster.stream.asked import Outcome
-from jetcluster.stream.commands import NAMED, SLICED, CommandError, decode, named, nameless, request_of
-from jetcluster.stream.levels import lowered
+from jetcluster.stream.commands import NAMED, CommandError, decode, named, nameless, request_of
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_ASKED
 from jetcluster.stream.results import JobStep
@@ -23,13 +22,11 @@ def rows(replica: Replica) -> list[tuple[bytes, bytes]]:
     return list(replica.store.side_scan(SIDE_ASKED))
 
 
-def test_a_number_is_before_the_body_and_a_version_before_gets_the_command_without() -> None:
+def test_a_number_is_before_the_body() -> None:
     plain = commands.encode_purge(9, b"a", 3)
     command = named(plain, 2**64 - 1)
-    assert command[1] == SLICED | NAMED and request_of(command) == 2**64 - 1
+    assert command[1] == NAMED and request_of(command) == 2**64 - 1
     assert decode(command) == decode(plain) and nameless(command) == nameless(plain) == plain
-    assert lowered(command, 9, 1) == plain
-    assert lowered(command, 9, 0) == commands.encode_purge(9, b"a", 3, sliced=False)
     for broken in (command[:17], named(commands.encode_delete_msg(9, 1), 1), named(commands.encode_expire(9), 1)):
         with pytest.raises(CommandError):
             decode(broken)

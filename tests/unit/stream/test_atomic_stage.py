@@ -9,7 +9,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.twins import block
 
 Step = tuple[str, str | None, str | None]

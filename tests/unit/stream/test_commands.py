@@ -5,29 +5,18 @@ import pytest
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, Continue, DeleteMsg, Expire, Publish, Purge, UpdateConfig
-from jetcluster.stream.replacing import Replace
 
 
 def test_round_trips() -> None:
-    assert commands.decode(commands.encode_purge(7, b"a.>", 5, 0)) == Purge(7, b"a.>", 5, 0, sliced=True)
+    assert commands.decode(commands.encode_purge(7, b"a.>", 5, 0)) == Purge(7, b"a.>", 5, 0)
     assert commands.decode(commands.encode_delete_msg(8, (1 << 64) - 1)) == DeleteMsg(8, (1 << 64) - 1)
     assert commands.decode(commands.encode_delete_msg(8, 3, erase=False)) == DeleteMsg(8, 3, erase=False)
     assert [commands.erases(commands.encode_delete_msg(8, 3, erase=erase)) for erase in (True, False)] == [True, False]
     assert not commands.erases(commands.encode_expire(9))
-    assert commands.decode(commands.encode_expire(9)) == Expire(9, sliced=True, placed=True)
+    assert commands.decode(commands.encode_expire(9)) == Expire(9)
     assert commands.decode(commands.encode_continue(9)) == Continue(9)
     config = {"name": "S", "subjects": ["ä"]}
-    assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(
-        10, config, sliced=True, placed=True, sifted=True
-    )
-
-
-def test_commands_of_logs_before_jobs_are_in_one_step() -> None:
-    assert commands.decode(commands.HEAD.pack(commands.EXPIRE, 0, 9)) == Expire(9)
-    assert commands.decode(commands.HEAD.pack(commands.PURGE, 0, 9) + bytes(16) + b"a") == Purge(9, b"a", 0, 0)
-    raw = commands.HEAD.pack(commands.UPDATE_CONFIG, 0, 10) + bytes(8) + b"{}"
-    assert commands.decode(raw) == UpdateConfig(10, {})
-    assert commands.decode(commands.HEAD.pack(commands.REPLACE, 0, 9) + bytes(4)) == Replace(9, [], [], None)
+    assert commands.decode(commands.encode_update_config(10, config)) == UpdateConfig(10, config)
 
 
 def test_publish_carries_the_batch_as_it_is() -> None:

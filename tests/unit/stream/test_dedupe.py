@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from jetcluster.stream.dedupe import SWEEP_IDS, DedupeWindow
 from jetcluster.stream.ports import SIDE_DEDUPE
-from tests.twins.memory import held
+from testkit.twins.memory import held
 from tests.unit.stream.twins import NaiveStore
 
 

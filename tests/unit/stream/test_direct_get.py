@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import direct_get
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000
@@ -199,7 +199,7 @@ def test_selection(fields: dict[str, object], payload: bytes) -> None:
 
 def test_selection_starts_at_the_first_message() -> None:
     store = numbered(6)
-    store.purge(before=4)
+    store.compact(4)
     assert ask(store, next_by_subj="foo", seq=1)[0][1] == b"4"
     assert [payload for _, payload in ask(store, seq=1, batch=2)] == [b"4", b"5", b""]
 
@@ -309,7 +309,7 @@ def everything(store: BlockStore) -> None:
 
 def rollup(store: BlockStore) -> None:
     store.append(Batch.of([b"a.x"], [], [b"new"]), 41, T0 + 41_000)
-    store.purge(b"a.x", before=41)
+    store.purge(b"a.x", keep=1)
 
 
 def eviction(store: BlockStore) -> None:

@@ -11,7 +11,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import due_index
 from jetcluster.stream.due_index import MAX_DUE, DueIndex
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore
 
 TABLE = 9

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.stream.due_timer import SOON, DueTimer
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.duties import LeaderDuties
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
 from tests.unit.stream.twins import RecordingBus

@@ -10,7 +10,6 @@ import pytest
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands, expiry
-from jetcluster.stream.levels import lowered
 from jetcluster.stream.ports import SIDE_NEVER
 from tests.unit.stream.test_jobs import SECOND, T0, Replica
 from tests.unit.stream.twins import block
@@ -102,17 +101,13 @@ def test_an_update_looks_at_no_more_than_a_piece_either(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("marking", [False, True])
 def test_replicas_that_restart_at_other_times_or_take_the_state_over_look_at_the_same(marking: bool) -> None:
-    """Also where the log has commands of the version before among the others."""
     config = {**TTLS, "allow_rollup_hdrs": True} | ({"subject_delete_marker_ttl": SECOND} if marking else {})
     steady, restless, copied = Replica(config), Replica(config), Replica(config)
     for turn in range(30):
         for replica in (steady, restless, copied):
             mixed(replica, turn % 4)
             replica.now += 2 * SECOND
-            command = commands.encode_expire(replica.now)
-            if turn in (10, 11, 12):
-                command = lowered(command, replica.machine.clock, 1) or b""
-            replica.apply(command)
+            expire(replica)
         restless.reopen()
         if turn % 3 == 0:
             copied.install(steady)
@@ -125,17 +120,6 @@ def test_replicas_that_restart_at_other_times_or_take_the_state_over_look_at_the
             expire(replica)
     assert steady.machine.hash == restless.machine.hash == copied.machine.hash
     assert steady.seqs() == restless.seqs() == copied.seqs()
-
-
-def test_what_a_version_before_stored_has_no_place() -> None:
-    replica = Replica(TTLS)
-    mixed(replica, 9)
-    assert list(replica.store.side_scan(SIDE_NEVER)) == [(b"", b"\1")]
-    replica.now += 11 * SECOND
-    assert replica.apply(lowered(commands.encode_expire(replica.now), replica.machine.clock, 1) or b"") == 1
-    assert list(replica.store.side_scan(SIDE_NEVER)) == [(b"", b"\1")], "that version looks at all of them at once"
-    expire(replica)
-    assert list(replica.store.side_scan(SIDE_NEVER)) == [(b"", b"\1" + (6).to_bytes(8, "little"))]
 
 
 def test_a_stream_that_was_empty_begins_again() -> None:

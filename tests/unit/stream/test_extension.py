@@ -15,7 +15,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import Sift
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 T0 = 1_700_000_000_000_000_000
 
@@ -90,8 +90,7 @@ class Stream:
 
 
 def test_commands_round_trip() -> None:
-    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body", sifted=True)
-    assert commands.decode(commands.encode_extended(7, 18, b"", sifted=False)) == Extended(7, 18, b"")
+    assert commands.decode(commands.encode_extended(7, 18, b"body")) == Extended(7, 18, b"body")
     assert commands.decode(commands.encode_extended(7, 31, b"")) == Extended(7, 31, b"")
     with pytest.raises(CommandError):
         commands.decode(commands.HEAD.pack(32, 0, 7))

@@ -10,7 +10,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, FastPublish, Publish
+from jetcluster.stream.commands import CommandError, FastPublish
 from jetcluster.stream.fast_parts import (
     ENDED,
     FastGate,
@@ -21,7 +21,6 @@ from jetcluster.stream.fast_parts import (
     encode_parts,
     settle,
 )
-from jetcluster.stream.levels import FAST, lowered
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
 
 NO: ApiError = errors.by_code(10071, seq=1)
@@ -47,7 +46,6 @@ def test_a_part_may_say_that_its_batch_is_over_and_nothing_else() -> None:
     assert decode_parts(encode_parts(parts), 0, 4) == parts and not over.begins
     command = commands.encode_fast(7, [over], b"")
     assert commands.decode(command) == FastPublish(7, None, [over])
-    assert lowered(command, 0, FAST) == command and not any(lowered(command, 0, level) for level in range(FAST))
     for wrong in ([over._replace(runs=RUNS)], [part([])]):
         with pytest.raises(ValueError):
             decode_parts(encode_parts(wrong), 0, 4)
@@ -77,15 +75,6 @@ def test_bytes_that_are_no_parts_are_no_command(raw: bytes) -> None:
 def test_a_part_must_stay_inside_its_command(runs: list[FastRun]) -> None:
     with pytest.raises(ValueError):
         decode_parts(encode_parts([part(runs)]), 0, 4)
-
-
-def test_below_its_level_a_command_publishes_the_same_messages() -> None:
-    batch = Batch.encode([b"a"], [], [b"x"])
-    command = commands.encode_fast(7, [part([FastRun(0, 1, 1)])], batch)
-    assert lowered(command, 0, FAST) == command
-    for level in range(FAST):
-        assert lowered(command, 0, level) == commands.encode_publish(7, batch)
-        assert isinstance(commands.decode(lowered(command, 0, level) or b""), Publish)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from jetcluster.stream.commands import Firing
 from jetcluster.stream.firing import fire, produced
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import block
 
 PLAN = ("Nats-Schedule: @every 1s", "Nats-Schedule-Target: s.t")
@@ -126,14 +126,6 @@ def test_a_long_block_is_not_read_line_by_line() -> None:
     assert lines[:4] == [b"NATS/1.0", b"a:", b"Nats-Other:  kept ", b"a:"], "as they were"
     assert lines[-4:] == [b"Nats-Scheduler: s.plan", b"Nats-Schedule-Next: later", b"", b""]
     assert made[1].count(b"\r\na:") == LONG + 1
-
-
-def test_commands_of_versions_before_write_the_lines_anew() -> None:
-    """Bytes are compared between replicas, so a log means what it meant."""
-    plan = Plan("a:", "b:  c \t", "Nats-TTL: 1s")
-    batch = fire(plan.store, plan.rules, plan.due, [Firing(1, DUE, NEXT, False, b"later")], kept=False)
-    assert batch is not None
-    assert batch.message(0)[1] == block("a: ", "b: c", "Nats-Scheduler: s.plan", "Nats-Schedule-Next: later")
 
 
 def called(work: Callable[[], object]) -> int:

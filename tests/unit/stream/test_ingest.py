@@ -23,7 +23,7 @@ from jetcluster.stream.expected_wildcards import MAX_EXPECTED
 from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, OPEN, Ingest
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
-from tests.twins.time import ManualTime
+from testkit.twins.time import ManualTime
 from tests.unit.stream.twins import RecordingBus, block
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.slices import Step
+from jetcluster.store.slices import STEP, Step
 from jetcluster.stream import commands, jobs
 from jetcluster.stream.jobs import StreamJob, StreamJobError
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.ports import SIDE_JOBS
 from jetcluster.stream.results import JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 
 T0 = 1_700_000_000_000_000_000
@@ -32,8 +32,7 @@ FILTERS = [b"", b">", b"a.>", b"*.x", b"a.x", b"*.*", b"c", b"d"]
 
 
 class Replica:
-    def __init__(self, config: dict[str, Any], *, sliced: bool = True, step: Step = SMALL) -> None:
-        self.sliced = sliced
+    def __init__(self, config: dict[str, Any], *, step: Step = SMALL) -> None:
         self.step = step
         self.index = 0
         self.now = T0
@@ -58,7 +57,7 @@ class Replica:
 
     def update(self, config: dict[str, Any]) -> Result:
         wanted = {"name": "S", "allow_rollup_hdrs": True, **config}
-        return self.apply(commands.encode_update_config(self.now, wanted, sliced=self.sliced))
+        return self.apply(commands.encode_update_config(self.now, wanted))
 
     def publish(self, subjects: Sequence[bytes]) -> Result:
         payloads = [b"%d" % i for i in range(len(subjects))]
@@ -66,7 +65,7 @@ class Replica:
         return self.apply(commands.encode_publish(self.now, Batch.encode(subjects, [], payloads)))
 
     def purge(self, subject_filter: bytes, seq: int = 0, keep: int = 0) -> Result:
-        return self.apply(commands.encode_purge(self.now, subject_filter, seq, keep, sliced=self.sliced))
+        return self.apply(commands.encode_purge(self.now, subject_filter, seq, keep))
 
     def step_on(self) -> Result:
         return self.apply(commands.encode_continue(self.now))
@@ -226,18 +225,6 @@ def test_a_limit_that_falls_again_while_others_wait_leaves_the_newest(discard: d
     assert replica.seqs() == [29, 30, 34, 35]
 
 
-def test_what_refusing_subjects_had_before_their_limit_goes_when_they_refuse_no_more() -> None:
-    replica = Replica({"discard": "new"})
-    replica.publish([b"a.x"] * 6)
-    replica.sliced = False
-    replica.update({"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 3})
-    assert len(replica.seqs()) == 6
-    replica.sliced = True
-    replica.update({"max_msgs_per_subject": 3})
-    replica.finish()
-    assert replica.seqs() == [4, 5, 6]
-
-
 def test_during_a_purge_a_full_stream_pushes_out_nothing_that_stays() -> None:
     replica = Replica({"max_msgs": 12})
     replica.publish([b"keep"])
@@ -298,16 +285,6 @@ def test_replacing_is_never_refused_for_what_waits() -> None:
     result = replica.apply(commands.encode_replace(T0, [], [b"k.*"], Batch.encode([b"info"], [], [b"new"])))
     assert result == 21
     assert replica.seqs() == [21]
-
-
-def test_commands_of_logs_before_jobs_are_done_in_one_step() -> None:
-    replica = filled(20)
-    replica.sliced = False
-    assert replica.purge(b"*.*", 11) == 10
-    replica.update({"max_msgs": 5})
-    assert (replica.machine.jobs, replica.seqs()) == (0, [16, 17, 18, 19, 20])
-    replica.apply(commands.encode_replace(T0, [], [b"k.*"], sliced=False))
-    assert (replica.machine.jobs, replica.seqs()) == (0, [])
 
 
 def test_a_job_survives_its_record() -> None:
@@ -480,7 +457,7 @@ def scripts(draw: st.DrawFn) -> tuple[dict[str, Any], list[Line]]:
 def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str, Any], list[Line]]) -> None:
     """And two replicas are the same in every byte after every command, one of which restarts and is replaced."""
     config, steps = script
-    steady, restless, whole = Replica(config), Replica(config), Replica(config, sliced=False)
+    steady, restless, whole = Replica(config), Replica(config), Replica(config, step=STEP)
     limited = bool(config["max_msgs_per_subject"])
     pushed_out = bool(config["max_msgs"])
     for kind, args in steps:
@@ -501,6 +478,7 @@ def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str
                 continue  # which ones are the newest depends on what else is under way
             assert steady.purge(*args) == restless.purge(*args)
             whole.purge(*args)
+            whole.finish()
         elif kind == "delete":
             if steady.machine.jobs:
                 continue  # a message that a purge may have removed already
@@ -514,6 +492,7 @@ def test_the_end_is_that_of_the_same_commands_in_one_step(script: tuple[dict[str
             wanted = {"max_msgs": args[0], "max_msgs_per_subject": args[1]}
             assert steady.update(wanted) == restless.update(wanted)
             whole.update(wanted)
+            whole.finish()
         if limited:
             # A purge that keeps the newest finds them first: see above.
             while any(

@@ -12,7 +12,7 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.results import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import NaiveStore, block
 
 T0 = 1_700_000_000_000_000_000
@@ -30,8 +30,6 @@ class Stream:
         self.machine = StreamMachine("S", StreamRules.from_config({}), self.store)
         self.index = 0
         self.now = T0
-        self.bounded = False
-        """As leaders of today mark commands with messages (`commands.BOUNDED`)."""
         self.apply(commands.encode_update_config(0, {"name": "S", **config}))
 
     def apply(self, command: bytes) -> Result:
@@ -41,8 +39,7 @@ class Stream:
     def publish(self, *messages: Message) -> PublishResult:
         subjects = [subject.encode() for subject, _, _ in messages]
         batch = Batch.encode(subjects, [h for _, h, _ in messages], [p for _, _, p in messages])
-        command = commands.encode_publish(self.now, batch)
-        result = self.apply(commands.bounded(command) if self.bounded else command)
+        result = self.apply(commands.encode_publish(self.now, batch))
         assert isinstance(result, PublishResult)
         return result
 
@@ -357,7 +354,6 @@ def test_discard_new_by_bytes_holds_where_messages_are_replaced(storage: str, hi
     full = (10077, "maximum bytes exceeded")
     record = (30 if storage == "file" else 16) + 1 + 100
     stream = Stream(max_bytes=record * history, max_msgs_per_subject=history, discard="new", storage=storage)
-    stream.bounded = True
     for _ in range(history):
         stream.one("a", payload=b"x" * 100)
     last = history
@@ -366,14 +362,11 @@ def test_discard_new_by_bytes_holds_where_messages_are_replaced(storage: str, hi
         assert stream.one("a", payload=b"x" * size) == (last if taken else full)
         assert stream.store.byte_count <= record * history
     assert stream.one("b", payload=b"x" * 1000) == full
-    stream.bounded = False  # as leaders of before wrote it: any message replaces one of its subject
-    assert stream.one("a", payload=b"x" * 5000) == last + 1
 
 
 def test_more_bytes_for_less_room_are_refused_also_where_the_number_of_messages_is_the_limit() -> None:
     record = 30 + 1 + 10
     stream = Stream(max_msgs=2, max_bytes=2 * record, max_msgs_per_subject=1, discard="new")
-    stream.bounded = True
     assert [stream.one(subject, payload=b"x" * 10) for subject in "ab"] == [1, 2]
     assert stream.one("a", payload=b"x" * 11) == (10077, "maximum bytes exceeded")
     assert stream.one("c", payload=b"") == (10077, "maximum messages exceeded")

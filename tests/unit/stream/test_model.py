@@ -22,7 +22,7 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
 from tests.unit.stream.twins import NaiveStore, block, fits
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jetcluster.consumer import ops, turn
-from jetcluster.consumer.table import ConsumerTable
+from jetcluster.consumer.state import ops, turn
+from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
@@ -20,7 +20,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.republish import Republisher
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes
 
 STREAM = 5

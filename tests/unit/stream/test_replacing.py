@@ -31,7 +31,7 @@ def test_round_trip() -> None:
     assert decoded.batch is not None
     assert (decoded.ts, decoded.guards, decoded.purges) == (7, [(b"a", 5), (b"bb", 0)], [b"c.>", b"d"])
     assert list(decoded.batch.messages()) == [(b"o.info", b"", b"new")]
-    assert commands.decode(commands.encode_replace(7, [], [])) == Replace(7, [], [], None, sliced=True)
+    assert commands.decode(commands.encode_replace(7, [], [])) == Replace(7, [], [], None)
 
 
 def test_bytes_that_are_cut_off_are_an_error() -> None:

@@ -14,7 +14,7 @@ from jetcluster.stream import commands, restoring
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.runs import encode_runs
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 
 SECOND = 1_000_000_000
 CONFIG: dict[str, Any] = {"name": "S", "storage": "file", "num_replicas": 1, "subjects": ["s.>"], "allow_msg_ttl": True}

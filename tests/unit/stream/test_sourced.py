@@ -13,7 +13,7 @@ from jetcluster.stream import commands, sourced
 from jetcluster.stream.machine import REFUSED, StreamMachine
 from jetcluster.stream.rules import StreamRules, link_key
 from jetcluster.stream.runs import cut
-from tests.twins.mem_kv import MemKv
+from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.twins import block
 
 T0 = 1_700_000_000_000_000_000
@@ -29,12 +29,11 @@ class Stream:
         self.machine = StreamMachine("S", StreamRules.from_config({}), self.store)
         self.index = 0
         self.now = T0 + 1000 * SECOND
-        self.bounded = False
         self.configure(**config)
 
     def apply(self, command: bytes) -> Any:
         self.index += 1
-        return self.machine.apply(self.index, 1, commands.bounded(command) if self.bounded else command)
+        return self.machine.apply(self.index, 1, command)
 
     def configure(self, **config: Any) -> None:
         self.apply(commands.encode_update_config(0, {"name": "S", **config}))
@@ -146,13 +145,10 @@ def test_a_full_stream_takes_no_message_that_needs_more_bytes_than_the_one_that_
     config: dict[str, Any] = {"max_bytes": 32, "max_msgs_per_subject": 1, "discard": "new"}
     s = mirror(**config) if mirrors else Stream(sources=[SOURCE], **config)
     give = s.mirror if mirrors else s.source
-    s.bounded = True
     give(0)
     assert give(0, 9, upto=9) == 9
     assert code(give(9, 10, upto=10)) == 10077, "one digit more"
     assert s.payloads() == [b"9"]
-    s.bounded = False  # in logs of before
-    assert give(9, 10, upto=10) == 10
 
 
 def test_headers_act_only_where_the_mirror_allows_it() -> None:

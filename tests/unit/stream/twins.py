@@ -262,9 +262,8 @@ class NaiveStore:
     def contains(self, seq: int) -> bool:
         return seq in self.rows
 
-    def purge(self, filter: bytes = b">", before: int | None = None, keep: int = 0) -> int:
-        top = self.last_seq + 1 if before is None else before
-        found = sorted(m.seq for m in self.rows.values() if m.seq < top and fits(filter, m.subject))
+    def purge(self, filter: bytes = b">", keep: int = 0) -> int:
+        found = sorted(m.seq for m in self.rows.values() if fits(filter, m.subject))
         return self._drop(found[: max(len(found) - keep, 0)])
 
     def compact(self, first_seq: int) -> int:

@@ -12,20 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.auth.permissions import UserPermissions
-from jetcluster.config.account_options import AccountJetStreamOptions, AccountOptions
-from jetcluster.config.claims.account import decode_account, verified_account
-from jetcluster.config.claims.operator import decode_operator
-from jetcluster.config.claims.token import ClaimsError
-from jetcluster.config.claims.user import decode_user
-from jetcluster.config.import_rules import MAX_SEARCH, settle
-from jetcluster.config.sharing import (
+from jetcluster.config.account_options import (
     CHUNKED,
+    AccountJetStreamOptions,
+    AccountOptions,
     ExportOptions,
     ImportOptions,
     LatencyOptions,
     MappingDestination,
     MappingOptions,
 )
+from jetcluster.config.claims.account import decode_account, verified_account
+from jetcluster.config.claims.operator import decode_operator
+from jetcluster.config.claims.token import ClaimsError
+from jetcluster.config.claims.user import decode_user
+from jetcluster.config.import_rules import MAX_SEARCH, settle
 from tests.signer import Key, Operator
 from tests.unit.config.jwts import ACCOUNT, NOON, OPERATOR, OTHER, account_with, activation
 

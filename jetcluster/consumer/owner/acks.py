@@ -1,0 +1,272 @@
+"""`Acks`: what clients say about messages they were given.
+
+The callback of the subscription only notes; at the end of the turn each kind becomes one op for the whole consumer.
+Double acks are answered when their op is applied. Acks in flight that are lost go into the log again: to a client that
+asked for no answer its ack is done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
+from jetcluster.model import durations
+from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
+from jetcluster.protocol.bus import Origin
+
+KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))
+
+MAX_AT_ONCE: Final = 1 << 16
+"""Said with one op at most: an entry of the log may hold 8 MiB."""
+
+_ACKS: Final = frozenset((b"", b"+ACK", b"+OK"))
+_PROGRESS: Final = frozenset((b"+WPI", b"-WPI"))
+_NEXT: Final = (b"+NXT", b"-NXT")
+_TERM: Final = (b"+TERM", b"-TERM")
+_DELAY: Final = re.compile(rb'\{\s*"delay"\s*:\s*([0-9]{1,18})\s*\}')
+
+
+class Words:
+    """All that was said with one word in one turn: the token of its op."""
+
+    __slots__ = ("kind", "replies", "said", "value")
+
+    def __init__(self, kind: int) -> None:
+        self.kind = kind
+        self.value: list[int] | list[tuple[int, int]] = []
+        """The op's."""
+        self.replies: list[bytes] = []
+        """Whom to answer when it is applied, with an empty message."""
+        self.said: dict[int, tuple[bytes, bytes]] = {}
+        """NAK and TERM: by sequence, how often and as which number it was delivered, as the ack subject has it, and
+        what came with the word."""
+
+
+class Acks:
+    __slots__ = ("_again", "_owner", "_replies", "_request", "_state", "acked", "early", "in_flight", "words")
+
+    def __init__(
+        self,
+        owner: DeliveryContext,
+        request: Callable[[bytes, bytes], None],
+        again: Callable[[Sequence[int]], None],
+    ) -> None:
+        """`request` takes the request for messages that came with an ack, `again` delivers messages again at once."""
+        self._owner = owner
+        self._request = request
+        self._again = again
+        self._state = owner.state
+        self.in_flight: deque[Words] = deque()
+        self.acked: list[int] = []
+        self._replies: list[bytes] = []
+        self.words: dict[int, Words] = {}
+        self.early: list[tuple[int, bytes, int, bytes, bytes]] = []
+        """Arguments of `_other`, about messages that were sent before their delivery was applied."""
+
+    @property
+    def naks_in_flight(self) -> bool:
+        """Messages that are to be delivered again at once, once the log has it."""
+        return any(
+            words.kind == NAK and any(not delay for _, delay in words.value)  # type: ignore[misc]
+            for words in self.in_flight
+        )
+
+    # -- from clients -----------------------------------------------------------------------------------------------
+
+    def received(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Bus callback: a message on `$JS.ACK.<stream>.<consumer>.<five numbers>`. Runs for every ack."""
+        try:
+            seq = int(subject.split(b".", 6)[5])
+        except ValueError:
+            return
+        if payload in _ACKS and seq <= self._state.delivered_sseq:
+            if not self.acked:
+                self._owner.run_soon()
+            self.acked.append(seq)
+            if reply:
+                self._replies.append(reply)
+            if len(self.acked) >= MAX_AT_ONCE:
+                self.flush()
+        else:
+            self._other(seq, subject, 4, reply, payload)
+
+    def received_v2(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Likewise `$JS.ACK.<domain>.<account hash>.<stream>.<consumer>.<numbers>`."""
+        tokens = subject.split(b".", 8)
+        if len(tokens) == 9 and tokens[7].isdigit():
+            self._other(int(tokens[7]), subject, 6, reply, payload)
+
+    def settle(self, seq: int) -> None:
+        """Acknowledged without a message on an ack subject (policy `flow_control`)."""
+        self.acked.append(min(seq, self._state.delivered_sseq))
+        self._owner.run_soon()
+
+    def _other(self, seq: int, subject: bytes, at: int, reply: bytes, payload: bytes) -> None:
+        """Takes any word but a plain ack. `at`: token of `subject` with the number of deliveries."""
+        if seq > self._state.delivered_sseq:
+            if seq <= self._owner.sent_sseq and len(self.early) < MAX_AT_ONCE:
+                self.early.append((seq, subject, at, reply, payload))
+            return  # not delivered yet: there is no answer either
+        self._owner.run_soon()
+        if payload in _ACKS:
+            self.acked.append(seq)
+            if reply:
+                self._replies.append(reply)
+        else:
+            self._word(subject, at, seq, reply, payload)
+
+    def delivered(self) -> None:
+        """Deliveries were applied."""
+        early, self.early = self.early, []
+        for said in early:
+            self._other(*said)
+
+    def _word(self, subject: bytes, at: int, seq: int, reply: bytes, payload: bytes) -> None:
+        numbers = subject.split(b".", at)[at]
+        if payload.startswith(_NEXT):
+            self.acked.append(seq)
+            self._request(reply, payload[4:])
+            return
+        if payload in _PROGRESS:
+            self._add(PROGRESS, seq, reply, b"", b"")
+        elif payload.startswith(b"-NAK"):
+            self._add(NAK, seq, reply, numbers, payload[4:])
+        elif payload.startswith(_TERM):
+            self._add(TERM, seq, reply, numbers, payload[5:].strip())
+        elif reply:
+            self._owner.bus.publish(reply)
+
+    def _add(self, kind: int, seq: int, reply: bytes, numbers: bytes, more: bytes) -> None:
+        words = self.words.get(kind)
+        if words is not None and max(len(words.said), len(words.replies)) >= MAX_AT_ONCE:
+            self.flush()
+            words = None
+        if words is None:
+            words = self.words[kind] = Words(kind)
+        words.said[seq] = numbers, more
+        if reply:
+            words.replies.append(reply)
+
+    # -- to the log -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """The end of a turn. What was said of one message in one turn counts in this order, not in the order in which
+        it came."""
+        if self.acked:
+            self._flush_acks()
+        if self.words:
+            said, self.words = self.words, {}
+            for kind in (TERM, PROGRESS, NAK):
+                if kind in said:
+                    self._flush_words(said[kind])
+
+    def _flush_acks(self) -> None:
+        state = self._owner.state
+        pending = state.unacked.entries
+        words = Words(ACK)
+        if state.rules.ack_policy in (ALL, FLOW_CONTROL):
+            highest = max(self.acked)
+            words.value = [highest] if highest > state.floor_sseq else []
+        else:
+            words.value = [seq for seq in self.acked if seq in pending]
+            if state.rules.sample and self._owner.advise.wanted(ACK_METRIC):
+                self._sample(words.value)
+        words.replies = self._replies
+        self.acked, self._replies = [], []
+        self._submit(words)
+
+    def _sample(self, seqs: Sequence[int]) -> None:
+        """Metrics of some of the acks (sample_freq percent)."""
+        owner, rules, pending = self._owner, self._owner.state.rules, self._owner.state.pending
+        now = owner.clock.time_ns()
+        for seq in seqs:
+            if owner.rng.randrange(100) < rules.sample:
+                entry = pending[seq]
+                delivered = entry.due - rules.wait_after(entry.deliveries)
+                owner.advise.acked(entry.cseq, seq, entry.deliveries, max(0, now - delivered) if delivered > 0 else 0)
+
+    def _flush_words(self, words: Words) -> None:
+        pending = self._owner.state.pending
+        if words.kind == NAK:
+            words.value = [(seq, nak_delay(more)) for seq, (_, more) in words.said.items() if seq in pending]
+        else:
+            words.value = [seq for seq in words.said if seq in pending]
+        self._submit(words)
+
+    def _submit(self, words: Words) -> None:
+        """Answers for what changes nothing: that needs no op, but its answers must not overtake what is in flight."""
+        if words.value or (words.replies and self.in_flight):
+            self.in_flight.append(words)
+            self._owner.submit(words.kind, words.value, words)
+        else:
+            self._answer(words)
+
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
+        """An op of `KINDS` was applied."""
+        assert isinstance(token, Words), kind
+        assert self.in_flight.popleft() is token
+        self._answer(token)
+        if not isinstance(outcome, SettledMessages) or not outcome.seqs:
+            return
+        if kind == NAK:
+            now = {seq for seq, delay in token.value if not delay}  # type: ignore[misc]
+            self._again([seq for seq in outcome.seqs if seq in now])
+            self._owner.selection.redelivery.changed(seq for seq in outcome.seqs if seq not in now)
+        elif kind == PROGRESS:
+            self._owner.selection.redelivery.changed(outcome.seqs)
+        if kind in (NAK, TERM) and self._owner.advise.wanted(MSG_NAKED if kind == NAK else MSG_TERMINATED):
+            self._advise(kind, outcome.seqs, token)
+
+    def _advise(self, kind: int, seqs: Sequence[int], words: Words) -> None:
+        advise = self._owner.advise
+        for seq in seqs:
+            if seq in words.said:  # with policy `all` a +TERM settles others too
+                numbers, more = words.said[seq]
+                deliveries, _, cseq = numbers.split(b".", 3)[:3]
+                if not (deliveries.isdigit() and cseq.isdigit()):
+                    continue
+                if kind == NAK:
+                    advise.naked(int(cseq), seq, int(deliveries))
+                else:
+                    advise.terminated(int(cseq), seq, int(deliveries), more)
+
+    def _answer(self, words: Words) -> None:
+        if words.replies:
+            self._owner.bus.publish_many([(reply, b"") for reply in words.replies])
+
+    def reset(self, *, again: bool) -> None:
+        """Puts what was in flight in again; not `again` when the consumer began anew, and it was about deliveries that
+        do not count any more."""
+        self.early = []
+        lost, self.in_flight = self.in_flight, deque()
+        for words in lost:
+            if not again:
+                words.value = []
+            self._submit(words)
+
+
+def nak_delay(text: bytes) -> int:
+    """Nanoseconds, of `{"delay": ns}` or a Go duration; 0 for anything else, which is a plain NAK."""
+    text = text.strip()
+    if not text:
+        return 0
+    simple = _DELAY.fullmatch(text)
+    if simple is not None:
+        return int(simple[1])
+    delay: object = None
+    if text.startswith(b"{"):
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError):
+            return 0
+        delay = next((value for key, value in fields.items() if key.lower() == "delay"), None)
+    else:
+        delay = durations.parse(text)
+    return delay if type(delay) is int and 0 < delay < NEVER else 0

@@ -1,0 +1,352 @@
+"""`ConsumerOperationLog`: the way of this node's consumer owners into the log of one stream (docs/consumers.md).
+
+What the owners submit during a turn of the loop becomes one CONSUMER_TURN. Turns are numbered within a session and are
+applied in order and without a gap, or not at all. As soon as one may be lost the session is over: nothing is submitted
+any more, and a new session begins with an empty turn. When that one is applied here, everything of the old session has
+been applied too or never will be; only then do the owners throw their views away (`reset`) and go on. An op that came
+out void ends its session as well: its owner decided it by a view that is not the state, and would pass over messages.
+
+Sans I/O: the log, time and timers are parameters.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from jetcluster.clock import Clock, Timers
+from jetcluster.consumer.state import turn as log_turn
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import ADVANCE, SKIP, Op, Outcome, Turn, TurnResult, Value
+
+MAX_TURNS = 64
+"""In flight; with more the owners are not run."""
+MAX_IN_FLIGHT = 4 << 20
+"""Bytes of turns in flight, likewise."""
+TURN_BYTES = 512 << 10
+"""About the most in one turn: an entry of the log may hold 8 MiB."""
+MAX_COLLECTED = 32 << 20
+"""Bytes that wait for room (acks come whether owners run or not); beyond it the session is given up."""
+APPLY_SECONDS = 4.0
+"""A turn that is not applied here after so long counts as lost."""
+REFUSED_SECONDS = 0.1
+"""Until a refused turn leads to a new session."""
+BEGIN_SECONDS = 0.5
+"""A first turn that is not applied is sent again after this, then after twice as long, ..."""
+MAX_BEGIN_SECONDS = 8.0
+
+
+class Submitter(Protocol):
+    """`consumer.owner.owner.ConsumerOwner`, as far as turns go."""
+
+    state: ConsumerState
+
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+class _Entry(NamedTuple):
+    owner: Submitter
+    kind: int
+    value: Value
+    token: object
+
+
+class _Collected(NamedTuple):
+    op: Op
+    entry: _Entry
+    size: int
+
+
+class _InFlight(NamedTuple):
+    session: int
+    serial: int
+    entries: list[_Entry | None]
+    """None: the owner is not to be told."""
+    size: int
+    sent: float
+
+
+class ConsumerOperationLog:
+    def __init__(
+        self,
+        me: bytes,
+        *,
+        send: Callable[[int, bytes], bool],
+        session_of: Callable[[], int],
+        owners: Callable[[], Iterable[Submitter]],
+        on_room: Callable[[], None],
+        on_error: Callable[[Exception], None],
+        clock: Clock,
+        timers: Timers,
+    ) -> None:
+        """`send(session, body)` hands the body of a CONSUMER_TURN to the stream's leader, in order; False: there is
+        nobody to hand it to (`leader_changed` is called when there is). `session_of`: this node's newest session by
+        the table. `owners`: those to be reset. `on_room`: owners may be run (again). `on_error` is
+        given what an owner raised: the others are told all the same."""
+        self._me = me
+        self._send = send
+        self._session_of = session_of
+        self._owners = owners
+        self._on_room = on_room
+        self._on_error = on_error
+        self._clock = clock
+        self._timers = timers
+        self._session = 0
+        self._serial = 0
+        self._open = False
+        self._begun_at: float | None = None
+        """When the first turn of a session was sent that is not applied yet."""
+        self._begin_wait = BEGIN_SECONDS
+        self._in_flight: deque[_InFlight] = deque()
+        self._in_flight_bytes = 0
+        self._held: list[tuple[list[_Entry | None], list[Outcome]]] = []
+        """Turns of a session that is over, applied nevertheless. Their owners are told when the next one has shown that
+        they are the owners still: somebody else may have delivered the same messages long ago."""
+        self._collected: list[_Collected] = []
+        self._collected_bytes = 0
+        self._scheduled = False
+        self._retrying = 0
+        self.submitted = 0
+        """Ops taken so far."""
+        self.told = 0
+        """Number of those that came back or were lost: what was submitted by a moment is settled when this has come to
+        the `submitted` of then."""
+        self.lost = 0
+        """Number of sessions given up (monitoring)."""
+
+    @property
+    def may_run(self) -> bool:
+        """Owners may decide new things."""
+        return (
+            self._open
+            and len(self._in_flight) < MAX_TURNS
+            and self._in_flight_bytes + self._collected_bytes < MAX_IN_FLIGHT
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    @property
+    def wanted(self) -> bool:
+        """There is, or was, an owner here."""
+        return self._session > 0
+
+    @property
+    def unsettled(self) -> bool:
+        """`tick` has something to wait for."""
+        return self._begun_at is not None or bool(self._in_flight)
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
+    def want(self) -> None:
+        """There is an owner: begins the first session, if there is none."""
+        if not self._session:
+            self._begin()
+
+    def submit(self, owner: Submitter, kind: int, value: Value, token: object) -> None:
+        """Without a session nothing is taken: `reset` follows."""
+        if not self._open:
+            return
+        self.submitted += 1
+        state = owner.state
+        size = 56 + 16 * len(value) if isinstance(value, list) else 24 + _size(value)
+        op = Op(state.cid, state.epoch, kind, value)
+        self._collected.append(_Collected(op, _Entry(owner, kind, value, token), size))
+        self._collected_bytes += size
+        if self._collected_bytes > MAX_COLLECTED:
+            self.lose()
+        elif not self._scheduled:
+            self._schedule()
+
+    def forget(self, owner: Submitter) -> None:
+        """`owner` is not told of what it has submitted so far: it was let go, or its consumer has another epoch."""
+        before = len(self._collected)
+        self._collected = [collected for collected in self._collected if collected.entry.owner is not owner]
+        self.told += before - len(self._collected)
+        self._collected_bytes = sum(collected.size for collected in self._collected)
+        for entries in (*(turn.entries for turn in self._in_flight), *(entries for entries, _ in self._held)):
+            entries[:] = [entry if entry is None or entry.owner is not owner else None for entry in entries]
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._timers.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """The end of a loop turn: what was collected goes out, as far as there is room."""
+        self._scheduled = False
+        while self._collected and self._open and len(self._in_flight) < MAX_TURNS:
+            if self._in_flight and self._in_flight_bytes >= MAX_IN_FLIGHT:
+                return
+            self._put()
+
+    def _put(self) -> None:
+        count = size = 0
+        for collected in self._collected:
+            if count and size + collected.size > TURN_BYTES:
+                break
+            count, size = count + 1, size + collected.size
+        taken, self._collected = self._collected[:count], self._collected[count:]
+        self._collected_bytes -= size
+        self._serial += 1
+        entries: list[_Entry | None] = [collected.entry for collected in taken]
+        body = log_turn.encode(self._me, self._session, self._serial, [collected.op for collected in taken])
+        # Before it is sent: the leader might apply it at once.
+        self._in_flight.append(_InFlight(self._session, self._serial, entries, size, self._clock.monotonic()))
+        self._in_flight_bytes += size
+        if not self._send(self._session, body):
+            self.lose()
+
+    def lose(self) -> None:
+        """Turns may be lost, or this node may have missed something: begins a new session."""
+        if not self._session:
+            return
+        if self._open:
+            self.lost += 1
+            self._begin_wait = BEGIN_SECONDS
+        self._open = False
+        self._collected = []
+        self._collected_bytes = 0
+        self._begin()
+
+    def leader_changed(self) -> None:
+        """Or the link to it broke: what is under way may be lost."""
+        if self._in_flight or self._begun_at is not None:
+            self._begin_wait = BEGIN_SECONDS
+            self.lose()
+
+    def refused(self, session: int) -> None:
+        """The leader did not take a turn of `session`."""
+        if session == self._session and self._retrying != session:
+            self._retrying = session
+            self._timers.call_later(REFUSED_SECONDS, self._retry, session)
+
+    def _retry(self, session: int) -> None:
+        if session == self._session:
+            self.lose()
+
+    def stop(self) -> None:
+        """Nothing is submitted or told any more."""
+        self._session = self._serial = 0
+        self._open = False
+        self._begun_at = None
+        self._held.clear()
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self._collected = []
+        self._collected_bytes = 0
+
+    def tick(self) -> None:
+        """A few times per second."""
+        now = self._clock.monotonic()
+        if self._begun_at is not None:
+            if now - self._begun_at >= self._begin_wait:
+                self._begin_wait = min(2 * self._begin_wait, MAX_BEGIN_SECONDS)
+                self._begin()
+        elif self._in_flight and now - self._in_flight[0].sent >= APPLY_SECONDS:
+            self.lose()
+
+    def _begin(self) -> None:
+        self._session = max(self._clock.time_ns(), self._session_of() + 1, self._session + 1)
+        self._serial = 1
+        self._begun_at = self._clock.monotonic()
+        self._send(self._session, log_turn.encode(self._me, self._session, 1, (), first=True))
+
+    def applied(self, turn: Turn, result: TurnResult) -> None:
+        """A turn of this node was applied by its replica. Nothing is submitted before the call returns."""
+        if not self._session:
+            return
+        if turn.session == self._session and turn.first:
+            if result.accepted and not self._open:
+                self._opened()
+            elif not result.accepted:
+                self.lose()
+            return
+        head = self._in_flight[0] if self._in_flight else None
+        ours = head is not None and (turn.session, turn.serial) == (head.session, head.serial)
+        if not result.accepted or not ours:
+            if self._open and (turn.session == self._session or result.accepted):
+                self.lose()
+            return
+        assert head is not None
+        was_full = not self.may_run
+        self._in_flight.popleft()
+        self._in_flight_bytes -= head.size
+        self.told += len(head.entries)
+        if not self._open:
+            self._held.append((head.entries, result.outcomes))
+            return
+        self._tell(head.entries, result.outcomes)
+        if any(map(_is_void, head.entries, result.outcomes)):
+            self.lose()
+            return
+        if self._collected:
+            self._schedule()
+        if was_full and self.may_run:
+            self._on_room()
+
+    def _opened(self) -> None:
+        self._begun_at = None
+        self._begin_wait = BEGIN_SECONDS
+        self._in_flight.clear()
+        self._in_flight_bytes = 0
+        self._collected = []
+        self._collected_bytes = 0
+        held, self._held = self._held, []
+        for entries, outcomes in held:
+            self._tell(entries, outcomes)
+        self._open = True
+        self.told = self.submitted
+        for owner in list(self._owners()):
+            try:
+                owner.reset()
+            except Exception as error:  # noqa: BLE001
+                self._on_error(error)
+        self._on_room()
+
+    def _tell(self, entries: list[_Entry | None], outcomes: list[Outcome]) -> None:
+        for entry, outcome in zip(entries, outcomes, strict=True):
+            if entry is not None:
+                try:
+                    entry.owner.applied(entry.kind, entry.value, outcome, entry.token)
+                except Exception as error:  # noqa: BLE001
+                    self._on_error(error)
+
+
+def _is_void(entry: _Entry | None, outcome: Outcome) -> bool:
+    """It changed nothing where its owner goes on from what it was to change: what is delivered. A pull that is known to
+    wait, and a pin that is there already, change nothing and are no less true."""
+    if entry is None:  # its owner is gone, or began anew
+        return False
+    return outcome is None or (outcome == 0 and entry.kind in (SKIP, ADVANCE))
+
+
+def _size(value: Value) -> int:
+    if isinstance(value, int):
+        return 8
+    if isinstance(value, bytes):
+        return len(value)
+    return 32 + 16 * len(value)
+
+
+class OwnerTurns:
+    """The ops of one owner on their way into the log of its stream."""
+
+    __slots__ = ("_turns", "owner")
+
+    def __init__(self, turns: ConsumerOperationLog) -> None:
+        self._turns = turns
+        self.owner: Submitter | None = None
+
+    def submit(self, kind: int, value: Value, token: object = None) -> None:
+        """Adds an op. When it was applied here, `owner.applied(kind, value, outcome, token)` is called, in order of
+        submission; when turns were lost, `owner.reset()` once instead, and none of the ops submitted before will ever
+        be applied."""
+        if self.owner is not None:
+            self._turns.submit(self.owner, kind, value, token)

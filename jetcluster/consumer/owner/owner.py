@@ -1,0 +1,308 @@
+"""`ConsumerOwner`: one consumer at the node that owns it (docs/consumers.md).
+
+Ties together what comes next (`selection`), who gets it (`delivery`: pull or push), what clients say about it (`acks`)
+and the replicated state, which it changes only through ops in the log. It is driven by its host: `run` at the end of
+a loop turn, `tick` when a time it asked for has come, `applied` for each of its ops, `reset` when ops were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from jetcluster.consumer.owner import ack_subject, acks, statuses
+from jetcluster.consumer.owner.context import DeliveryContext, OwnerDependencies
+from jetcluster.consumer.owner.delivery import Delivery
+from jetcluster.consumer.owner.pull import PullDelivery
+from jetcluster.consumer.owner.push import PushDelivery
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import FLOW_CONTROL
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import (
+    DELIVER,
+    EXHAUSTED,
+    GONE,
+    REDELIVER,
+    SKIP,
+    SentMessages,
+    SettledMessages,
+    Value,
+)
+from jetcluster.protocol.bus import Origin, Subscription
+from jetcluster.stream.direct_get import level_is_met
+
+SKIP_DELAY: Final = 10_000_000_000
+"""Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing
+depends on it but what INFO shows, and INFO asks (`flush`)."""
+EXHAUSTED_AT_ONCE: Final = 4096
+"""Messages given up with one op."""
+
+
+class ConsumerOwner(DeliveryContext):
+    __slots__ = ("_ahead", "_epoch", "_paused_until", "_skip_at", "_subscriptions", "acks", "delivery")
+
+    def __init__(self, state: ConsumerState, around: OwnerDependencies) -> None:
+        """Raises DamagedError."""
+        super().__init__(state, around)
+        self.acks = acks.Acks(self, self.request, self.again)
+        push = state.rules.push
+        self.delivery: Delivery = PushDelivery(self, self.acks.settle) if push else PullDelivery(self)
+        self._subscriptions: list[Subscription] = []
+        self._skip_at = 0
+        self._paused_until = 0
+        """End of the pause that this owner has seen, Unix nanoseconds; 0 while there is none."""
+        self._epoch = state.epoch
+        self._ahead = 0
+        """Nanoseconds that the clock here is ahead of the log's, the time to commit included: ack_wait is counted
+        from when a message is sent, however the clocks differ."""
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """This node owns the consumer from now on."""
+        around = self._around
+        stream, name = around.stream.encode(), self.state.name.encode()
+        api = [b"$JS.API."]
+        if around.domain:
+            api.append(b"$JS.%b.API." % around.domain.encode())
+        for prefix in api:
+            self._subscribe(prefix + b"CONSUMER.MSG.NEXT.%b.%b" % (stream, name), self._on_next)
+        if self.state.rules.acks and self.state.rules.ack_policy != FLOW_CONTROL:
+            self._subscribe(self.renderer.prefix + b"*.*.*.*.*", self.acks.received)
+            v2 = ack_subject.prefix_v2(around.domain.encode(), self.bus.account, stream, name)
+            self._subscribe(v2 + b">", self.acks.received_v2)
+        self.delivery.start()
+        self._rearm(self.clock.time_ns())
+        self.run_soon()
+
+    def _subscribe(self, subject: bytes, callback: Callable[[bytes, bytes, bytes, bytes, Origin], None]) -> None:
+        self._subscriptions.append(self.bus.subscribe(subject, callback))
+
+    def hold(self, until: int) -> None:
+        """A push consumer delivers nothing before `until` (Unix nanoseconds) or `release`, whichever comes first: who
+        asked for it is answered first."""
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.hold(until)
+
+    def release(self) -> None:
+        if isinstance(self.delivery, PushDelivery):
+            self.delivery.release()
+
+    def stop(self, reason: str) -> Iterator[None]:
+        """See `Delivery.stop`."""
+        for subscription in self._subscriptions:
+            self.bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+        return self.delivery.stop(reason)
+
+    def configured(self) -> None:
+        """`state.rules` is another one."""
+        self.renderer.headers_only = self.state.rules.headers_only
+        self.selection.configured()
+        self.delivery.configured()
+        self.used_at = self.clock.time_ns()
+        self._rearm(self.clock.time_ns())
+        self.run_soon()
+
+    def reset(self) -> None:
+        """Ops that are not applied yet never will be, or the consumer was told to begin elsewhere: everything goes on
+        from the replicated state."""
+        self.selection.reset()
+        self.acks.reset(again=self.state.epoch == self._epoch)
+        self._epoch = self.state.epoch
+        self.delivery.reset()
+        self._skip_at = 0
+        self._rearm(self.clock.time_ns())
+        self.run_soon()
+
+    # -- what others read -------------------------------------------------------------------------------------------
+
+    @property
+    def wants_messages(self) -> bool:
+        """New messages are worth a run."""
+        return self.delivery.wants_messages
+
+    @property
+    def num_waiting(self) -> int:
+        return self.delivery.num_waiting
+
+    @property
+    def push_bound(self) -> bool:
+        return self.delivery.push_bound
+
+    def paused(self, now: int) -> bool:
+        return self.state.rules.pause_until > now
+
+    # -- the host's calls -------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """The end of a loop turn. Raises DamagedError."""
+        if self.acks.acked or self.acks.words:
+            self.acks.flush()
+        now = self.clock.time_ns()
+        if exhausted := self.selection.redelivery.expire(now - self._ahead):
+            self._give_up(exhausted)
+        if self.acks.in_flight and self.acks.naks_in_flight:
+            pass  # what is NAKed comes before what is new, as nats-server does it: `applied` runs this again
+        elif self.state.rules.pause_until <= now:
+            self.delivery.run()
+        elif isinstance(self.delivery, PullDelivery):
+            self.delivery.run_paused()
+        if self.selection.vanished:
+            gone, self.selection.vanished = self.selection.vanished, []
+            self.submit(GONE, gone)
+        if not self._skip_at and self._may_skip():
+            self._skip_at = now + SKIP_DELAY
+            self.wake_at(self._skip_at)
+
+    def flush(self) -> None:
+        """Somebody wants to know how things are: puts into the log what clients have said so far, what they were sent
+        without acks, and what was skipped."""
+        self.acks.flush()
+        self.delivery.flush()
+        self._skip()
+
+    def tick(self, now: int) -> None:
+        """A time that was asked for has come."""
+        if 0 < self.selection.redelivery.next_due <= now - self._ahead:
+            self._give_up(self.selection.redelivery.expire(now - self._ahead))
+            if self.delivery.wants_messages:
+                self.run_soon()
+        if self._skip_at and now >= self._skip_at:
+            self._skip()
+        self.delivery.tick(now)
+        self._check_use(now)
+        if 0 < self.state.rules.pause_until <= now and self.delivery.wants_messages:
+            self.run_soon()
+        self._rearm(now)
+
+    def _rearm(self, now: int) -> None:
+        """Asks for the next tick, for what is the owner's own."""
+        rules = self.state.rules
+        if 0 < self._paused_until == rules.pause_until <= now:
+            self.advise.pause_ended(self._paused_until)
+        self._paused_until = rules.pause_until if rules.pause_until > now else 0
+        for at in (self._skip_at, rules.pause_until):
+            if at > now:
+                self.wake_at(at)
+        self._wake_due()
+        if rules.inactive_threshold:
+            self.wake_at(max(now + 1_000_000, self.used_at + rules.inactive_threshold))
+
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
+        """An op of this owner was applied here."""
+        if kind in acks.KINDS:
+            self.acks.applied(kind, value, outcome, token)
+            if self.delivery.wants_messages:
+                self.run_soon()
+            self._wake_due()
+        elif kind == DELIVER:
+            assert isinstance(value, list), kind
+            self.selection.in_flight -= len(value)
+            if isinstance(outcome, SentMessages) and outcome.seqs:
+                self._compare_clocks(outcome.seqs)
+                self.selection.redelivery.delivered(outcome.seqs)
+            self.delivery.applied(kind, value, outcome, token)
+            if self.acks.early:
+                self.acks.delivered()
+            self._wake_due()
+        elif kind == REDELIVER:
+            if isinstance(outcome, SentMessages):
+                self._compare_clocks(outcome.seqs)
+                self.selection.redelivery.changed(outcome.seqs)
+            self.delivery.applied(kind, value, outcome, token)
+            self._wake_due()
+        elif kind == EXHAUSTED:
+            self._gave_up(value, outcome)
+        elif kind not in (GONE, SKIP):
+            self.delivery.applied(kind, value, outcome, token)
+
+    def _wake_due(self) -> None:
+        due = self.selection.redelivery.next_due
+        if due:
+            self.wake_at(due + self._ahead)
+
+    def _compare_clocks(self, seqs: Sequence[int]) -> None:
+        """Messages were just delivered: their due times tell the log's time, which is the stream leader's."""
+        entry = self.state.unacked.entries.get(seqs[0]) if seqs else None
+        if entry is not None and entry.due < NEVER:
+            self._ahead = self.clock.time_ns() - (entry.due - self.state.rules.wait_after(entry.deliveries))
+
+    # -- for acks and deliveries ------------------------------------------------------------------------------------
+
+    def again(self, seqs: Sequence[int]) -> None:
+        """To be delivered again at once."""
+        self._give_up(self.selection.redelivery.enqueue(seqs))
+
+    def request(self, reply: bytes, body: bytes) -> None:
+        """A request for messages."""
+        if isinstance(self.delivery, PullDelivery):
+            self.delivery.request(reply, body)
+        elif reply:
+            self.bus.publish(reply, headers=statuses.render(statuses.PUSH_BASED))
+
+    def unpin(self, group: bytes) -> bool:
+        """An administrator unpins the client of `group`; False when nobody was pinned."""
+        return isinstance(self.delivery, PullDelivery) and self.delivery.unpin(group, "admin")
+
+    # -- subscriptions ----------------------------------------------------------------------------------------------
+
+    def _on_next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes, origin: Origin) -> None:
+        if block and reply and not level_is_met(block):
+            self.bus.publish(reply, headers=statuses.render(statuses.API_LEVEL))
+        elif self.replicated and self._around.when_known is not None and b"no_wait" in payload:
+            # To say that there is nothing this replica has to have what its client was told is stored.
+            self._around.when_known(origin, partial(self._next, subject, reply, block, payload))
+        elif isinstance(self.delivery, PullDelivery):
+            self.delivery.request(reply, payload)
+        else:
+            self.request(reply, payload)
+
+    def _next(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
+        if self._subscriptions:
+            self.request(reply, payload)
+        else:  # another node has the consumer by now
+            self.bus.ask(subject, payload, reply, block)
+
+    # -- internals --------------------------------------------------------------------------------------------------
+
+    def _give_up(self, seqs: Sequence[int]) -> None:
+        """max_deliver is reached: told at the deadline (docs/consumers.md, "Delivery")."""
+        for at in range(0, len(seqs), EXHAUSTED_AT_ONCE):
+            self.submit(EXHAUSTED, list(seqs[at : at + EXHAUSTED_AT_ONCE]))
+
+    def _gave_up(self, value: Value, outcome: object) -> None:
+        if not isinstance(outcome, SettledMessages):
+            return
+        for seq, entry in zip(outcome.seqs, outcome.entries, strict=True):
+            self.advise.exhausted(seq, entry.deliveries)
+        assert isinstance(value, list), value
+        if len(outcome.seqs) < len(value):  # acknowledged, or max_deliver was raised meanwhile
+            self.selection.redelivery.changed(value)
+            self._wake_due()
+
+    def _may_skip(self) -> bool:
+        """Nothing of what is in the stream is wanted any more, and the log does not know."""
+        selection, state = self.selection, self.state
+        return selection.cursor <= state.delivered_sseq < self._around.messages.last_seq and selection.at_end
+
+    def _skip(self) -> None:
+        self._skip_at = 0
+        if self._may_skip():
+            self.selection.cursor = self._around.messages.last_seq
+            self.submit(SKIP, self.selection.cursor)
+
+    def _check_use(self, now: int) -> None:
+        """Ends a consumer that was unused for inactive_threshold, with no ack due. For push only interest counts."""
+        threshold = self.state.rules.inactive_threshold
+        if not threshold or now - self.used_at < threshold:
+            return
+        waits_for_acks = not self.state.rules.push and any(
+            now - self._ahead < entry.due < NEVER for entry in self.state.pending.values()
+        )
+        if waits_for_acks or self.delivery.in_use:
+            self.used_at = now
+        else:
+            self.used_at = now - threshold + min(threshold, 1_000_000_000)  # ask again
+            self._around.unused()

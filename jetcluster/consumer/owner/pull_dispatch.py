@@ -1,0 +1,459 @@
+"""`PullDispatch`: which waiting request gets which message, and the way of messages from selection to client.
+
+    selected -> shipment -> committed as DELIVER or REDELIVER -> sent; without acks sent at once
+
+What is lost on the way goes back to the requests it was for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from jetcluster.consumer.owner import statuses
+from jetcluster.consumer.owner.ack_subject import Renderer, sized
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.pull_queue import ENOUGH, GONE, HELD, READY, Handed, PullQueue
+from jetcluster.consumer.owner.pull_request import PASS, WRONG_PIN, Gauge, Priority, PullRequest
+from jetcluster.consumer.owner.selection import head, pick
+from jetcluster.consumer.state.rules import NONE
+from jetcluster.consumer.state.turn import DELIVER, PIN, REDELIVER, SentMessages
+from jetcluster.protocol import headers
+from jetcluster.protocol.bus import Outgoing
+from jetcluster.store.api import Columns
+
+Part = tuple[PullRequest, list[int], bytes]
+"""(request, indices of its messages, pinned id or b"")"""
+
+TURN_MESSAGES: Final = 4096
+TURN_BYTES: Final = 4 << 20
+"""Selected in one turn at most; then others run."""
+TURN_LOOKS: Final = 20_000
+"""Requests that are looked at one by one in a turn, about."""
+SLEEP_LOOKS: Final = 8
+"""Looks that take as long as sending a request to sleep, which keeps its place among the others in order."""
+FLIGHT_BYTES: Final = 32 << 20
+"""Selected and not yet committed, at most (but one shipment)."""
+MAX_BACKLOG: Final = 8 << 20
+"""Bytes a client may have unread before it has to wait."""
+HOLD: Final = 5_000_000
+"""Nanoseconds until the first of those whose clients do not read are looked at again."""
+BACK: Final = 256
+"""Requests that come back at a time: it takes two seconds until the last of a hundred thousand has its turn."""
+
+
+class Shipment:
+    """Messages selected for some pull requests, on their way: the token of one DELIVER or REDELIVER op."""
+
+    __slots__ = ("columns", "left", "parts", "size", "sizes")
+
+    def __init__(self, columns: Columns, left: Sequence[int], parts: list[Part], sizes: Sequence[int] = ()) -> None:
+        self.columns = columns
+        self.left = left
+        """Parallel to the columns: messages left after each, as the ack subject tells."""
+        self.parts = parts
+        """Together they have every index once."""
+        self.sizes = sizes
+        """Parallel to the columns, what each took of its request's max_bytes; empty when no request has one."""
+        self.size = sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
+
+    def first(self, renderer: Renderer, cseq: int) -> list[Outgoing]:
+        """All for the first time, numbered from `cseq` on."""
+        count = len(self.columns.seqs)
+        return renderer.first(self.columns, range(cseq, cseq + count), self.left)
+
+    def again(self, renderer: Renderer, sent: SentMessages) -> list[Outgoing | None]:
+        """One per index; None for those that are no longer pending."""
+        assert sent.deliveries is not None
+        count = len(sent.seqs)
+        cseqs = range(sent.cseq, sent.cseq + count)
+        left = self.left[0]
+        if count == len(self.columns.seqs):
+            return list(renderer.again(self.columns, cseqs, sent.deliveries, left))
+        at = {seq: i for i, seq in enumerate(self.columns.seqs)}
+        indices = [at[seq] for seq in sent.seqs]
+        found: list[Outgoing | None] = [None] * len(self.columns.seqs)
+        for i, message in zip(
+            indices, renderer.again(pick(self.columns, indices), cseqs, sent.deliveries, left), strict=True
+        ):
+            found[i] = message
+        return found
+
+    def by_reply(self) -> dict[bytes, list[Part]]:
+        """The parts of each reply subject; a client may have several requests open with one."""
+        found: dict[bytes, list[Part]] = {}
+        for part in self.parts:
+            found.setdefault(part[0].reply, []).append(part)
+        return found
+
+    def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
+        """Those of `messages`, which has one per index, that belong to some of the parts, in order; with the pinned id
+        where there is one."""
+        placed = [(i, pin) for _, indices, pin in parts for i in indices]
+        if len(parts) > 1:
+            placed.sort()
+        found = ((messages[i], pin) for i, pin in placed)
+        return [pinned(message, pin) if pin and message else message for message, pin in found]
+
+    def size_of(self, indices: Sequence[int]) -> int:
+        return sum(self.sizes[i] for i in indices) if self.sizes else 0
+
+
+def pinned(message: Outgoing, pin: bytes) -> Outgoing:
+    """With the id that the client has to send from now on (ADR-42)."""
+    subject, reply, block, payload = message
+    return subject, reply, headers.set_header(block, b"Nats-Pin-Id", pin), payload
+
+
+class PullDispatch:
+    def __init__(self, owner: DeliveryContext) -> None:
+        self._owner = owner
+        self.queue = PullQueue(owner.waiting)
+        self.priority = Priority(owner.state, owner.rng)
+        self.advance = Advance(owner.state, owner.submit)
+        self._shipments: deque[Shipment] = deque()
+        """Those in flight."""
+        self._flight_bytes = 0
+        self._flight_messages = 0
+        self._run = 0
+        self._looks = 0
+        self._is_cut_short = False
+        """The turn was over before the line. Those seen sleep, are gone or were put aside: the next turn goes on with
+        the others."""
+        self._held_until = 0
+        """Time when what could not go out is looked at again; 0: there is nothing."""
+        self._back_at = 0
+        """Time when some of those put aside come back; 0: there are none."""
+        self._replay = Replay() if owner.state.rules.replay_original else None
+
+    def reset(self) -> None:
+        """Nothing of what is in flight goes out; the selection stands at the replicated state."""
+        owner = self._owner
+        shipments, self._shipments = self._shipments, deque()
+        self._flight_bytes = self._flight_messages = 0
+        self.advance.reset()
+        owner.selection.cursor = max(owner.selection.cursor, self.advance.sseq)
+        self._restore(shipments)
+        self.priority.reset(owner.clock.time_ns())
+        for request in self.queue:
+            if request.assigned_pin and self.priority.pins.get(request.group) != request.pin:
+                request.pin, request.assigned_pin = b"", False
+        self.queue.rouse()
+
+    # -- out --------------------------------------------------------------------------------------------------------
+
+    def deliver(self, now: int) -> None:
+        """Gives out what there is, as far as there are takers. Raises DamagedError."""
+        owner, queue, selection = self._owner, self.queue, self._owner.selection
+        self._run += 1
+        self._looks = 0
+        self._is_cut_short = False
+        messages = size = 0
+        while queue.size:
+            assert queue.wanted > 0, "would never end"
+            if messages >= TURN_MESSAGES or size >= TURN_BYTES or self._looks >= TURN_LOOKS:
+                owner.run_soon()
+                return
+            if self._flight_bytes >= FLIGHT_BYTES or not (owner.state.rules.acks or self.advance.may_send(now)):
+                return
+            kind, columns, left = self._next(queue.wanted)
+            if kind == DELIVER and not columns.seqs:
+                if selection.at_end:
+                    break
+                if not selection.room:
+                    return  # nothing is over for those who do not wait: acks make room
+                continue
+            if not columns.seqs:
+                continue
+            permitted = columns if self._replay is None else self._permitted(kind, columns, now)
+            used, parts, sizes = self._hand_out(permitted, left, now)
+            if used < len(columns.seqs):
+                give_back = selection.give_back_due if kind == REDELIVER else selection.give_back
+                give_back(columns, used)
+            if used:
+                shipped = columns if used == len(columns.seqs) else head(columns, used)
+                shipment = Shipment(shipped, left[:used], parts, sizes)
+                messages += used
+                size += shipment.size
+                self._ship(kind, shipment, now)
+            if kind == DELIVER and self._replay is not None and self._paced(columns, used, now):
+                return
+            if not used:
+                if self._is_cut_short:
+                    owner.run_soon()
+                    return
+                break
+        if queue.spent:
+            self.no_more()
+
+    def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
+        """Those that may go now (replay_policy original)."""
+        if kind == DELIVER and self._replay is not None:
+            return head(columns, self._replay.due(columns.times, now))
+        return columns
+
+    def _paced(self, columns: Columns, used: int, now: int) -> bool:
+        """The first `used` went out; True when the next one has to wait for its time."""
+        assert self._replay is not None
+        due = self._replay.sent(columns.times, used, now)
+        if self._owner.selection.at_end:
+            self._replay = None  # from now on as they come
+        if due <= now:
+            return False
+        self._hold_until(due)
+        return True
+
+    def _next(self, want: int) -> tuple[int, Columns, list[int] | range]:
+        selection = self._owner.selection
+        if selection.redelivery.order:
+            columns = selection.take_due(want)
+            left = selection.left
+            return REDELIVER, columns, [left] * len(columns.seqs)
+        want = min(want, selection.room)
+        if want <= 0:
+            return DELIVER, Columns([], [], [], [], []), range(0)
+        return DELIVER, *selection.take(want)
+
+    def no_more(self) -> None:
+        """Nothing is left for anyone: those who do not wait have had it."""
+        for request in [request for request in self.queue.spent if not request.held]:
+            self.end(request, statuses.NO_MESSAGES)
+
+    def _hand_out(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
+        """(how many found a taker, parts, sizes of the messages if they matter)"""
+        if not self.queue.special and self._owner.state.rules.priority_policy == NONE:
+            used, handed = self.queue.deal(len(columns.seqs), self._ready_in_turn)
+            return used, [(request, indices, b"") for request, indices in handed.items()], []
+        return self._choose(columns, left, now)
+
+    def _choose(self, columns: Columns, left: list[int] | range, now: int) -> tuple[int, list[Part], list[int]]:
+        """One by one, where it depends on the message who may have it."""
+        owner, queue = self._owner, self.queue
+        unacked = len(owner.state.pending) + owner.selection.in_flight
+        handed: Handed = {}
+        sizes: list[int] = []
+        for i in range(len(columns.seqs)):
+            size = self._size(columns, i, left[i])
+            request = self._taker(size, left[i] + 1, unacked, now)
+            if request is None:
+                break
+            self._looks += 1
+            if request.max_bytes:
+                request.left_bytes -= size
+                if not request.left_bytes:
+                    request.cut = request.left - 1
+                    queue.shorten(request, 1)
+            sizes.append(size if request.max_bytes else 0)
+            queue.take(request, 1)
+            handed.setdefault(request, []).append(i)
+            unacked += 1
+        return len(sizes), [(request, indices, request.pin) for request, indices in handed.items()], sizes
+
+    def _size(self, columns: Columns, i: int, left: int) -> int:
+        """Bytes that a message takes of a request's max_bytes; the numbers in its ack subject as far as they are known
+        yet."""
+        owner = self._owner
+        block, payload = columns.headers[i], columns.payloads[i]
+        content = len(sized(block, payload)) if owner.renderer.headers_only else len(block) + len(payload)
+        cseq = self.advance.cseq if not owner.state.rules.acks else owner.state.delivered_cseq + self._flight_messages
+        entry = owner.state.pending.get(columns.seqs[i])
+        count = entry.deliveries + 1 if entry is not None else 1
+        tail = b"%d.%d.%d.%d.%d" % (count, columns.seqs[i], cseq + i + 1, columns.times[i], left)
+        return len(columns.subjects[i]) + len(owner.renderer.prefix) + len(tail) + content
+
+    def _taker(self, size: int, left: int, unacked: int, now: int) -> PullRequest | None:
+        queue, priority = self.queue, self.priority
+
+        def reading(gauge: Gauge) -> int:
+            return priority.reading(gauge, left, unacked)
+
+        for request in queue.each_head(reading):
+            if self._looks >= TURN_LOOKS:
+                self._is_cut_short = True
+                return None
+            self._looks += 1 + queue.gauges
+            ready = self._ready(request)
+            if ready == GONE:
+                queue.remove(request)
+                continue
+            if ready == HELD:
+                queue.put_aside(request)
+                continue
+            verdict = priority.verdict(request, left, unacked)
+            if verdict == WRONG_PIN:
+                self.end(request, statuses.WRONG_PIN)
+            elif verdict == PASS:
+                self._looks += SLEEP_LOOKS
+                queue.sleep(request, priority.waits_for(request))
+            elif request.max_bytes and size > request.left_bytes:
+                self.end(request, statuses.TOO_LARGE)
+            else:
+                if self.priority.needs_pin(request):
+                    self._pin(request, now)
+                return request
+        return None
+
+    def _ready_in_turn(self, request: PullRequest) -> int:
+        """As `_ready`; no turn looks at very many whose clients do not read."""
+        if request.checked == self._run and not request.held:
+            return READY
+        if self._looks >= TURN_LOOKS:
+            self._is_cut_short = True
+            return ENOUGH
+        ready = self._ready(request)
+        self._looks += ready != READY
+        return ready
+
+    def _ready(self, request: PullRequest) -> int:
+        """True when its client listens and reads; looked at once per run."""
+        if request.checked != self._run:
+            unread = self._owner.bus.backlog(request.reply)
+            if unread < 0:
+                return GONE
+            request.checked = self._run
+            request.held = unread > MAX_BACKLOG
+            if request.held and not self._back_at:
+                self._put_back_at(self._owner.clock.time_ns() + HOLD)
+        return HELD if request.held else READY
+
+    def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
+        owner = self._owner
+        seqs = shipment.columns.seqs
+        if not owner.state.rules.acks:
+            messages = shipment.first(owner.renderer, self.advance.cseq + 1)
+            self.advance.sent(seqs[-1], len(seqs))
+            self._send(shipment, list(messages), now)
+            self.advance.flush(now)
+            return
+        self._shipments.append(shipment)
+        self._flight_bytes += shipment.size
+        self._flight_messages += len(seqs)
+        owner.submit(kind, seqs, shipment)
+
+    def _send(self, shipment: Shipment, messages: list[Outgoing | None], now: int) -> None:
+        """Everything for one reply subject at once and in order, also when it is for several requests: that is what
+        their client sees. Then the statuses of those that have come to their end."""
+        bus = self._owner.bus
+        for reply, parts in shipment.by_reply().items():
+            if len(parts) == len(shipment.parts) and not parts[0][2]:
+                found = messages
+            else:
+                found = shipment.pick(parts, messages)
+            out = [message for message in found if message is not None]
+            if out:
+                bus.deliver_many(reply, out)
+        for request, indices, _ in shipment.parts:
+            self._sent(request, len(indices), now)
+
+    def _sent(self, request: PullRequest, count: int, now: int) -> None:
+        """So much less is in flight for it."""
+        request.flight -= count
+        request.assigned_pin = False
+        if request.heartbeat:
+            request.beat_at = self.queue.next_beat(request, now)
+        if request.flight or request.open:
+            return
+        if request.status:
+            self.tell(request.reply, request.status, request.left, request.left_bytes)
+        elif request.left <= 0 < request.left_bytes:
+            self.tell(request.reply, statuses.BATCH_COMPLETED, request.left, request.left_bytes)
+
+    # -- what the log says ------------------------------------------------------------------------------------------
+
+    def landed(self, shipment: Shipment, outcome: object) -> None:
+        """Its op was applied."""
+        owner = self._owner
+        assert self._shipments.popleft() is shipment
+        self._flight_bytes -= shipment.size
+        self._flight_messages -= len(shipment.columns.seqs)
+        if not isinstance(outcome, SentMessages):  # void: another owner has it by now
+            self._restore([shipment])
+            return
+        now = owner.clock.time_ns()
+        messages: list[Outgoing | None]
+        if outcome.deliveries is None:
+            messages = list(shipment.first(owner.renderer, outcome.cseq))
+        else:
+            messages = shipment.again(owner.renderer, outcome)
+            if len(outcome.seqs) < len(messages):
+                self._refund(shipment, [i for i, message in enumerate(messages) if message is None])
+        self._send(shipment, messages, now)
+        if self.queue.size:
+            owner.run_soon()
+
+    def _refund(self, shipment: Shipment, unsent: list[int]) -> None:
+        """Requests get back what they had messages selected for that do not go out; those that were complete with
+        them wait again, before all others."""
+        lost = set(unsent)
+        for request, indices, _ in reversed(shipment.parts):
+            missing = [i for i in indices if i in lost]
+            if not missing:
+                continue
+            was_open = request.open
+            if was_open:
+                self.queue.remove(request)
+            request.left += len(missing) + request.cut
+            request.cut = 0
+            request.left_bytes += shipment.size_of(missing)
+            request.delivered -= len(missing)
+            if was_open or not request.status:
+                self.queue.add(request, front=True)
+
+    def _restore(self, shipments: Iterable[Shipment]) -> None:
+        """Nothing of the shipments goes out."""
+        for shipment in reversed(list(shipments)):
+            self._refund(shipment, list(range(len(shipment.columns.seqs))))
+            for request, indices, _ in shipment.parts:
+                request.flight -= len(indices)
+                if request.status and not request.flight:
+                    self.tell(request.reply, request.status, request.left, request.left_bytes)
+
+    def _pin(self, request: PullRequest, now: int) -> None:
+        pin = self.priority.assign(request, now)
+        self._owner.submit(PIN, (request.group, pin))
+        self._owner.wake_at(self.priority.next_deadline)
+
+    # -- statuses and time ------------------------------------------------------------------------------------------
+
+    def tell(self, reply: bytes, text: bytes, messages: int = 0, size: int = 0) -> None:
+        self._owner.bus.publish(reply, headers=statuses.render(text, messages, size))
+
+    def end(self, request: PullRequest, text: bytes) -> None:
+        """The request no longer waits; `text` (b"": nothing) is said after what is in flight for it."""
+        self.queue.remove(request)
+        if not text:
+            return
+        if request.flight:
+            request.status = text
+        else:
+            self.tell(request.reply, text, request.left, request.left_bytes)
+
+    def dismiss(self, request: PullRequest, text: bytes) -> None:
+        """As `end`, when the owner has ended: nothing is in flight any more."""
+        self.queue.remove(request)
+        self.tell(request.reply, text, request.left, request.left_bytes)
+
+    def tick(self, now: int) -> None:
+        if self._held_until and now >= self._held_until:
+            self._held_until = 0
+            self._owner.run_soon()
+        if self._back_at and now >= self._back_at:
+            self._back_at = 0
+            self.queue.bring_back(BACK)
+            if self.queue.aside:
+                self._put_back_at(now + HOLD)
+            self._owner.run_soon()
+        for at in (self._held_until, self._back_at, self.priority.next_deadline):
+            if at:
+                self._owner.wake_at(at)
+
+    def _put_back_at(self, at: int) -> None:
+        self._back_at = at
+        self._owner.wake_at(at)
+
+    def _hold_until(self, at: int) -> None:
+        if not self._held_until or at < self._held_until:
+            self._held_until = at
+            self._owner.wake_at(at)

@@ -1,0 +1,474 @@
+"""`PushDelivery`: messages to those who listen on the deliver subject, within `FlowControl` and `RateLimit`.
+
+With acks a message is sent when its delivery is committed; without, it is sent at once (`delivery.Advance`), and so is
+a first delivery of a stream with one replica (`_ahead`). One slice goes out per loop turn, so others are served in
+between, and none while the slowest taker has much unread: a slow client slows its consumer down and nobody else.
+Nothing is decided while nobody listens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from jetcluster.clock import Rng
+from jetcluster.consumer.owner import statuses
+from jetcluster.consumer.owner.context import DeliveryContext
+from jetcluster.consumer.owner.delivery import Advance, Replay
+from jetcluster.consumer.owner.selection import pick
+from jetcluster.consumer.state.rules import FLOW_CONTROL, ConsumerRules
+from jetcluster.consumer.state.turn import ADVANCE, DELIVER, REDELIVER, SentMessages, Value
+from jetcluster.protocol.bus import Origin, Outgoing, Subscription
+from jetcluster.store.api import Columns
+
+MAX_WINDOW: Final = 32 << 20
+FIRST_WINDOW: Final = MAX_WINDOW // 16
+"""Bytes of the window."""
+FLOW_REQUEST: Final = b"NATS/1.0 100 FlowControl Request\r\n\r\n"
+_LAST_STREAM: Final = re.compile(rb"\r\nNats-Last-Stream: *([0-9]{1,19})\r\n")
+_ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+
+
+_SECOND: Final = 1_000_000_000
+_BURST: Final = _SECOND // 10
+"""Nanoseconds of rate that may be saved up."""
+
+SLICE_BYTES: Final = 256 << 10
+SLICE_MESSAGES: Final = 1024
+"""Sent in one loop turn, about."""
+ADVANCE_EVERY: Final = 8192
+"""Messages sent without acks that the log learns of while more is being sent."""
+MAX_BACKLOG: Final = 2 << 20
+"""Bytes on their way: selected and not yet committed, or sent and not yet read by the slowest taker (but one slice)."""
+FIRST_HOLD: Final = 1_000_000
+LONGEST_HOLD: Final = 50_000_000
+"""Nanoseconds until a backlog is looked at again; the longer it stays the rarer."""
+
+
+class FlowControl:
+    """Bounds what is sent before the client has confirmed it (a window of bytes).
+
+    When more than half of the window is unconfirmed the client is asked, by a status message whose reply subject it is
+    to publish to; every answer takes what was sent before the question off, and doubles the window up to its limit.
+    Beyond the window nothing is sent."""
+
+    __slots__ = ("_asked", "_prefix", "_rng", "_unconfirmed", "_window", "reply")
+
+    def __init__(self, prefix: bytes, rng: Rng) -> None:
+        """`prefix`: `$JS.FC.<stream>.<consumer>.`"""
+        self._prefix = prefix
+        self._rng = rng
+        self._window = FIRST_WINDOW
+        self._unconfirmed = 0
+        self._asked = 0
+        self.reply = b""
+        """The reply subject of the question that is open; b"" when there is none."""
+
+    def restart(self) -> None:
+        """Somebody else listens now, who owes no answer."""
+        self._unconfirmed = self._asked = 0
+        self.reply = b""
+
+    def sent(self, size: int) -> None:
+        self._unconfirmed += size
+
+    @property
+    def left(self) -> int:
+        """Bytes of the window that are free; below 0 nothing may be sent."""
+        return self._window - self._unconfirmed
+
+    def ask(self, *, anyway: bool = False) -> bytes:
+        """Reply subject of a question that is now to be sent, or b""; `anyway`: even when much of the window is
+        left."""
+        if self.reply or (self._unconfirmed <= self._window // 2 and not anyway):
+            return b""
+        number = self._rng.randrange(len(_ID) ** 4)
+        token = bytearray()
+        for _ in range(4):
+            number, digit = divmod(number, len(_ID))
+            token.append(_ID[digit])
+        self._asked = self._unconfirmed
+        self.reply = self._prefix + token
+        return self.reply
+
+    def answered(self, subject: bytes) -> bool:
+        """The client published to `subject`; False when that does not answer the open question."""
+        if not self.reply or subject != self.reply:
+            return False
+        self._window = min(2 * self._window, MAX_WINDOW)
+        self._unconfirmed -= self._asked
+        self._asked = 0
+        self.reply = b""
+        return True
+
+
+def acknowledged(headers: bytes) -> int:
+    """The stream sequence that an answer acknowledges, 0 for none."""
+    found = _LAST_STREAM.search(headers)
+    return int(found[1]) if found is not None else 0
+
+
+class RateLimit:
+    """A consumer's `rate_limit_bps`, as a bucket that fills with time and that a message may overdraw.
+
+    It counts in nanoseconds: sending `n` bytes takes `n * 8 / bits per second`."""
+
+    __slots__ = ("_bits", "wait_until")
+
+    def __init__(self, bits_per_second: int) -> None:
+        self._bits = bits_per_second
+        self.wait_until = 0
+        """The time until which the permitted rate takes for everything sent so far, Unix nanoseconds: nothing is sent
+        before."""
+
+    def fitting(self, sizes: list[int], now: int) -> int:
+        """Number of messages of these sizes that may go at `now`; they count as sent."""
+        free_at = max(self.wait_until, now - _BURST)
+        count = 0
+        for size in sizes:
+            if free_at > now:
+                break
+            free_at += size * 8 * _SECOND // self._bits
+            count += 1
+        self.wait_until = free_at
+        return count
+
+
+class _Slice(NamedTuple):
+    """The token of a DELIVER or REDELIVER in flight."""
+
+    columns: Columns
+    left: range
+    """Messages left after each; for a REDELIVER the first holds for all."""
+    size: int
+    """Bytes of headers and payloads."""
+
+
+class _SentAhead(NamedTuple):
+    """The token of a DELIVER in flight whose messages are with the client already."""
+
+
+class PushDelivery:
+    num_waiting = 0
+
+    def __init__(self, owner: DeliveryContext, settle: Callable[[int], None]) -> None:
+        """`settle` acknowledges all messages up to a sequence, as the client does by flow control."""
+        self._owner = owner
+        self._settle = settle
+        self._advance = Advance(owner.state, owner.submit)
+        self._rules: ConsumerRules = owner.state.rules
+        self._flow: FlowControl | None = None
+        self._rate: RateLimit | None = None
+        self._replay: Replay | None = None
+        self._bound = False
+        self._flow_subscription: Subscription | None = None
+        self._end_watch: Callable[[], None] = _nothing
+        self._flight_bytes = 0
+        self._slices = 0
+        """DELIVER and REDELIVER in flight whose messages wait for them."""
+        self._want = 64
+        """Messages of a slice, by the size of those before."""
+        self._held_until = 0
+        """Nothing is selected before."""
+        self._hold = FIRST_HOLD
+        self._beat_at = 0
+        """When a heartbeat is due unless something is sent before; 0: never."""
+        self._last = owner.state.delivered_cseq, owner.state.delivered_sseq
+        """Consumer and stream sequence of the last message sent."""
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    @property
+    def push_bound(self) -> bool:
+        rules, bus = self._rules, self._owner.bus
+        if rules.deliver_group:
+            return bus.queue_interest(rules.deliver_subject, rules.deliver_group)
+        return bus.has_interest(rules.deliver_subject)
+
+    @property
+    def in_use(self) -> bool:
+        return self.push_bound
+
+    @property
+    def wants_messages(self) -> bool:
+        return self._bound and not self._held_until
+
+    def start(self) -> None:
+        rules = self._rules = self._owner.state.rules
+        bus = self._owner.bus
+        self._end_watch = bus.watch_interest(rules.deliver_subject, self._interest_changed)
+        self._rate = RateLimit(rules.rate_limit) if rules.rate_limit else None
+        self._replay = Replay() if rules.replay_original else None
+        if rules.flow_control and self._flow is None:
+            prefix = self._owner.renderer.prefix.replace(b"$JS.ACK.", b"$JS.FC.", 1)
+            self._flow = FlowControl(prefix, self._owner.rng)
+            self._flow_subscription = bus.subscribe(prefix + b"*", self._flow_answered)
+        self._held_until = 0
+        self._bound = False
+        self._interest_changed()
+
+    def stop(self, reason: str) -> Iterator[None]:
+        self._end_watch()
+        if self._flow_subscription is not None:
+            self._owner.bus.unsubscribe(self._flow_subscription)
+        return iter(())
+
+    def hold(self, until: int) -> None:
+        """Nothing is sent before `until` or `release` (`owner.ConsumerOwner.hold`)."""
+        self._hold_until(until)
+
+    def release(self) -> None:
+        """Ends `hold`; what else may hold deliveries is looked at anew."""
+        if self._held_until:
+            self._held_until = 0
+            self._owner.run_soon()
+
+    def configured(self) -> None:
+        rules, old = self._owner.state.rules, self._rules
+        if (rules.deliver_subject, rules.deliver_group, rules.rate_limit) != (
+            old.deliver_subject, old.deliver_group, old.rate_limit,
+        ):  # fmt: skip
+            self._end_watch()
+            self.start()
+        self._rules = rules
+        self._owner.run_soon()
+
+    def reset(self) -> None:
+        owner = self._owner
+        self._flight_bytes = self._slices = 0
+        owner.sent_sseq = 0
+        self._advance.reset()
+        if not self._rules.acks:
+            owner.selection.cursor = self._advance.sseq
+        self._last = owner.state.delivered_cseq, max(owner.state.delivered_sseq, owner.selection.cursor)
+        owner.run_soon()
+
+    def _interest_changed(self) -> None:
+        bound = self.push_bound
+        if bound and not self._bound:
+            if self._flow is not None:
+                self._flow.restart()
+            if self._rules.idle_heartbeat:
+                self._beat_at = self._owner.clock.time_ns() + self._rules.idle_heartbeat
+                self._owner.wake_at(self._beat_at)
+            self._owner.run_soon()
+        elif self._bound and not bound:
+            self._owner.used_at = self._owner.clock.time_ns()  # inactivity begins now
+        self._bound = bound
+
+    # -- deliveries -------------------------------------------------------------------------------------------------
+
+    def run_paused(self) -> None:
+        """Nobody waits for an answer."""
+        self._record(self._owner.clock.time_ns())
+
+    def run(self) -> None:
+        now = self._owner.clock.time_ns()
+        if self._deliver(now):
+            self._owner.run_soon()
+        else:
+            self._record(now)
+
+    def _deliver(self, now: int) -> bool:
+        """Sends a slice on its way, if nothing prevents it; True when there may be more to send at once."""
+        if not self._bound:
+            return False
+        if now < self._held_until:
+            self._owner.wake_at(self._held_until)
+            return False
+        self._held_until = 0
+        return self._may_send(now) and self._slice(now)
+
+    def _record(self, now: int) -> None:
+        """Nothing more is sent for now: the log learns what was sent without acks."""
+        if not self._rules.acks:
+            self._advance.flush(now)
+
+    def _may_send(self, now: int) -> bool:
+        """Nothing is in the way; the obstacle asks for a run when it is gone."""
+        in_flight = self._flight_bytes
+        if in_flight >= MAX_BACKLOG or (self._flow is not None and self._flow.left < in_flight):
+            return False
+        if not self._rules.acks and not self._advance.may_send(now):
+            return False
+        if in_flight + self._owner.bus.backlog(self._rules.deliver_subject) > MAX_BACKLOG:
+            self._hold_until(now + self._hold)
+            self._hold = min(2 * self._hold, LONGEST_HOLD)
+            return False
+        self._hold = FIRST_HOLD
+        if self._rate is not None and self._rate.wait_until > now:
+            self._hold_until(self._rate.wait_until)
+            return False
+        return True
+
+    def _hold_until(self, at: int) -> None:
+        self._held_until = at
+        self._owner.wake_at(at)
+
+    def _slice(self, now: int) -> bool:
+        """Selects some messages and sends them on their way; True when there may be more."""
+        selection, acks = self._owner.selection, self._rules.acks
+        if selection.redelivery.order:
+            kind, columns = REDELIVER, selection.take_due(self._want)
+            left = range(selection.left, selection.left + 1)
+            used = self._permitted(columns, None, now)
+            selection.give_back_due(columns, used)
+        else:
+            want = min(self._want, selection.room) if acks else self._want
+            if want <= 0:
+                return False
+            kind = DELIVER
+            columns, left = selection.take(want)
+            used = self._permitted(columns, self._replay, now)
+            selection.give_back(columns, used)
+            if selection.at_end:
+                self._replay = None  # from now on as they come
+        if used < len(columns.seqs):
+            columns = columns.head(used)
+        if used:
+            self._ship(kind, columns, left, now)
+        return not self._held_until and (len(selection.redelivery.order) > 0 or not selection.at_end)
+
+    def _permitted(self, columns: Columns, replay: Replay | None, now: int) -> int:
+        """Number of the messages that may go now; if not all of them, `_held_until` says when the next may."""
+        count = self._fitting(columns)
+        if count and replay is not None:
+            count = min(count, replay.due(columns.times, now))
+        if count and self._rate is not None:
+            sizes = [len(b) + len(p) for b, p in zip(columns.headers[:count], columns.payloads[:count], strict=True)]
+            count = self._rate.fitting(sizes, now)
+            if self._rate.wait_until > now:
+                self._hold_until(self._rate.wait_until)
+        if columns.seqs and replay is not None:
+            due = replay.sent(columns.times, count, now)
+            if due > self._held_until:
+                self._hold_until(due)
+        return count
+
+    def _fitting(self, columns: Columns) -> int:
+        """Number of the messages that a slice holds, and the window; the last of them may stick out."""
+        room = SLICE_BYTES if self._flow is None else min(SLICE_BYTES, self._flow.left - self._flight_bytes)
+        if sum(map(len, columns.payloads)) + sum(map(len, columns.headers)) <= room:
+            return len(columns.seqs)
+        for count, (block, payload) in enumerate(zip(columns.headers, columns.payloads, strict=True)):
+            if room < 0:
+                return count
+            room -= len(block) + len(payload)
+        return len(columns.seqs)
+
+    def _ship(self, kind: int, columns: Columns, left: range, now: int) -> None:
+        owner = self._owner
+        count = len(columns.seqs)
+        size = sum(map(len, columns.payloads)) + sum(map(len, columns.headers))
+        average = size // count + 96
+        self._want = max(1, min(SLICE_MESSAGES, SLICE_BYTES // average))
+        if self._rules.acks and kind == DELIVER and self._ahead:
+            cseq = owner.state.delivered_cseq + owner.selection.in_flight + 1
+            owner.submit(kind, columns.seqs, _SentAhead())
+            owner.sent_sseq = columns.seqs[-1]
+            messages = owner.renderer.first(columns, range(cseq, cseq + count), left[:count])
+            self._send(messages, size, cseq + count - 1, columns.seqs[-1], now)
+            return
+        if self._rules.acks:
+            self._flight_bytes += size
+            self._slices += 1
+            owner.submit(kind, columns.seqs, _Slice(columns, left, size))
+            return
+        first = self._advance.cseq + 1
+        messages = owner.renderer.first(columns, range(first, first + count), left[:count])
+        self._advance.sent(columns.seqs[-1], count)
+        self._send(messages, size, self._advance.cseq, self._advance.sseq, now)
+        self._advance.flush(now, least=ADVANCE_EVERY)
+
+    @property
+    def _ahead(self) -> bool:
+        """A first delivery need not wait for the log. Nobody else can own the consumer, so what would get lost with
+        this process is that it was delivered: it comes again, as the first time. Where deliveries are counted
+        (max_deliver) that must not be. nats-server sends at once in a stream with one replica, and clients and their
+        tests rely on it: what was published is with the subscriber before an unsubscribe that follows its PubAck."""
+        rules = self._rules
+        return not (self._owner.replicated or rules.max_deliver or self._flow_acks or self._slices)
+
+    def flush(self) -> None:
+        self._advance.flush(self._owner.clock.time_ns(), at_once=True)
+
+    def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
+        owner = self._owner
+        now = owner.clock.time_ns()
+        if kind == ADVANCE:
+            self._advance.applied(now, least=ADVANCE_EVERY)
+        elif isinstance(token, _Slice):
+            self._flight_bytes -= token.size
+            self._slices -= 1
+            if isinstance(outcome, SentMessages) and outcome.seqs:
+                messages = self._rendered(token, outcome)
+                self._send(messages, token.size, outcome.cseq + len(messages) - 1, owner.state.delivered_sseq, now)
+        owner.run_soon()
+
+    def _rendered(self, slice: _Slice, sent: SentMessages) -> list[Outgoing]:
+        columns, left = slice.columns, slice.left
+        cseqs = range(sent.cseq, sent.cseq + len(sent.seqs))
+        if sent.deliveries is None:
+            return self._owner.renderer.first(columns, cseqs, left[: len(cseqs)])
+        if sent.seqs != columns.seqs:  # some were acknowledged meanwhile
+            at = {seq: i for i, seq in enumerate(columns.seqs)}
+            columns = pick(columns, [at[seq] for seq in sent.seqs])
+        return self._owner.renderer.again(columns, cseqs, sent.deliveries, left[0])
+
+    def _send(self, messages: list[Outgoing], size: int, cseq: int, sseq: int, now: int) -> None:
+        self._owner.bus.deliver_many(self._rules.deliver_subject, messages)
+        self._last = cseq, sseq
+        if self._beat_at:
+            self._beat_at = now + self._rules.idle_heartbeat
+        if self._flow is not None:
+            subject, reply, _, _ = messages[0]
+            self._flow.sent(size + len(messages) * (len(subject) + len(reply)))  # subjects: about
+            self._ask(self._flow, anyway=self._flow_acks and not self._owner.selection.room)
+
+    def _ask(self, flow: FlowControl, *, anyway: bool) -> None:
+        reply = flow.ask(anyway=anyway)
+        if reply:
+            self._owner.bus.publish(self._rules.deliver_subject, b"", reply, FLOW_REQUEST)
+
+    @property
+    def _flow_acks(self) -> bool:
+        return self._rules.ack_policy == FLOW_CONTROL
+
+    def _flow_answered(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        assert self._flow is not None
+        if self._flow.answered(subject):
+            seq = acknowledged(headers) if self._flow_acks else 0
+            if seq:
+                self._settle(seq)
+            self._owner.run_soon()
+
+    # -- time -------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        if self._held_until:
+            if now >= self._held_until:
+                self._held_until = 0
+                self._owner.run_soon()
+            else:
+                self._owner.wake_at(self._held_until)
+        if self._beat_at:
+            if not self._bound:
+                self._beat_at = 0
+                return
+            if now >= self._beat_at:
+                self._beat(now)
+            self._owner.wake_at(self._beat_at)
+
+    def _beat(self, now: int) -> None:
+        stalled = b""
+        if self._flow is not None and self._flow.reply:
+            stalled = b"Nats-Consumer-Stalled: %b\r\n" % self._flow.reply
+        self._owner.bus.publish(self._rules.deliver_subject, headers=statuses.heartbeat(*self._last, stalled))
+        self._beat_at = now + self._rules.idle_heartbeat
+        if self._flow is not None and self._flow_acks and self._owner.state.pending:
+            self._ask(self._flow, anyway=True)
+
+
+def _nothing() -> None:
+    """End of a watch that has not begun."""

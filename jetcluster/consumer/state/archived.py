@@ -1,0 +1,104 @@
+"""Consumers in the archive of a stream: entries `consumers/<name>` of nats-server's format V2.
+
+    {"config": {...}, "state": {"delivered": {"consumer_seq", "stream_seq"}, "ack_floor": {...},
+     "pending": {"<stream seq>": {"Sequence": consumer seq, "Timestamp": ns}}, "redelivered": {"<stream seq>": n}}}
+
+The time of a pending message and the wait that belongs to its deliveries add up to when it is due; `redelivered` counts
+the deliveries after the first. What goes into the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq],
+"pending": [[sseq, cseq, ns, deliveries], ...]}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jetcluster.budget import Steps, at_once
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.commands import CommandError
+
+MAX_PENDING: Final = 50_000
+"""A consumer with more is restored at its ack floor: a command of the log has a bound."""
+STEP: Final = 500
+"""Pending messages that are read in one step."""
+MAX_DELIVERIES: Final = (1 << 31) - 1
+"""An archive says no more of one message: a page of what is pending has 32 bits for it, and they count on."""
+
+Fields = dict[str, Any]
+
+
+def encode(state: ConsumerState) -> Fields:
+    """The `state` of an entry."""
+    found: Fields = {
+        "delivered": {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq},
+        "ack_floor": {"consumer_seq": state.floor_cseq, "stream_seq": state.floor_sseq},
+    }
+    entries = state.pending
+    if entries:
+        wait = state.rules.wait_after
+        found["pending"] = {
+            str(seq): {"Sequence": entry.cseq, "Timestamp": _delivered(entry.due, wait(entry.deliveries), state)}
+            for seq, entry in entries.items()
+        }
+    again = {str(seq): entry.deliveries - 1 for seq, entry in entries.items() if entry.deliveries > 1}
+    return {**found, "redelivered": again} if again else found
+
+
+def decode(found: Mapping[str, Any]) -> Fields:
+    """As `decoding`, at once."""
+    return at_once(decoding(found))
+
+
+def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
+    """Form in the log of an entry's `state`, in steps. Raises ValueError for anything else."""
+    try:
+        delivered, floor = (
+            [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]
+            for key in ("delivered", "ack_floor")
+        )
+        again = found.get("redelivered") or {}
+        pending: list[list[int]] = []
+        for seq, one in (found.get("pending") or {}).items():
+            numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
+            pending.append([int(seq), *numbers])
+            if len(pending) % STEP == 0:
+                yield
+            if len(pending) > MAX_PENDING:
+                return {"delivered": floor, "floor": floor, "pending": []}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"state of a consumer: {error!r}") from error
+    pending.sort()
+    return {"delivered": delivered, "floor": floor, "pending": pending}
+
+
+def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
+    """Takes a new consumer to where it was (in apply). Raises CommandError."""
+    try:
+        delivered_cseq, delivered_sseq = map(_number, found["delivered"])
+        floor_cseq, floor_sseq = map(_number, found["floor"])
+        delivered_sseq = min(delivered_sseq, store.last_seq)
+        floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
+        state.resume((delivered_cseq, delivered_sseq), floor)
+        for one in found["pending"] if state.rules.acks else ():  # else nothing ever takes them away
+            *numbers, deliveries = one
+            seq, cseq, ts = map(_number, numbers)
+            if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):
+                wait = state.rules.wait_after(deliveries)
+                due = min(ts + wait, NEVER) if wait > 0 else NEVER
+                state.unacked.add([seq], min(cseq, delivered_cseq), due)
+                if deliveries > 1:
+                    state.unacked.change(seq, due, min(deliveries, MAX_DELIVERIES))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CommandError(f"consumer out of an archive: {error!r}") from error
+
+
+def _delivered(due: int, wait: int, state: ConsumerState) -> int:
+    return state.delivered_at if due >= NEVER else max(0, due - wait)
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is no number of this kind")
+    return value

@@ -1,0 +1,206 @@
+"""CONSUMER_CREATE, decided where everybody decides alike: in apply, against the stream as it is at that place of the
+log. What a configuration may say by itself
+is `model`'s work, at the edge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from jetcluster import errors
+from jetcluster.consumer.state.rules import EXPLICIT, FLOW_CONTROL, ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.errors import ApiError
+from jetcluster.model import consumer_rules
+from jetcluster.model.patterns import Patterns
+from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log_json import load_object
+from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
+
+Config = Mapping[str, Any]
+
+_DEFAULTS: Final = {"deliver_policy": "all", "ack_policy": "explicit", "replay_policy": "instant"}
+
+_FIXED: Final = (
+    ("deliver_policy", "deliver policy"),
+    ("mem_storage", "storage type"),
+    ("direct", "direct"),
+    ("sourcing", "sourcing"),
+    ("opt_start_seq", "start sequence"),
+    ("opt_start_time_ns", "start time"),
+    ("ack_policy", "ack policy"),
+    ("replay_policy", "replay policy"),
+    ("idle_heartbeat", "heart beats"),
+    ("flow_control", "flow control"),
+)
+"""Fields that an update must not change, in the order in which it is told."""
+
+_PAUSE: Final = frozenset(("pause_until", "pause_until_ns"))
+
+
+class Create(NamedTuple):
+    """The body of a CONSUMER_CREATE."""
+
+    name: str
+    config: dict[str, Any]
+    action: str
+    """`create`, `update`, or "" for either."""
+    created: int
+    """Unix nanoseconds."""
+    owner: str
+    request: str
+    """Random; the same one again is a retry."""
+    max_consumers: int = 0
+    """Bound of the account, 0: none. The stream's own counts as well."""
+    restored: dict[str, Any] | None = None
+    """Out of an archive: `archived.Progress` as JSON, how far the consumer had come."""
+
+
+_FIELDS: Final = frozenset(Create._fields)
+
+
+def decode(body: bytes) -> Create:
+    """Raises CommandError."""
+    try:
+        fields = load_object(body)
+        if not fields.keys() <= _FIELDS:
+            raise UnknownCommandError(f"consumer create: {', '.join(sorted(fields.keys() - _FIELDS))}")
+        wish = Create(**fields)
+    except (ValueError, TypeError) as error:
+        raise CommandError(f"consumer create: {error}") from error
+    strings = (wish.name, wish.action, wish.owner, wish.request)
+    if not all(isinstance(text, str) for text in strings) or not isinstance(wish.config, dict):
+        raise CommandError("consumer create: not the types")
+    if not isinstance(wish.restored, dict | None):
+        raise CommandError("consumer create: restored is no object")
+    if not isinstance(wish.max_consumers, int):
+        raise CommandError("consumer create: max_consumers is no number")
+    if not isinstance(wish.created, int) or not 0 <= wish.created < 1 << 63:
+        raise CommandError(f"consumer create: created {wish.created}")
+    return wish
+
+
+def check_replicas(config: Config, stream: StreamRules) -> ApiError | None:
+    replicas = config.get("num_replicas") or 0
+    if replicas > stream.num_replicas:
+        return errors.by_code(10126)
+    if stream.retention != LIMITS and replicas not in (0, stream.num_replicas):
+        return errors.by_code(10134)
+    return None
+
+
+def following(config: Config, stream: StreamRules) -> Config:
+    """`config` as it is shown and archived, with no other `num_replicas` than the stream permits now."""
+    asked = int(config.get("num_replicas") or 0)
+    permitted = consumer_rules.replicas_within(asked, stream.num_replicas, stream.retention)
+    return config if permitted == asked else {**config, "num_replicas": permitted}
+
+
+def check_new(
+    rules: ConsumerRules, stream: StreamRules, max_consumers: int, others: Iterable[ConsumerState]
+) -> ApiError | None:
+    """A consumer that does not exist yet; `others` are those that do."""
+    public = [other for other in others if not other.rules.direct]
+    bounds = [bound for bound in (stream.max_consumers, max_consumers) if bound > 0]
+    if bounds and len(public) >= min(bounds) and not rules.direct:
+        return errors.by_code(errors.MAX_CONSUMERS)
+    if stream.retention != WORKQUEUE or rules.direct:
+        return None
+    if rules.ack_policy not in (EXPLICIT, FLOW_CONTROL):
+        return errors.by_code(10098)
+    if rules.deliver_policy != "all":
+        return errors.by_code(10101)
+    if public and not rules.filtered:
+        return errors.by_code(10099)
+    if not _unique(rules, public):
+        return errors.by_code(10100)
+    return None
+
+
+def check_update(
+    state: ConsumerState, rules: ConsumerRules, stream: StreamRules, all_states: Iterable[ConsumerState]
+) -> ApiError | None:
+    """`rules` are to replace those of `state`. That the old deliver_subject has no taker (10013) is for the edge to
+    see: interest is nothing that replicas agree on."""
+    old, new = state.rules.config, rules.config
+    for key, what in _FIXED:
+        if _value(old, key) != _value(new, key):
+            return _refused(f"{what} can not be updated")
+    if state.rules.push != rules.push:
+        kinds = ("push", "pull") if state.rules.push else ("pull", "push")
+        return _refused("can not update {} consumer to {} based".format(*kinds))
+    if state.rules.max_waiting != rules.max_waiting:
+        return _refused("max waiting can not be updated")
+    if rules.max_deliver and len(rules.backoff) > rules.max_deliver:
+        return errors.by_code(10116)
+    others = [other for other in all_states if other is not state and not other.rules.direct]
+    if stream.retention == WORKQUEUE and not rules.direct and not _unique(rules, others):
+        return errors.by_code(10100)
+    return None
+
+
+def same(a: Config, b: Config) -> bool:
+    """As an identical CREATE sees it: the server's own metadata does not count, and PAUSE alone changes pause_until."""
+    return _comparable(a) == _comparable(b)
+
+
+def with_pause(config: Config, of: Config) -> dict[str, Any]:
+    """`config` with the pause of another one: an update keeps it."""
+    kept = {key: value for key, value in config.items() if key not in _PAUSE}
+    return kept | {key: value for key, value in of.items() if key in _PAUSE}
+
+
+def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple[int, int]:
+    """(first sequence that may be delivered, `ConsumerState.last_per_subject_upto`)."""
+    first, last = store.first_seq, store.last_seq
+    policy = rules.deliver_policy
+    upto = 0
+    if policy == "by_start_sequence":
+        return max(rules.opt_start_seq, first), 0
+    if policy == "by_start_time":
+        seq = store.seq_at_time(rules.opt_start_time)
+    elif policy == "new":
+        seq = last + 1
+    elif policy == "last":
+        seq = store.last_of_any(rules.filters) or first
+    elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
+        seq = min(store.last_seqs_any(rules.filters), default=last)
+        upto = last
+    else:
+        seq = first
+    return max(min(seq, last + 1), first), upto
+
+
+def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError | None:
+    """A reset to the ack floor is always allowed; to a given sequence only where deliveries could have begun."""
+    policy = rules.deliver_policy
+    if policy == "by_start_sequence":
+        if seq >= rules.opt_start_seq:
+            return None
+        return errors.by_code(errors.INVALID_RESET, err="below start seq")
+    if policy == "by_start_time":
+        if seq >= store.seq_at_time(rules.opt_start_time):
+            return None
+        return errors.by_code(errors.INVALID_RESET, err="below start time")
+    return None if policy == "all" else errors.by_code(errors.INVALID_RESET, err="not allowed")
+
+
+def _unique(rules: ConsumerRules, others: Iterable[ConsumerState]) -> bool:
+    """No filter overlaps with one of another consumer."""
+    patterns = Patterns(filter.decode("latin-1") for filter in rules.filters)
+    return not any(patterns.overlap(theirs.decode("latin-1")) for other in others for theirs in other.rules.filters)
+
+
+def _refused(text: str) -> ApiError:
+    return errors.by_code(errors.CONSUMER_CREATE_FAILED, err=text)
+
+
+def _value(config: Config, key: str) -> object:
+    return config.get(key) or _DEFAULTS.get(key)
+
+
+def _comparable(config: Config) -> dict[str, Any]:
+    kept = {key: value for key, value in config.items() if key not in _PAUSE and key != "metadata"}
+    metadata = {k: v for k, v in (config.get("metadata") or {}).items() if not k.startswith("_nats.")}
+    return {**kept, "metadata": metadata}

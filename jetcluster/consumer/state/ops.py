@@ -1,0 +1,177 @@
+"""Effects of the ops of a turn on the state of a consumer.
+
+Every function takes (state, value of the op, time of the command, last sequence of the stream) and gives the op's
+outcome (`turn.Outcome`). An op that does not fit its consumer is void with all that it holds: it changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from jetcluster.consumer.state import turn
+from jetcluster.consumer.state.pending import NEVER
+from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
+from jetcluster.consumer.state.state import ConsumerState
+from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
+
+_CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
+"""Ack policies whose acks count for everything below as well."""
+
+
+def deliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    """All of them or, if they cannot have been decided here, none."""
+    cseq = state.delivered_cseq + 1
+    if not state.rules.acks or not seqs or seqs[0] <= state.delivered_sseq or seqs[-1] > last_seq:
+        return None
+    if not _ascending(seqs):
+        return None
+    state.unacked.add(seqs, cseq, _due(state, ts, 1))
+    state.delivered_cseq += len(seqs)
+    state.delivered_sseq = seqs[-1]
+    state.delivered_at = ts
+    return SentMessages(cseq, seqs, None)
+
+
+def redeliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    unacked = state.unacked
+    taken: list[int] = []
+    deliveries: list[int] = []
+    for seq in seqs:
+        entry = unacked.entries.get(seq)
+        if entry is not None:
+            count = entry.deliveries + 1
+            unacked.change(seq, _due(state, ts, count), count)
+            taken.append(seq)
+            deliveries.append(count)
+    cseq = state.delivered_cseq + 1
+    if taken:
+        state.delivered_cseq += len(taken)
+        state.delivered_at = ts
+    return SentMessages(cseq, taken, deliveries)
+
+
+def ack(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    if not state.rules.acks:
+        return None
+    if state.rules.ack_policy in _CUMULATIVE:
+        return ack_up_to(state, seqs, ts)
+    settled = _take(state, seqs)
+    if settled.seqs:
+        state.acked_at = ts
+    return settled
+
+
+def nak(state: ConsumerState, pairs: list[tuple[int, int]], ts: int, last_seq: int) -> Outcome:
+    changed = SettledMessages([], [])
+    for seq, delay in pairs:
+        entry = state.unacked.entries.get(seq)
+        if entry is not None:
+            changed.seqs.append(seq)
+            changed.entries.append(state.unacked.change(seq, min(ts + delay, NEVER), entry.deliveries))
+    return changed
+
+
+def progress(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    changed = SettledMessages([], [])
+    for seq in seqs:
+        entry = state.unacked.entries.get(seq)
+        if entry is not None:
+            changed.seqs.append(seq)
+            due = _due(state, ts, entry.deliveries)
+            changed.entries.append(state.unacked.change(seq, due, entry.deliveries))
+    return changed
+
+
+def advance(state: ConsumerState, value: tuple[int, int], ts: int, last_seq: int) -> Outcome:
+    seq, count = value
+    if state.rules.acks:
+        return None
+    if not state.delivered_sseq < seq <= last_seq or not 0 < count <= seq - state.delivered_sseq:
+        return 0
+    state.delivered_cseq += count
+    state.delivered_sseq = seq
+    state.delivered_at = ts
+    state.raise_floor(state.delivered_cseq, seq)
+    return 1
+
+
+def wait(state: ConsumerState, reply: bytes, ts: int, last_seq: int) -> Outcome:
+    return int(state.wait(reply))
+
+
+def unwait(state: ConsumerState, reply: bytes, ts: int, last_seq: int) -> Outcome:
+    return int(state.waits.discard(reply))
+
+
+def pin(state: ConsumerState, value: tuple[bytes, bytes], ts: int, last_seq: int) -> Outcome:
+    return state.pin(*value, ts)
+
+
+def exhausted(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    """Only those that were delivered as often as is permitted: an update may have raised max_deliver meanwhile."""
+    most, entries = state.rules.max_deliver, state.unacked.entries
+    if not most:
+        return SettledMessages([], [])
+    return _take(state, [seq for seq in seqs if seq in entries and entries[seq].deliveries >= most])
+
+
+def gone(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
+    return _take(state, seqs)
+
+
+def skip(state: ConsumerState, seq: int, ts: int, last_seq: int) -> Outcome:
+    if not state.delivered_sseq < seq <= last_seq:
+        return 0
+    state.delivered_sseq = seq
+    if not state.rules.acks:
+        state.raise_floor(state.floor_cseq, seq)
+    return 1
+
+
+OPS: Final[dict[int, Callable[[ConsumerState, Any, int, int], Outcome]]] = {
+    turn.DELIVER: deliver,
+    turn.REDELIVER: redeliver,
+    turn.ACK: ack,
+    turn.NAK: nak,
+    turn.TERM: ack,  # nats-server counts a +TERM as an ack that is no success: with policy `all` for all below, too
+    turn.PROGRESS: progress,
+    turn.ADVANCE: advance,
+    turn.WAIT: wait,
+    turn.UNWAIT: unwait,
+    turn.PIN: pin,
+    turn.EXHAUSTED: exhausted,
+    turn.GONE: gone,
+    turn.SKIP: skip,
+}
+
+
+def _take(state: ConsumerState, seqs: list[int]) -> SettledMessages:
+    settled = SettledMessages(*state.unacked.take(seqs))
+    if settled.seqs:
+        state.settle_floor()
+    return settled
+
+
+def ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessages:
+    highest = max((seq for seq in seqs if seq <= state.delivered_sseq), default=0)
+    if highest <= state.floor_sseq:
+        return SettledMessages([], [])
+    settled = SettledMessages(*state.unacked.take_up_to(highest))
+    if settled.seqs:
+        state.acked_at = ts
+        lowest = state.unacked.lowest()
+        cseq = state.unacked.entries[lowest].cseq - 1 if lowest else state.delivered_cseq
+        state.raise_floor(max(cseq, state.floor_cseq), highest)  # numbers out of an archive need not ascend
+    return settled
+
+
+def _due(state: ConsumerState, ts: int, deliveries: int) -> int:
+    wait = state.rules.wait_after(deliveries)
+    return min(ts + wait, NEVER) if wait > 0 else NEVER
+
+
+def _ascending(seqs: list[int]) -> bool:
+    if seqs[-1] - seqs[0] + 1 == len(seqs):  # neighbours, mostly
+        return seqs == list(range(seqs[0], seqs[-1] + 1))
+    return seqs == sorted(set(seqs))

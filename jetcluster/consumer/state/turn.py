@@ -1,0 +1,274 @@
+"""CONSUMER_TURN: what one node did for the consumers that it owns during one turn of its event loop, as log bytes.
+
+    8s owner peer | u64 session | u64 serial | u8 first | ops...        (little-endian, after the command's head)
+    op: u32 consumer id | u32 epoch | u8 kind | u32 length | body
+
+An owner's turns apply in order and without a gap (`serial` counts up by one), or not at all: a delivery decided after
+a lost one would skip messages. `first` begins a session: its serial may be any, its number is higher than that of the
+owner's session before. A turn of another session than the owner's current one, or out of order, is void; so are single
+ops whose `epoch` is not the consumer's (it has another owner by now, or was reset).
+
+Sequence lists are u64 each. The codec is strict: UnknownCommandError for ops and flags of newer versions, CommandError
+for bodies that make no sense.
+
+Applied, a CONSUMER_TURN gives a `TurnResult`; a `TableObserver` hears it. Its `outcomes` has one element per op of the
+turn, in their order:
+
+| op | outcome |
+|---|---|
+| DELIVER, REDELIVER | `SentMessages` |
+| ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
+| NAK, PROGRESS | `SettledMessages`, the entries as they are now |
+| ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
+| any, void | None: the consumer is gone, has another epoch, or the op does not fit it |
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from jetcluster.consumer.state.rules import ConsumerRules
+from jetcluster.consumer.state.state import ConsumerState, Pending
+from jetcluster.stream.commands import CommandError, UnknownCommandError
+
+DELIVER: Final = 1
+"""Body: sequences, ascending, above everything delivered so far: first deliveries, in that order."""
+REDELIVER: Final = 2
+"""Body: sequences, in the order they are delivered again. Those no longer pending are ignored and take no number."""
+ACK: Final = 3
+"""Body: sequences. With policy `all` everything at or below the highest."""
+NAK: Final = 4
+"""Body: (u64 sequence, u64 delay in nanoseconds) pairs: due again at the command's time + delay."""
+TERM: Final = 5
+"""Body: sequences: never delivered again."""
+PROGRESS: Final = 6
+"""Body: sequences: the wait for their ack begins again."""
+ADVANCE: Final = 7
+"""Body: u64 sequence, u64 count: a consumer without acks delivered `count` more messages, the last at `sequence`."""
+WAIT: Final = 8
+"""Body: reply subject of a pull that waits from now on: what the next owner tells `409 Leadership Change`."""
+UNWAIT: Final = 9
+"""Body: reply subject of one that no longer waits."""
+PIN: Final = 10
+"""Body: u8 length of the group, group, pinned id (empty: nobody is pinned)."""
+EXHAUSTED: Final = 11
+"""Body: sequences whose last permitted delivery was not acknowledged in time: no longer pending (max_deliver)."""
+GONE: Final = 12
+"""Body: pending sequences whose message is no longer stored."""
+SKIP: Final = 13
+"""Body: u64 sequence: nothing up to there is for this consumer, the next delivery starts above it."""
+
+_SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE))
+_STEPS: Final = dict.fromkeys(_SEQS, 8) | {NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1}
+"""Kind -> what the length of a body is a multiple of."""
+_ONE: Final = frozenset((ADVANCE, SKIP))
+_TURN: Final = struct.Struct("<8sQQB")
+_OP: Final = struct.Struct("<IIBI")
+_PAIR: Final = struct.Struct("<QQ")
+_U64: Final = struct.Struct("<Q")
+
+Value = Sequence[int] | Sequence[tuple[int, int]] | tuple[int, int] | int | bytes | tuple[bytes, bytes]
+"""By kind: sequences; NAK: pairs; ADVANCE: (sequence, count); SKIP: int; WAIT, UNWAIT: bytes; PIN: (group, id)."""
+
+
+class Op(NamedTuple):
+    cid: int
+    epoch: int
+    kind: int
+    value: Value
+
+
+class Turn(NamedTuple):
+    owner: bytes
+    """Peer id, 8 bytes."""
+    session: int
+    serial: int
+    first: bool
+    ops: list[Op]
+
+
+def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first: bool = False) -> bytes:
+    """The body of a CONSUMER_TURN (`stream.commands` adds the head)."""
+    parts = [_TURN.pack(owner, session, serial, first)]
+    for cid, epoch, kind, value in ops:
+        body = struct.pack(f"<{len(value)}Q", *value) if kind in _SEQS else _body(kind, value)  # type: ignore[arg-type,misc]
+        parts.append(_OP.pack(cid, epoch, kind, len(body)))
+        parts.append(body)
+    return b"".join(parts)
+
+
+def decode(body: bytes) -> Turn:
+    """Raises CommandError."""
+    if len(body) < _TURN.size:
+        raise CommandError(f"a consumer turn of {len(body)} bytes")
+    owner, session, serial, first = _TURN.unpack_from(body)
+    if first > 1:
+        raise UnknownCommandError(f"a consumer turn with flags {first:#x}")
+    try:
+        return Turn(owner, session, serial, bool(first), _ops(body))
+    except (struct.error, ValueError, IndexError) as error:
+        raise CommandError(f"consumer turn: {error}") from error
+
+
+def is_sound(body: bytes) -> bool:
+    """True when `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes
+    that nobody can apply stop every replica. Looks at heads and lengths only."""
+    size, at = len(body), _TURN.size
+    if size < at or body[at - 1] > 1:
+        return False
+    while at < size:
+        if size - at < _OP.size:
+            return False
+        _, _, kind, length = _OP.unpack_from(body, at)
+        at += _OP.size
+        step = _STEPS.get(kind)
+        if step is None or length % step or length > size - at:
+            return False
+        if kind in _ONE and length != step:
+            return False
+        if kind == PIN and (not length or body[at] >= length):
+            return False
+        at += length
+    return True
+
+
+def _ops(body: bytes) -> list[Op]:
+    ops: list[Op] = []
+    at = _TURN.size
+    while at < len(body):
+        cid, epoch, kind, length = _OP.unpack_from(body, at)
+        at += _OP.size + length
+        if at > len(body):
+            raise ValueError("cut off")
+        if kind in _SEQS:
+            if length % 8:
+                raise ValueError("sequences cut off")
+            value: Value = struct.unpack_from(f"<{length // 8}Q", body, at - length)
+            ops.append(Op(cid, epoch, kind, list(value)))  # type: ignore[arg-type]
+        else:
+            ops.append(Op(cid, epoch, kind, _value(kind, body[at - length : at])))
+    return ops
+
+
+def _body(kind: int, value: Value) -> bytes:
+    """Bytes of a value that is not a list of sequences."""
+    if kind == NAK:
+        return b"".join(_PAIR.pack(*pair) for pair in value)  # type: ignore[misc,union-attr]
+    if kind == ADVANCE:
+        return _PAIR.pack(*value)  # type: ignore[misc]
+    if kind == SKIP:
+        return _U64.pack(value)
+    if kind == PIN:
+        group, pin = value  # type: ignore[misc]
+        return bytes((len(group),)) + group + pin  # type: ignore[operator,arg-type]
+    assert kind in (WAIT, UNWAIT), kind
+    assert isinstance(value, bytes)
+    return value
+
+
+def _value(kind: int, raw: bytes) -> Value:
+    """A value that is not a list of sequences, from its bytes."""
+    if kind == NAK:
+        return list(_PAIR.iter_unpack(raw))
+    if kind == ADVANCE:
+        pair: tuple[int, int] = _PAIR.unpack(raw)
+        return pair
+    if kind == SKIP:
+        (seq,) = _U64.unpack(raw)
+        return int(seq)
+    if kind == PIN:
+        size = raw[0]
+        if len(raw) < 1 + size:
+            raise ValueError("cut off")
+        return raw[1 : 1 + size], raw[1 + size :]
+    if kind in (WAIT, UNWAIT):
+        return raw
+    raise UnknownCommandError(f"unknown op {kind}")
+
+
+class SentMessages(NamedTuple):
+    """Deliveries that count from now on: the k-th of `seqs` is number `cseq + k` of the consumer."""
+
+    cseq: int
+    """Consumer sequence of the first; what the next delivery would get when `seqs` is empty."""
+    seqs: list[int]
+    """Stream sequences really taken, in the op's order."""
+    deliveries: list[int] | None
+    """Deliveries of each by now, this time counted in; None: all for the first time."""
+
+
+class SettledMessages(NamedTuple):
+    """Messages that were pending, of those the op names (with policy `all`: everything up to the highest)."""
+
+    seqs: list[int]
+    entries: list[Pending]
+    """Parallel to `seqs`."""
+
+
+Outcome = SentMessages | SettledMessages | int | None
+
+
+class TurnResult:
+    """Outcome of a turn. `accepted` is False when all of it was void: it belongs to no current session of its owner, or
+    others of its session are missing before it. The owner then begins a new session, with a higher number than
+    `ConsumerTable.session_of` tells, and goes on from the replicated state."""
+
+    __slots__ = ("accepted", "marks", "outcomes")
+
+    def __init__(self, *, accepted: bool) -> None:
+        self.accepted = accepted
+        self.outcomes: list[Outcome] = []
+        self.marks: list[int] = []
+        """Numbers of the states after each op: what the rolling hash sees of them."""
+
+    def digest_bytes(self) -> bytes:
+        """Short, unambiguous bytes for the stream's rolling hash."""
+        return b"t" + struct.pack(f"<?{len(self.marks)}Q", self.accepted, *self.marks)
+
+
+class TableObserver(Protocol):
+    """Told of every change of the consumers, synchronously inside apply, on every replica. It must not change the
+    table or the store and must not raise. The states are the table's own: read them, keep references to them (they
+    are updated in place), do not change them."""
+
+    def created(self, state: ConsumerState) -> None: ...
+
+    def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
+        """`state.rules` is new. The epoch is the same: ops in flight still count."""
+        ...
+
+    def deleted(self, state: ConsumerState) -> None:
+        """It is no longer in the table."""
+        ...
+
+    def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
+        """`state.owner` and `state.epoch` are new; ops of the old owner that are in flight become void."""
+        ...
+
+    def restored(self) -> None:
+        """The stream came out of an archive, and its consumers with it: they may begin. The new rules are in force
+        right after this."""
+        ...
+
+    def paused(self, state: ConsumerState) -> None:
+        """`state.rules` with another `pause_until` (0: it goes on)."""
+        ...
+
+    def reset(self, state: ConsumerState) -> None:
+        """It starts again somewhere: nothing is pending, consumer sequences count from 1 and the epoch is one higher,
+        so that ops in flight, decided before, become void. `state.pending` is another object."""
+        ...
+
+    def freed(self, state: ConsumerState) -> None:
+        """Some of `state.pending` went without an op: their messages are no longer stored."""
+        ...
+
+    def turn_applied(self, turn: Turn, result: TurnResult) -> None:
+        """After all of the turn's ops. Also for turns that were not accepted."""
+        ...
+
+    def reloaded(self) -> None:
+        """All consumers were read from the store again (a snapshot was installed): every state is another object."""
+        ...

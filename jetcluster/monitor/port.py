@@ -1,0 +1,165 @@
+"""The monitoring listener: its port is open before "Server is ready", aiohttp comes after.
+
+Importing aiohttp takes 0.2-0.35 s, most of a cold start's budget of 0.5 s. So the socket
+is bound and listening first, which is all that tools look for; a request that comes at once waits in the backlog while
+a thread imports aiohttp, and is answered a moment later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jetcluster.config.options import Options
+from jetcluster.config.tls_options import TlsOptions
+from jetcluster.errors import OperatorError
+from jetcluster.logs import get_logger
+from jetcluster.net.open_port import WILDCARDS, addresses
+from jetcluster.node.node import Node
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aiohttp import web
+
+    from jetcluster.monitor.connections import Connections
+
+log = get_logger("monitor")
+
+BACKLOG = 128
+ATTACH_DELAY = 0.1
+"""Seconds between the start and the import: it shares the interpreter with the start of everything else."""
+MOST_CONNECTIONS = 128
+SHUTDOWN_SECONDS = 0.25
+"""Seconds for which a request in progress may delay the exit of the process."""
+
+
+class MonitorError(OperatorError, OSError):
+    """The monitoring port cannot be opened; the text is ready for the `[FTL]` line."""
+
+
+class Monitor:
+    """A listening monitoring port. `port` is the bound one."""
+
+    def __init__(self, node: Node, listener: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        self._node = node
+        self._listener = listener
+        self._tls = tls
+        self.scheme = "http" if tls is None else "https"
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self.connections: Connections | None = None
+        """Once aiohttp is there."""
+        self.most_connections = MOST_CONNECTIONS
+        self.host, self.port = listener.getsockname()[:2]
+        self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
+
+    async def _attach(self) -> None:
+        await asyncio.sleep(ATTACH_DELAY)
+        try:
+            await asyncio.to_thread(import_pages)
+            from aiohttp import web
+
+            from jetcluster.monitor.connections import HEAD_SECONDS, IDLE_SECONDS, Connections, ShortLog
+            from jetcluster.monitor.http import application
+            from jetcluster.monitor.metrics import Metrics
+            from jetcluster.monitor.pages import NodeSource
+
+            pages = NodeSource(self._node)
+            connections = self.connections = Connections(
+                self._node.server.crowd.has_room_at, self._node.clock, self.most_connections
+            )
+            app = application(pages, Metrics(self._node, pages), self._node.options.http_base_path)
+            app.middlewares.append(connections.answer)
+            runner = web.AppRunner(
+                app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, logger=ShortLog(connections),
+                keepalive_timeout=IDLE_SECONDS, lingering_time=HEAD_SECONDS,
+            )  # fmt: skip
+            await runner.setup()
+            self._runner = runner
+            assert runner.server is not None, "it was set up"
+            self._server = await asyncio.get_running_loop().create_server(
+                connections.factory(runner.server), sock=self._listener, backlog=BACKLOG, ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else HEAD_SECONDS,
+            )  # fmt: skip
+        except Exception:
+            log.exception("monitoring does not work")
+
+    def renew_certificate(self, options: TlsOptions | None) -> None:
+        """After a reload: from now on handshakes show what the files hold. Raises ConfigError."""
+        if self._tls is not None and options is not None:
+            from jetcluster.config.tls import load_certificate
+
+            load_certificate(self._tls, options)
+
+    async def stop(self) -> None:
+        """Closes the port."""
+        task, self._attaching = self._attaching, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        if self.connections is not None:
+            self.connections.close()
+        self._listener.close()
+
+
+def import_pages() -> None:
+    """For a thread: brings in all that answers requests, aiohttp above all."""
+    import jetcluster.monitor.connections
+    import jetcluster.monitor.http
+    import jetcluster.monitor.metrics
+    import jetcluster.monitor.pages  # noqa: F401
+
+
+async def start_monitor(node: Node) -> Monitor:
+    """Opens the port of `options.http_port` or `https_port` (-1: a free one). Raises MonitorError, ConfigError."""
+    options = node.options
+    tls = _tls(options)
+    host, port = options.http_host or options.host, max(options.http_port or options.https_port, 0)
+    listener = _listen(host, port)
+    monitor = Monitor(node, listener, tls)
+    if host in WILDCARDS:
+        monitor.host = host  # it listens on [::] then, for IPv4 too
+    shown = f"[{host}]" if ":" in host else host
+    log.info(f"Starting {monitor.scheme} monitor on {shown}:{monitor.port}")
+    return monitor
+
+
+def _tls(options: Options) -> ssl.SSLContext | None:
+    """Readers of the monitoring need no certificate, also where clients do, unless `https_verify` says so."""
+    if not options.https_port:
+        return None
+    if options.http_port:
+        ports = f"HTTP ({options.http_port}) and HTTPs ({options.https_port})"
+        raise MonitorError(f"Can't start monitoring: can't specify both {ports} ports")
+    if options.tls is None:
+        raise MonitorError("Can't start monitoring: TLS cert and key required for HTTPS")
+    from jetcluster.config.tls import server_context
+
+    return server_context(replace(options.tls, verify=options.https_verify))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        if len(addresses(host)) > 1 and socket.has_dualstack_ipv6():
+            listener = socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=BACKLOG, reuse_port=False, dualstack_ipv6=True
+            )
+        else:
+            listener = socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=False)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        shown = f"[{host}]:{port}" if family == socket.AF_INET6 else f"{host}:{port}"
+        raise MonitorError(
+            f"Can't start monitoring: can't listen to the monitor port: listen tcp {shown}: bind: {reason}"
+        ) from error
+    listener.setblocking(False)
+    return listener

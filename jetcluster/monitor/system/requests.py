@@ -1,0 +1,179 @@
+"""`$SYS.REQ.>`: requests of the system account, and the few that every account may ask.
+
+Every server hears requests to all servers through ordinary interest, and answers for itself. Requests are control
+plane: a bounded queue, answered one after the other, with a turn of the event loop between two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from jetcluster.logs import get_logger
+from jetcluster.node.node import Node
+from jetcluster.protocol.bus import Origin, is_no_request
+
+if TYPE_CHECKING:
+    from jetcluster.protocol.bus import Bus, Callback, Subscription
+
+
+class SystemRequest(NamedTuple):
+    """`scope`: `ping` (to all servers), `server` (to this one), `account` (about `account`), `own` (from an account
+    about itself), `user`."""
+
+    scope: str
+    kind: str
+    account: str
+    body: bytes
+    origin: Origin
+
+
+Answer = Callable[[SystemRequest], Awaitable[bytes]]
+"""The reply to a request; b"" for none."""
+
+
+log = get_logger("monitor")
+
+MAX_QUEUED = 1024
+"""Requests waiting; beyond it the newest is dropped and counted."""
+MAX_OF_OTHERS = 32
+"""Requests waiting from one account other than the system account, so that it cannot keep operators from their
+answers."""
+
+VIEWS = (
+    "IDZ", "STATSZ", "VARZ", "SUBSZ", "CONNZ", "ROUTEZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "JSZ", "HEALTHZ", "PROFILEZ",
+    "EXPVARZ", "IPQUEUESZ", "RAFTZ",
+)  # fmt: skip
+COMMANDS = ("RELOAD", "KICK", "LDM")
+"""To one server only."""
+OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
+OF_OWN_ACCOUNT = {
+    b"$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
+    b"$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
+    b"$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
+}
+"""Requests of an ordinary account; the answers are about that account."""
+USER_INFO = b"$SYS.REQ.USER.INFO"
+
+
+class SystemServices:
+    """`start` subscribes, `stop` unsubscribes and drops what waits."""
+
+    def __init__(self, node: Node, load: Callable[[], Awaitable[Answer]]) -> None:
+        """`load` is called on the first request; what it raises is logged, and the requests that wait are dropped."""
+        self.dropped = 0
+        """Requests not answered because too many were waiting."""
+        self._node = node
+        self._load = load
+        self._answer: Answer | None = None
+        self._subscriptions: list[tuple[Bus, Subscription]] = []
+        self._accounts: set[str] = set()
+        self._queue: deque[tuple[Bus, bytes, str, SystemRequest]] = deque()
+        self._of_others: Counter[str] = Counter()
+        """Requests waiting, by account."""
+        self._worker: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        node = self._node
+        system = node.options.system_account_name
+        bus = node.server.account(system)
+        ping, own = "$SYS.REQ.SERVER.PING", f"$SYS.REQ.SERVER.{node.server.server_id}"
+        self._serve(bus, ping, "ping", "STATSZ")
+        for kind in VIEWS:
+            self._serve(bus, f"{ping}.{kind}", "ping", kind)
+            self._serve(bus, f"{own}.{kind}", "server", kind)
+        for kind in COMMANDS:
+            self._serve(bus, f"{own}.{kind}", "server", kind)
+        for kind in OF_ACCOUNT:
+            self._serve(bus, f"$SYS.REQ.ACCOUNT.*.{kind}", "account", kind)
+        self._serve_user_info(bus)
+        for name in ("$G", *(node.options.accounts or ())):
+            node.server.account(name)
+        for router in node.server.accounts:
+            self._serve_account(router)
+        node.server.accounts.on_router = self._serve_account
+
+    async def stop(self) -> None:
+        self._node.server.accounts.on_router = None
+        for bus, subscription in self._subscriptions:
+            bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+        self._clear()
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
+
+    # ---- subscriptions
+
+    def _serve(self, bus: Bus, subject: str, scope: str, kind: str) -> None:
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            account = ""
+            if scope == "account":
+                account = subject.split(b".")[3].decode("utf-8", "replace")
+                if account == "PING":
+                    account = "" if kind == "STATZ" else bus.account
+            self._take(bus, reply, SystemRequest(scope, kind, account, payload, origin))
+
+        self._add(bus, subject.encode(), take)
+
+    def _serve_account(self, bus: Bus) -> None:
+        name = bus.account
+        if name == self._node.options.system_account_name or name in self._accounts:
+            return
+        self._accounts.add(name)
+        for subject, kind in OF_OWN_ACCOUNT.items():
+            self._add(bus, subject, self._own(bus, kind))
+        self._serve_user_info(bus)
+
+    def _own(self, bus: Bus, kind: str) -> Callback:
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            self._take(bus, reply, SystemRequest("own", kind, bus.account, payload, origin))
+
+        return take
+
+    def _serve_user_info(self, bus: Bus) -> None:
+        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            self._take(bus, reply, SystemRequest("user", "INFO", bus.account, b"", origin))
+
+        self._add(bus, USER_INFO, take, local_only=True)
+
+    def _add(self, bus: Bus, subject: bytes, callback: Callback, *, local_only: bool = False) -> None:
+        self._subscriptions.append((bus, bus.subscribe(subject, callback, local_only=local_only)))
+
+    # ---- requests
+
+    def _take(self, bus: Bus, reply: bytes, request: SystemRequest) -> None:
+        if is_no_request(request.origin) or (not reply and request.kind not in COMMANDS):
+            return
+        asker = request.origin.account  # also of an account that imports the system account's requests
+        if len(self._queue) >= MAX_QUEUED or self._of_others[asker] >= MAX_OF_OTHERS:
+            self.dropped += 1
+            return
+        if asker != self._node.options.system_account_name:
+            self._of_others[asker] += 1
+        self._queue.append((bus, reply, asker, request))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.get_running_loop().create_task(self._work())
+
+    def _clear(self) -> None:
+        self._queue.clear()
+        self._of_others.clear()
+
+    async def _work(self) -> None:
+        try:
+            answer = self._answer = self._answer or await self._load()
+        except Exception:
+            # The program was replaced under the running server: what is not loaded yet may not fit any more.
+            log.exception("system requests cannot be answered, the server needs a restart")
+            self._clear()
+            return
+        while self._queue:
+            bus, reply, asker, request = self._queue.popleft()
+            if asker in self._of_others:
+                self._of_others[asker] -= 1
+            encoded = await answer(request)
+            if encoded and reply:
+                bus.publish(reply, encoded)
+            await asyncio.sleep(0)

@@ -1,0 +1,102 @@
+"""The outcome of a pair of a key and a value, in each block of a configuration file.
+
+key_outcomes.json has, by block, key and value, what comes of the pair; test_keys.py compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+
+from jetcluster.config.changes import changed_fields, described
+from jetcluster.config.lexer import ConfigError
+from jetcluster.config.load import load_text
+from jetcluster.config.options import Options
+
+BLOCKS = {
+    "": "%s",
+    "cluster": "cluster { name: c, port: 1, %s }",
+    "cluster.compression": "cluster { name: c, port: 1, compression { %s } }",
+    "cluster.authorization": "cluster { name: c, port: 1, authorization { user: u, password: p, %s } }",
+    "cluster.tls": "cluster { name: c, port: 1, tls { cert_file: cert.pem, key_file: key.pem, %s } }",
+    "jetstream": "jetstream { %s }",
+    "jetstream.limits": "jetstream { limits { %s } }",
+    "jetstream.limits.batch": "jetstream { limits { batch { %s } } }",
+    "jetstream.limits.objects": "jetstream { limits { objects { %s } } }",
+    "compat": "compat { %s }",
+    "leafnodes": "leafnodes { port: 1, %s }",
+    "leafnodes.authorization": "leafnodes { port: 1, authorization { %s } }",
+    "leafnodes.authorization.users": "leafnodes { port: 1, authorization { users: [ { user: u, %s } ] } }",
+    "leafnodes.remotes": "leafnodes { remotes: [ { url: 'nats://h:1', %s } ] }",
+    "websocket": "websocket { port: 1, %s }",
+    "websocket.authorization": "websocket { port: 1, authorization { %s } }",
+    "gateway": "gateway { %s }",
+    "gateway.gateways": "gateway { gateways: [ { %s } ] }",
+    "mqtt": "mqtt { %s }",
+    "proxies": "proxies { %s }",
+    "ocsp": "ocsp { %s }",
+    "tls": "tls { cert_file: cert.pem, key_file: key.pem, %s }",
+    "tls.certs": "tls { certs: [ { cert_file: cert.pem, key_file: key.pem, %s } ] }",
+    "authorization": "authorization { %s }",
+    "users": "authorization { users: [ { user: u, password: p, %s } ] }",
+    "permissions": "authorization { users: [ { user: u, password: p, permissions { %s } } ] }",
+    "permissions.publish": "authorization { users: [ { user: u, password: p, permissions { publish { %s } } } ] }",
+    "allow_responses": "authorization { default_permissions { allow_responses { %s } } }",
+    "accounts": "accounts { A { %s } }",
+    "accounts.jetstream": "accounts { A { jetstream { %s } } }",
+    "accounts.limits": "accounts { A { limits { %s } } }",
+    "accounts.exports": "accounts { A { exports: [ { service: s, %s } ] } }",
+    "accounts.exports of streams": "accounts { A { exports: [ { stream: s, %s } ] } }",
+    "accounts.exports.latency": "accounts { A { exports: [ { service: s, latency { subject: l, %s } } ] } }",
+    "accounts.imports": (
+        "accounts { A { imports: [ { stream: { account: B, subject: s }, %s } ] }, B { exports: [ { stream: s } ] } }"
+    ),
+    "accounts.imports of services": (
+        "accounts { A { imports: [ { service: { account: B, subject: s }, %s } ] }, B { exports: [ { service: s } ] } }"
+    ),
+    "accounts.imports.stream": (
+        "accounts { A { imports: [ { stream: { account: B, subject: s, %s } } ] }, B { exports: [ { stream: s } ] } }"
+    ),
+    "mappings": "mappings { a: [ { dest: b, weight: 1%%, %s } ] }",
+    "resolver": "resolver { type: full, dir: '.', %s }",
+}
+"""By the block's path: the text around a pair of it."""
+WITHOUT_BASE = ("", "ocsp", "gateway.gateways")
+"""Blocks that are refused when they are empty, or that have no text around them."""
+
+
+def differences(old: object, new: object, path: str = "") -> list[str]:
+    """`path=value` of each leaf of `new` that is another one in `old`."""
+    if is_dataclass(new) and type(old) is type(new):
+        found = []
+        for field in fields(new):
+            inner = f"{path}.{field.name}" if path else field.name
+            found += differences(getattr(old, field.name), getattr(new, field.name), inner)
+        return found
+    return [] if old == new else [f"{path}={new!r}"]
+
+
+def load(text: str) -> tuple[Options, list[str]]:
+    options, warnings = load_text(text, "c.conf", {})
+    options.config_digest = ""
+    return options, warnings
+
+
+def outcome(block: str, pair: str) -> dict[str, str | list[str]]:
+    """What reading the pair does: `set`, `inert`, `warned`, `noted` or `refused`; and `reload` or `fixed`, of taking it
+    into a running server."""
+    try:
+        new, warnings = load(BLOCKS[block] % pair)
+    except ConfigError as error:
+        return {"refused": str(error).rstrip("\n")}
+    base = load("" if block in WITHOUT_BASE else BLOCKS[block] % "")[0]
+    found: dict[str, str | list[str]] = {
+        "set": [line for line in differences(base, new) if not line.startswith(("inert=", "warnings="))],
+        "inert": new.inert,
+        "warned": warnings,
+        "noted": new.warnings,
+    }
+    try:
+        found["reload"] = described(changed_fields(base, new), base, new)
+    except ConfigError as error:
+        found["fixed"] = str(error)
+    return {name: value for name, value in found.items() if value}
