@@ -23,7 +23,6 @@ from jetcluster.node.platform import Platform, SystemPlatform
 from jetcluster.node.warm_up import import_pydantic, warm_up
 from jetcluster.server.listener import host_port
 from jetcluster.server.server import Server, enter_lame_duck
-from jetcluster.stream.levels import LEVEL
 
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import AccountChange, NodeOperator
@@ -80,7 +79,6 @@ class Node:
         log: Logger,
         reload: Callable[[Node, str], str] | None = None,
         platform: Platform | None = None,
-        level: int = LEVEL,
         monitoring: Callable[[Node], Monitoring] = lambda node: Monitoring(),
     ) -> None:
         """`reload` takes over the configuration as it is now, for a cause; it returns why it failed, or "". `platform`:
@@ -89,7 +87,6 @@ class Node:
         self.log = log
         self._reload_options = reload
         self._make_monitoring = monitoring
-        self.level = level
         self.platform = platform or SystemPlatform()
         self.clock = self.platform.clock
         self.rng = self.platform.rng

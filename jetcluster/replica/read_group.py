@@ -61,7 +61,7 @@ _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
 class Paged(Protocol):
-    """A reply that is sent piece by piece: `direct_get.GetReply`, `objects.content.Content`."""
+    """A reply that is sent piece by piece: `direct_get.GetReply`, `objects.catalog.Content`."""
 
     done: bool
 
