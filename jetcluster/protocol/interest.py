@@ -1,4 +1,4 @@
-"""Interest and messages between nodes: the contract of the router (`server.accounts.accounts`) and the mesh (`mesh`).
+"""Interest and messages between nodes: the contract of the router (`server.accounts`) and the mesh (`mesh`).
 
 Each node tells its peers what it subscribes to; a node that routes a message sends it once to every peer with plain
 interest, and names the queue groups for which that peer was chosen.
