@@ -12,8 +12,8 @@ from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.mesh.traffic import Traffic
-    from jetcluster.server.client.client_connection import ClientConnection
     from jetcluster.server.client.clients import Totals
+    from jetcluster.server.client.connection import ClientConnection
     from jetcluster.server.leaf.connection import LeafConnection
 
 

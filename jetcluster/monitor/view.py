@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.server.client.client_connection import ClientConnection
+    from jetcluster.server.client.connection import ClientConnection
     from jetcluster.server.leaf.connection import LeafConnection
 
 

@@ -17,6 +17,7 @@ from jetcluster.server.accounts.accounts import Accounts, Removals
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import Clients, ServerParts
+from jetcluster.server.client.connection import Entrance
 from jetcluster.server.connection import Sockets
 from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
@@ -75,6 +76,7 @@ class Server:
             self.state, self.sockets, self.clients, self.crowd, self.accounts, self.removals, self.budget,
             self.governor, self.slow_logins,
         )  # fmt: skip
+        self._entrance = Entrance(self.state)
         self.sharing: Sharing | None = None
         """The imports and mappings of accounts; None as long as there have been none."""
         self.ws_port: WsPort | None = None
@@ -117,7 +119,7 @@ class Server:
         await self.sockets.close("Server Shutdown", _STOP_PATIENCE)
 
     def new_client(self) -> Client:
-        return Client(self.parts, self.parts.new_cid())
+        return Client(self.parts, self.parts.new_cid(), self._entrance)
 
     def account(self, name: str) -> Router:
         return self.accounts[name]

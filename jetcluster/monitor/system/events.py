@@ -22,7 +22,7 @@ from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.server.accounts.router import Router
-    from jetcluster.server.client.client_connection import ClientConnection
+    from jetcluster.server.client.connection import ClientConnection
 
 log = get_logger("monitor")
 

@@ -93,7 +93,7 @@ def take_origin(queues: list[bytes]) -> tuple[bytes, list[bytes]]:
 
 
 class Sink(Origin):
-    """A client connection as deliveries see it: `client.client_connection.ClientConnection`."""
+    """A client connection as deliveries see it: `client.connection.ClientConnection`."""
 
     cid: int
     name: str

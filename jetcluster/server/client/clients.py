@@ -14,7 +14,7 @@ from jetcluster.budget import LoopBudget
 from jetcluster.ordered import OrderedSet
 from jetcluster.records import dataclass
 from jetcluster.server.accounts.accounts import Accounts, Removals
-from jetcluster.server.client.client_connection import ClientConnection
+from jetcluster.server.client.connection import ClientConnection
 from jetcluster.server.connection import Sockets
 from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.state import ServerState

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jetcluster.protocol.interest import RemotePeer
     from jetcluster.server.accounts.route import Route
     from jetcluster.server.accounts.router import Router
-    from jetcluster.server.client.client_connection import ClientConnection
+    from jetcluster.server.client.connection import ClientConnection
 
 Json = dict[str, Any]
 

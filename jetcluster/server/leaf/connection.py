@@ -106,12 +106,12 @@ class LeafConnection(LeafInput):
     def opened(self) -> None:
         self.advance(ConnectionEvent.MAKE)
         if self.remote is None and self.parts.crowd.is_crowded(self) and not self.parts.crowd.make_room():
-            self._arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
+            self.arm("crowded", 0.0, self.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
             return
         options = self._leaf.options
         tls = options.tls if self.remote is None else self.remote.tls
         patience = (self.remote.first_info_timeout if self.remote is not None else 0.0) or options.auth_timeout
-        self._arm("auth", patience + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
+        self.arm("auth", patience + (tls.timeout + 1 if tls is not None else 0), self._nobody_came)
         self.secure = self.transport.get_extra_info("ssl_object") is not None
         if self.secure and not self._check_certificate():
             return
@@ -245,7 +245,7 @@ class LeafConnection(LeafInput):
 
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
         """The input behind a CONNECT waits meanwhile."""
-        self._arm("auth", SLOW_LOGIN_SECONDS, self._nobody_came)
+        self.arm("auth", SLOW_LOGIN_SECONDS, self._nobody_came)
         logins = self.parts.slow_logins
         known = await logins.check(self.ip, _text(connect, "user"), slow.key, slow, lambda: bool(self.close_reason))
         if not known:
@@ -303,10 +303,10 @@ class LeafConnection(LeafInput):
 
     def _expect_end(self, identity: AuthResult) -> None:
         session = identity.session
-        self._disarm("expiry")
+        self.disarm("expiry")
         if session is not None and session.expires:
             left = max(session.expires - self.server.clock.time_ns() / 1e9, 0.0)
-            self._arm("expiry", left, self.close, "Authentication Expired", "User Authentication Expired")
+            self.arm("expiry", left, self.close, "Authentication Expired", "User Authentication Expired")
 
     def recheck(self) -> None:
         """Is the other end still who it was? With other permissions it has to connect anew."""

@@ -115,7 +115,7 @@ class LeafInput(Connection):
 
     def _finish_input(self) -> None:
         """Everything that the other end had sent counts: there is no more of it than of one read."""
-        self._holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        self.holds.add("over")  # the transport is gone: nothing pauses or resumes it
         while self.state is JOINED and self._queued and not self.close_reason:
             self.parts.governor.leave(self, None)
             self.take_turn(MAX_QUANTUM)

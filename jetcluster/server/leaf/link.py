@@ -22,7 +22,7 @@ from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 from jetcluster.server.accounts.remote_peers import Wanted
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
-from jetcluster.server.client.login import text_of
+from jetcluster.server.client.connection import text_of
 from jetcluster.server.leaf.connection import LOOP_DELAY, LeafConnection, LinkParts
 from jetcluster.server.leaf.rules import API_PARTS
 
@@ -122,7 +122,7 @@ class LeafLink(LeafConnection, LeafPeer):
 
     def _join(self) -> None:
         """Both ends know each other: the link becomes a part of its account."""
-        self._disarm("auth")
+        self.disarm("auth")
         router = self._router = self.parts.accounts[self.account]
         self.advance(ConnectionEvent.JOIN)
         self._take_over()
@@ -143,7 +143,7 @@ class LeafLink(LeafConnection, LeafPeer):
         try:
             self.parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
         except BusyError:
-            self._arm("tell", RETRY_SECONDS, self._tell, wanted, links)
+            self.arm("tell", RETRY_SECONDS, self._tell, wanted, links)
 
     def _not_told(self, error: Exception) -> None:
         log.error("leafnode cid %d: internal error, closing the link", self.cid, exc_info=error)
@@ -264,10 +264,10 @@ class LeafLink(LeafConnection, LeafPeer):
     def congested(self, origin: Origin) -> None:
         # In the next turn: this may be in the middle of the router telling its links of a change.
         if "slow" not in self._timers and not self.close_reason:
-            self._arm("slow", 0.0, self._look_again)
+            self.arm("slow", 0.0, self._look_again)
 
     def _look_again(self) -> None:
-        self._disarm("slow")
+        self.disarm("slow")
         if self.pending > self.congestion_mark:
             super().congested(self)
 

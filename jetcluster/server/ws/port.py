@@ -18,6 +18,7 @@ from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
 from jetcluster.records import dataclass
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.client.connection import Entrance
 from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
 from jetcluster.server.state import ServerState
 from jetcluster.server.ws.transport import WebSocket
@@ -69,15 +70,16 @@ class WsState:
         return own + [url for url in self.peer_urls if url not in own]
 
 
-class WsClient(Client):
-    """`authorization`, `no_auth_user` and `ping_interval` are those of the `websocket` block where it has its own."""
+class WsEntrance(Entrance):
+    """The port as one client has come by it. `authorization`, `no_auth_user` and `ping_interval` are those of the
+    `websocket` block where it has its own."""
 
     trace_kind = "wid"
     client_type = "websocket"
     connection_type = "WEBSOCKET"
 
-    def __init__(self, parts: ServerParts, port: WsState, cid: int, request: UpgradeRequest) -> None:
-        super().__init__(parts, cid)
+    def __init__(self, port: WsState, request: UpgradeRequest) -> None:
+        super().__init__(port.server)
         self._port = port
         options = port.options
         cookies = (
@@ -91,7 +93,7 @@ class WsClient(Client):
 
     @property
     def ping_interval(self) -> float:
-        return self._port.options.ping_interval or self.server.options.ping_interval
+        return self._port.options.ping_interval or super().ping_interval
 
     @property
     def authenticator(self) -> Authenticator:
@@ -99,18 +101,18 @@ class WsClient(Client):
 
     @property
     def no_auth_user(self) -> str:
-        return self._port.options.no_auth_user or self.server.options.no_auth_user
+        return self._port.options.no_auth_user or super().no_auth_user
 
     @property
-    def _auth_patience(self) -> float:
-        return self._port.options.authorization.timeout or super()._auth_patience
+    def login_seconds(self) -> float:
+        return self._port.options.authorization.timeout or super().login_seconds
 
     @property
-    def listener_tls(self) -> TlsOptions | None:
+    def tls(self) -> TlsOptions | None:
         return self._port.options.tls
 
-    def told(self, info: dict[str, Any]) -> dict[str, Any]:
-        """INFO as it is for this listener."""
+    def info(self) -> dict[str, Any]:
+        info = super().info()
         for key in ("auth_required", "tls_required", "tls_available", "tls_verify", "connect_urls"):
             info.pop(key, None)
         info |= {"host": self._port.host, "port": self._port.port}
@@ -123,7 +125,7 @@ class WsClient(Client):
         urls = self._port.connect_urls
         return info | {"connect_urls": urls} if urls else info
 
-    def _said(self, connect: dict[str, Any]) -> dict[str, Any]:
+    def completed(self, connect: dict[str, Any]) -> dict[str, Any]:
         """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
 
@@ -217,8 +219,8 @@ class WsPort:
             parts.crowd.has_room_at,
         )  # fmt: skip
 
-    def _open_client(self, request: UpgradeRequest) -> WsClient:
-        return WsClient(self._parts, self.state, self._parts.new_cid(), request)
+    def _open_client(self, request: UpgradeRequest) -> Client:
+        return Client(self._parts, self._parts.new_cid(), WsEntrance(self.state, request))
 
     # ---- where clients may go
 
@@ -233,7 +235,7 @@ class WsPort:
             return
         self.state.peer_urls = peers
         for client in self._parts.clients:
-            if isinstance(client, WsClient):
+            if isinstance(client.entrance, WsEntrance):
                 client.tell_info()
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
-from jetcluster.server.client.client import PORTION_MESSAGES, PORTION_OUTPUT
+from jetcluster.server.client.commands import PORTION_OUTPUT
+from jetcluster.server.fairness import MAX_QUANTUM
 from tests.unit.server.support import QUIET, Bench, FakePeer
 
 
@@ -263,9 +264,9 @@ class TestPortions:
     def test_a_long_read_is_run_in_portions_and_in_order(self) -> None:
         bench = Bench()
         reader, writer = bench.client(b"SUB n 1"), bench.client()
-        count = 2 * PORTION_MESSAGES + 10
+        count = 2 * MAX_QUANTUM + 10
         writer.send(b"".join(b"PUB n %d\r\n%d\r\n" % (len(b"%d" % n), n) for n in range(count)))
-        assert reader.connection.out_msgs == PORTION_MESSAGES
+        assert reader.connection.out_msgs == MAX_QUANTUM
         reading = [writer.transport.reading]
         writer.send(b"PUB n 4\r\nlast\r\n")  # it was under way when reading was paused
         numbers = reader.read().split(b"\r\n")[1::2]
@@ -294,27 +295,27 @@ class TestPortions:
     def test_what_was_read_counts_though_the_client_went_away(self, monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench()
         reader, writer = bench.client(b"SUB n 1"), bench.client()
-        writer.send(b"PUB n 1\r\nx\r\n" * (3 * PORTION_MESSAGES))
+        writer.send(b"PUB n 1\r\nx\r\n" * (3 * MAX_QUANTUM))
         monkeypatch.setattr(writer.transport, "pause_reading", _gone)
         monkeypatch.setattr(writer.transport, "resume_reading", _gone)
         writer.connection.connection_lost(None)
-        assert reader.read().count(b"\r\nx\r\n") == 3 * PORTION_MESSAGES
+        assert reader.read().count(b"\r\nx\r\n") == 3 * MAX_QUANTUM
         assert writer.closed == "Client Closed"
 
     def test_an_error_is_told_behind_what_came_before_it(self) -> None:
         bench = Bench()
         reader, writer = bench.client(b"SUB n 1"), bench.client()
-        writer.send(b"PUB n 1\r\nx\r\n" * (PORTION_MESSAGES + 1) + b"NONSENSE\r\n")
+        writer.send(b"PUB n 1\r\nx\r\n" * (MAX_QUANTUM + 1) + b"NONSENSE\r\n")
         assert not writer.closed
         assert writer.read().startswith(b"-ERR 'Unknown Protocol Operation'")
-        assert reader.read().count(b"\r\nx\r\n") == PORTION_MESSAGES + 1
+        assert reader.read().count(b"\r\nx\r\n") == MAX_QUANTUM + 1
 
     def test_nothing_is_run_for_a_client_that_was_closed(self) -> None:
         bench = Bench()
         reader, writer = bench.client(b"SUB n 1"), bench.client()
-        writer.send(b"PUB n 1\r\nx\r\n" * (2 * PORTION_MESSAGES))
+        writer.send(b"PUB n 1\r\nx\r\n" * (2 * MAX_QUANTUM))
         writer.connection.close("Server Shutdown")
-        assert reader.read().count(b"\r\nx\r\n") == PORTION_MESSAGES
+        assert reader.read().count(b"\r\nx\r\n") == MAX_QUANTUM
 
 
 def _gone() -> None:
