@@ -115,7 +115,8 @@ class Connection(Origin, asyncio.Protocol):
         """Set once, in nats-server's words, when `state` becomes CLOSED; "" before."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
-        self._blocked = False
+        self.blocked = False
+        """Nothing is to be written now."""
         self.holds: set[object] = set()
         """Those who do not want anything to be read now; changed by `pause_reading` and `resume_reading`."""
         self._pings_out = 0
@@ -283,7 +284,7 @@ class Connection(Origin, asyncio.Protocol):
     def flush(self) -> None:
         """Writes everything queued, unless the previous flush is still on its way."""
         out = self.out
-        if self._blocked or not out or self.close_reason:
+        if self.blocked or not out or self.close_reason:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -294,11 +295,11 @@ class Connection(Origin, asyncio.Protocol):
         self.pending = self._held = transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        self._blocked = True
+        self.blocked = True
         self.arm("write", self.server.options.write_deadline, self._write_due)
 
     def resume_writing(self) -> None:
-        self._blocked = False
+        self.blocked = False
         self.disarm("write")
         self.pending -= self._held
         self._held = 0

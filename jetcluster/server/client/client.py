@@ -52,7 +52,7 @@ class Client(ClientConnection):
 
     def _depart(self) -> None:
         """Nothing reaches this client any more: it takes nothing, and no time limit is for it."""
-        self._blocked = True
+        self.blocked = True
         self.disarm_all()
         self.login.drop_subscriptions()
         self._silence()

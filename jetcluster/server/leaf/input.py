@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 
 from jetcluster.protocol import leaf
-from jetcluster.protocol.connection_states import CHECKING, JOINED
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.connection_states import CHECKING, JOINED, SECURING
 from jetcluster.server.client.clients import ServerParts
-from jetcluster.server.connection import Connection
 from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
+from jetcluster.server.leaf.connection import LeafConnection
+from jetcluster.server.leaf.handshake import Handshake
 
 log = logging.getLogger("jetcluster.server")
 
@@ -22,71 +22,72 @@ COMMAND_WORK = 8
 """So many messages of a portion a command is worth that is none."""
 
 
-class LeafInput(Connection):
-    """A leaf link, but for what its commands do (`link.LeafLink`)."""
+class LeafInput:
+    """The input of one link."""
 
-    def __init__(self, parts: ServerParts) -> None:
-        super().__init__(parts.state, parts.sockets, parts.new_cid())
-        self.parts = parts
+    def __init__(self, link: LeafConnection, parts: ServerParts, handshake: Handshake) -> None:
+        self._link = link
+        self._governor = parts.governor
+        self._handshake = handshake
         options = parts.state.options
         self._parser = leaf.LeafParser(options.max_payload + HEADROOM, options.max_control_line)
         self._rest: list[leaf.Command] = []
         """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
-        """It waits for a turn (`fairness.Governor`)."""
+        """The link waits for a turn (`fairness.Governor`)."""
 
-    def _message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
-        raise NotImplementedError
-
-    def _command(self, kind: int, a: bytes, b: bytes, weight: list[bytes]) -> None:
-        raise NotImplementedError
-
-    def _process(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
+        link = self._link
+        if link.state is SECURING:
+            self._handshake.receive_early(data)
+            return
+        link.last_activity = link.server.clock.monotonic()
         self._parser.push(data)
-        if self.state is CHECKING or self._queued:
+        if link.state is CHECKING or self._queued:
             return  # reading is paused, but this may have been under way
-        if len(data) < SMALL_READ or self.parts.governor.admits(heavy=len(data) >= HEAVY_READ):
-            self._run(MAX_QUANTUM)
+        if len(data) < SMALL_READ or self._governor.admits(heavy=len(data) >= HEAVY_READ):
+            self._work(MAX_QUANTUM)
         else:
             self._queue()
 
-    def _run(self, quantum: int) -> None:
+    def _work(self, quantum: int) -> None:
         """Runs what has been read, up to the end of this turn's portion."""
-        parser, clock = self._parser, self.server.clock
+        link, parser, clock = self._link, self._parser, self._link.server.clock
         end = clock.monotonic() + PORTION_SECONDS
         work = 0
-        while (self._rest or parser.waiting) and not self.close_reason and self.state is not CHECKING:
+        while (self._rest or parser.waiting) and not link.close_reason and link.state is not CHECKING:
             if work >= quantum or (work and clock.monotonic() >= end):
                 self._queue()
                 return
-            work += self._run_some(iter(self._rest or parser.take(CHUNK_BYTES)), quantum - work, end)
-        if self.close_reason:
+            work += self._run(iter(self._rest or parser.take(CHUNK_BYTES)), quantum - work, end)
+        if link.close_reason:
             return
-        if self.state is CHECKING:
-            self.pause_reading("login")
+        if link.state is CHECKING:
+            link.pause_reading("login")
             return
-        self.resume_reading("portion")
+        link.resume_reading("portion")
         if parser.error is not None:
-            log.warning("leafnode cid %d: %s", self.cid, parser.error)
-            self.close(parser.error.reason, parser.error.text)
+            log.warning("leafnode cid %d: %s", link.cid, parser.error)
+            link.close(parser.error.reason, parser.error.text)
 
-    def _run_some(self, commands: Iterator[leaf.Command], quantum: int, end: float) -> int:
+    def _run(self, commands: Iterator[leaf.Command], quantum: int, end: float) -> int:
         """Runs `commands`, or some of them when that is enough for one portion; how much work that was."""
+        link = self._link
         work = 1  # of those that say nothing
-        for kind, a, b, queues, headers, payload in commands:
+        for kind, subject, reply, queues, headers, payload in commands:
             try:
                 if kind == leaf.MESSAGE:
-                    self._message(a, b, queues, headers, payload)
+                    link.take_message(subject, reply, queues, headers, payload)
                     work += 1
                 else:
-                    self._command(kind, a, b, queues)
-                    work += COMMAND_WORK + len(a) // LINE_BYTES
+                    link.run_command(kind, subject, reply, queues)
+                    work += COMMAND_WORK + len(subject) // LINE_BYTES
             except Exception:  # a fault of ours with one command must not reach the loop or end the link
-                said = b"CONNECT" if kind == leaf.CONNECT else a[:200]  # it holds a password
-                log.exception("leafnode cid %d: error in %r", self.cid, said)
-            if self.close_reason or self.state is CHECKING or work >= quantum:
+                said = b"CONNECT" if kind == leaf.CONNECT else subject[:200]  # it holds a password
+                log.exception("leafnode cid %d: error in %r", link.cid, said)
+            if link.close_reason or link.state is CHECKING or work >= quantum:
                 break
-            if not work % LOOK_EVERY and self.server.clock.monotonic() >= end:
+            if not work % LOOK_EVERY and link.server.clock.monotonic() >= end:
                 break  # one of them may go to thousands
         self._rest = list(commands)
         return work
@@ -95,27 +96,30 @@ class LeafInput(Connection):
 
     def _queue(self) -> None:
         self._queued = True
-        self.pause_reading("portion")
-        self.parts.governor.wait(self, None, light=False)
-
-    def _forget_input(self) -> None:
-        self._rest.clear()
-        self._parser.drop()
-        if self._queued:
-            self._queued = False
-            self.parts.governor.leave(self, None)
+        self._link.pause_reading("portion")
+        self._governor.wait(self._link, None, light=False)
 
     def take_turn(self, quantum: int) -> None:
         """See `fairness.Governed`."""
         self._queued = False
-        self._run(quantum)
+        self._work(quantum)
 
-    def wait_at(self, valve: Valve) -> None:
-        """A link is not held for what it brings: see `valve.Waiter`."""
+    def go_on(self) -> None:
+        """Works on what was read while it was not known who the other end is."""
+        self._work(MAX_QUANTUM)
 
-    def _finish_input(self) -> None:
+    def end(self) -> None:
+        """The link is gone: nothing that was read has a turn any more."""
+        self._rest.clear()
+        self._parser.drop()
+        if self._queued:
+            self._queued = False
+            self._governor.leave(self._link, None)
+
+    def finish(self) -> None:
         """Everything that the other end had sent counts: there is no more of it than of one read."""
-        self.holds.add("over")  # the transport is gone: nothing pauses or resumes it
-        while self.state is JOINED and self._queued and not self.close_reason:
-            self.parts.governor.leave(self, None)
+        link = self._link
+        link.holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        while link.state is JOINED and self._queued and not link.close_reason:
+            self._governor.leave(link, None)
             self.take_turn(MAX_QUANTUM)

@@ -13,17 +13,16 @@ from jetcluster.budget import BusyError, Steps, exhaust
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import leaf, writer
-from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.connection_states import ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer
-from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.accounts import RETRY_SECONDS
 from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 from jetcluster.server.accounts.remote_peers import Wanted
-from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
 from jetcluster.server.client.connection import text_of
-from jetcluster.server.leaf.connection import LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.connection import ACK, LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.handshake import Handshake
+from jetcluster.server.leaf.input import LeafInput
 from jetcluster.server.leaf.rules import API_PARTS
 
 TOLD_AT_ONCE: Final = 4096
@@ -35,7 +34,6 @@ MAX_INTEREST = 1_000_000
 VIOLATION_PAUSE = 10.0
 """Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
-_ACK = b"$JS.ACK."
 
 
 class Told:
@@ -84,23 +82,34 @@ class Told:
                 return
 
 
-class LeafLink(LeafConnection, LeafPeer):
-    """See above: the one `LeafPeer`."""
+class LeafLink(LeafConnection):
+    """A leaf link with its parts: the handshake, the input, the rules, and what has been told to the other end."""
 
     def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
         super().__init__(own, remote, url)
-        self.valve = Valve()
-        """Never closed: publishers are stalled instead (`congested`)."""
+        self._parts = own.server
+        self._links = own.links
+        self._handshake = Handshake(self, own)
+        self._input = self.reader = LeafInput(self, own.server, self._handshake)
         self._told = Told(self.send)
-        self._router: Router | None = None
         self._violations = 0
         self._quiet_until = 0.0
         """The monotonic time from which the next violation is told."""
 
+    # ---- beginning and end
+
+    def opened(self) -> None:
+        self._handshake.begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handshake.lost(exc)
+        self._input.finish()
+        super().connection_lost(exc)
+
     def ended(self) -> None:
-        self._forget_input()
-        if self._router is not None:
-            self.parts.removals.of_leaf(self._router, self)
+        self._input.end()
+        if self.router is not None:
+            self._parts.removals.of_leaf(self.router, self)
         if self.was_up:
             log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
         if self in self._links:
@@ -108,22 +117,30 @@ class LeafLink(LeafConnection, LeafPeer):
         if not self.over.done():
             self.over.set_result(None)
 
-    def _command(self, kind: int, a: bytes, b: bytes, weight: list[bytes]) -> None:
+    def answered(self) -> None:
+        self._input.go_on()
+
+    def recheck(self) -> None:
+        self._handshake.recheck()
+
+    def take_turn(self, quantum: int) -> None:
+        self._input.take_turn(quantum)
+
+    def run_command(self, kind: int, subject: bytes, queue: bytes, weight: list[bytes]) -> None:
         if kind == leaf.PING:
             self.send(writer.PONG)
         elif kind == leaf.PONG:
             self.pong_received()
         elif kind == leaf.INTEREST:
-            self._wants(a, b or None, int(weight[0]))
+            self._wants(subject, queue or None, int(weight[0]))
         elif kind == leaf.GONE:
-            self._wants(a, b or None, 0)
+            self._wants(subject, queue or None, 0)
         else:
-            self._handshake_command(kind, a)
+            self._handshake.command(kind, subject)
 
-    def _join(self) -> None:
-        """Both ends know each other: the link becomes a part of its account."""
+    def join(self) -> None:
         self.disarm("auth")
-        router = self._router = self.parts.accounts[self.account]
+        router = self.router = self._parts.accounts[self.account]
         self.advance(ConnectionEvent.JOIN)
         self._take_over()
         wanted = router.peers.add_leaf(self)
@@ -133,6 +150,19 @@ class LeafLink(LeafConnection, LeafPeer):
             self._tell(wanted, list(router.leaf_links))
         log.info("Leafnode connection created for account: %s, remote: %s", self.account, self.remote_name)
 
+    def _take_over(self) -> None:
+        """A server that connects anew may be here before its old link is known to be dead."""
+        self.was_up = True
+        for other in list(self._links):
+            same = (other.peer_id, other.account, other.remote_cluster) == (
+                self.peer_id,
+                self.account,
+                self.remote_cluster,
+            )
+            if same and not other.solicited and not self.solicited:
+                other.close("Duplicate Remote LeafNode Connection")
+        self._links.append(self)
+
     def _telling(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
         """`links`: those there were when it was `wanted`, as one that ends meanwhile is no leaf link any more."""
         own = [self._leaf.loop_mark(self.account), *self._api_subjects()]
@@ -141,7 +171,7 @@ class LeafLink(LeafConnection, LeafPeer):
 
     def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
         try:
-            self.parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
+            self._parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
         except BusyError:
             self.arm("tell", RETRY_SECONDS, self._tell, wanted, links)
 
@@ -158,25 +188,25 @@ class LeafLink(LeafConnection, LeafPeer):
     # ---- what this end wants
 
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
-        assert self._router is not None
-        if self._passes(source, subject, self._router.leaf_links):
+        assert self.router is not None
+        if self._passes(source, subject, self.router.leaf_links):
             self._told.change(subject, queue, change)
 
     def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
-        assert self._rules is not None
-        return passes(source, self, links) and self._rules.may_tell(subject)
+        assert self.rules is not None
+        return passes(source, self, links) and self.rules.may_tell(subject)
 
     # ---- what the other end wants
 
     def _wants(self, subject: bytes, queue: bytes | None, count: int) -> None:
-        router, rules = self._router, self._rules
+        router, rules = self.router, self.rules
         if router is None or rules is None:
-            self._refused("Protocol Violation", "Authorization Violation")
+            self.refuse("Protocol Violation", "Authorization Violation")
             return
         if subject == self._leaf.loop_mark(self.account):
             self.retry_after = LOOP_DELAY
             text = f'Loop detected for leafnode account="{self.account}". Delaying attempt to reconnect for 30s'
-            self._refused("Protocol Violation", text)
+            self.refuse("Protocol Violation", text)
             return
         if count and not (rules.may_want(subject, queue) and (queue is None or not is_marked(queue))):
             log.debug("leafnode cid %d: may not subscribe to %r", self.cid, subject)
@@ -184,21 +214,21 @@ class LeafLink(LeafConnection, LeafPeer):
         if count and subject.count(b".") >= MAX_TOKENS:
             return
         if count and self.wanted >= MAX_INTEREST:
-            self._refused("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
+            self.refuse("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
             return
         self.wanted += router.peers.set_leaf_interest(self, subject, queue, count)
 
     # ---- messages
 
-    def _message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
-        router, rules = self._router, self._rules
+    def take_message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
+        router, rules = self.router, self.rules
         if router is None or rules is None:
-            self._refused("Protocol Violation", "Authorization Violation")
+            self.refuse("Protocol Violation", "Authorization Violation")
             return
         self.in_msgs += 1
         self.in_bytes += len(headers) + len(payload)
         shown = subject
-        if reply.startswith(_ACK) and b"@" in reply:
+        if reply.startswith(ACK) and b"@" in reply:
             reply, shown = split_ack(reply, subject)
         refused = rules.first_refused(subject, shown, reply, headers)
         if refused is not None:
@@ -208,10 +238,6 @@ class LeafLink(LeafConnection, LeafPeer):
             # Publishes to another domain's buckets: `$JS.<domain>.API.$KV.<bucket>.<key>`.
             subject = shown = self._without_domain(subject)
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
-
-    def may_deliver_to(self, subject: bytes) -> bool:
-        router, rules = self._router, self._rules
-        return router is None or rules is None or not router.is_guarded(subject) or rules.may_deliver_to(subject)
 
     def _tell_violation(self, subject: bytes) -> None:
         """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
@@ -232,47 +258,6 @@ class LeafLink(LeafConnection, LeafPeer):
         if subject.startswith((prefix + b"$KV.", prefix + b"$OBJ.")):
             return subject[len(prefix) :]
         return subject
-
-    def send_msg(
-        self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
-    ) -> None:
-        assert self._rules is not None
-        if self.close_reason or not self._rules.may_go(subject):
-            return
-        if not self.out:
-            self.wake()
-        size = len(headers) + len(payload)
-        line = leaf.message_line(subject, reply, queues, len(headers), size)
-        self.out += (line, headers, payload, writer.CRLF)
-        self.out_msgs += 1
-        self.out_bytes += size
-        self.pending += size + len(line) + 2
-        if self.pending > self.congestion_mark:
-            self.congested(self)
-
-    def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
-        for subject, reply, headers, payload in messages:
-            # As nats-server does: the ack subject carries the subject that the last server is to show.
-            marked = b"%b@%b" % (reply, subject) if subject != target and reply.startswith(_ACK) else reply
-            self.send_msg(account, target, marked, queues, headers, payload)
-
-    def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
-        # Nobody can be asked beyond the link; what waits on it is known here.
-        if self._router is not None:
-            self._router.peers.backlog.told(self, target, mark, 0)
-
-    def congested(self, origin: Origin) -> None:
-        # In the next turn: this may be in the middle of the router telling its links of a change.
-        if "slow" not in self._timers and not self.close_reason:
-            self.arm("slow", 0.0, self._look_again)
-
-    def _look_again(self) -> None:
-        self.disarm("slow")
-        if self.pending > self.congestion_mark:
-            super().congested(self)
-
-    def stall(self) -> None:
-        """One slow client must not hold up everything that comes over the link: it is closed instead."""
 
 
 def split_ack(reply: bytes, subject: bytes) -> tuple[bytes, bytes]:

@@ -16,7 +16,8 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
-from jetcluster.server.leaf.connection import LOOP_DELAY, MAX_NAME
+from jetcluster.server.leaf.connection import LOOP_DELAY
+from jetcluster.server.leaf.handshake import MAX_NAME
 from scripts.bench_subscriptions import RealTime
 from tests.unit.server.certificate import Authority
 from tests.unit.server.leaf_site import HELLO, Site, mark_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.server.leaf.connection import is_at_least
+from jetcluster.server.leaf.handshake import is_at_least
 from tests.unit.server.leaf_site import Site
 
 
