@@ -239,12 +239,7 @@ class ServiceEntry(Passage):
     leads_away = True
 
     def __init__(
-        self,
-        context: ImportContext,
-        responses: Responses,
-        imported: ServiceImport,
-        importer: Router,
-        exporter: Router,
+        self, context: ImportContext, responses: Responses, imported: ServiceImport, importer: Router, exporter: Router
     ) -> None:
         super().__init__(imported.local)
         self._context = context

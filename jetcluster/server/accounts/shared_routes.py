@@ -196,10 +196,7 @@ class Shadows:
     """All shadows of one importing account's subscriptions."""
 
     def __init__(
-        self,
-        account: str,
-        subscriptions: Iterable[AnySubscription],
-        imports: Sequence[tuple[StreamImport, Exporter]],
+        self, account: str, subscriptions: Iterable[AnySubscription], imports: Sequence[tuple[StreamImport, Exporter]]
     ) -> None:
         """`subscriptions` of `account` that there are already."""
         self._account = account

@@ -269,12 +269,7 @@ class InternalSubscription:
     backlog = 0
 
     def __init__(
-        self,
-        subject: bytes,
-        queue: bytes | None,
-        callback: Callback,
-        local_only: bool,
-        exclusive: bool = False,
+        self, subject: bytes, queue: bytes | None, callback: Callback, local_only: bool, exclusive: bool = False
     ) -> None:
         self.subject = subject
         self.queue = queue

@@ -18,8 +18,7 @@ from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import LeafPeer
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.connection import Connection
-from jetcluster.server.leaf.logins import LeafLogins
-from jetcluster.server.leaf.rules import LeafRules
+from jetcluster.server.leaf.rules import LeafLogins, LeafRules
 from jetcluster.server.leaf.state import LeafState
 
 log = logging.getLogger("jetcluster.server")

@@ -25,10 +25,11 @@ from jetcluster.server.leaf.handshake import Handshake
 from jetcluster.server.leaf.input import LeafInput
 from jetcluster.server.leaf.rules import API_PARTS
 
+log = logging.getLogger("jetcluster.server")
+
 TOLD_AT_ONCE: Final = 4096
 """Subjects that are told in one turn of the loop when a link joins; more in steps."""
 TOLD_PER_STEP: Final = 256
-log = logging.getLogger("jetcluster.server")
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
 VIOLATION_PAUSE = 10.0

@@ -12,7 +12,7 @@ from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.leaf.connection import LeafConnection, LinkParts
 from jetcluster.server.leaf.link import LeafLink
-from jetcluster.server.leaf.logins import LeafLogins
+from jetcluster.server.leaf.rules import LeafLogins
 from jetcluster.server.leaf.state import LeafState, place
 from jetcluster.server.listener import ListenError, bound_address, host_port
 

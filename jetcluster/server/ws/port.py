@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")
+
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds, unless `handshake_timeout` says otherwise."""
 
