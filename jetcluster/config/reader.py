@@ -70,6 +70,11 @@ class Key:
         self.once = once
         """Refuses a second one of the names in one block; "": the last one counts."""
 
+    @property
+    def type(self) -> str:
+        """The type of the value, as the annotation of `convert` has it; "" of a key that `read` reads."""
+        return str(self.convert.__annotations__["return"]) if self.convert is not None else ""
+
 
 class Block:
     """The keys of one block, and the options that they fill."""
