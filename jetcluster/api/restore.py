@@ -19,9 +19,9 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
+from jetcluster.cluster.meta_service import ALIVE_SECONDS
 from jetcluster.consumer.state import archived
 from jetcluster.errors import ApiError, by_code
-from jetcluster.meta.restores import ALIVE_SECONDS
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
@@ -53,10 +53,10 @@ applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
 MAX_RESTORES: Final = 32
-MAX_HELD: Final = 256 << 20
+MAX_HELD_BYTES: Final = 256 << 20
 """Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
-RATIO: Final = 256
-ALLOWANCE: Final = 64 << 20
+MAX_RATIO: Final = 256
+ALLOWED_BYTES: Final = 64 << 20
 """An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
 request says that the stream has, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
@@ -198,7 +198,7 @@ class RestoreReceiver:
         self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
         self._waiting.put_nowait(_Chunk(reply, payload))
         self._count()
-        if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD:
+        if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD_BYTES:
             self._bus.unsubscribe(self._subscription)
 
     def _count(self, *, over: bool = False) -> None:
@@ -230,7 +230,7 @@ class RestoreReceiver:
             tell_transfer(self._bus, name, "restore_complete", event)
 
     async def _beat(self) -> None:
-        """Without this the meta leader gives the restore up (`meta.restores`), as it must when this node dies."""
+        """Without this the meta leader gives the restore up (`RestoreWatch`), as it must when this node dies."""
         while True:
             await asyncio.sleep(ALIVE_SECONDS)
             try:
@@ -281,7 +281,7 @@ class RestoreReceiver:
         while await self._in_steps(self._until_full(decoding)):
             await self._flush()
         self._count()
-        if self._room.held > MAX_HELD:
+        if self._room.held > MAX_HELD_BYTES:
             raise archive.ArchiveError("too much is being restored at the same time")
 
     async def _in_steps(self, steps: Steps[T]) -> T:
@@ -316,7 +316,7 @@ class RestoreReceiver:
 
     def _check_size(self, more: int) -> None:
         self._decompressed += more
-        if self._decompressed > RATIO * self._received + ALLOWANCE + 2 * self._declared:
+        if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
             raise archive.ArchiveError("the archive is larger than what was received can hold")
 
     def _note(self, entry: archive.ArchiveEntry) -> None:
@@ -445,7 +445,7 @@ class RestoreReceiver:
         try:
             await streams.meta(self._context, "stream_delete", self._request, name=name, gid=self._assignment.gid)
         except ApiError as error:
-            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`meta.restores`)
+            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`RestoreWatch`)
                 self._context.log.warning("a half restored stream is left for now", stream=name, error=str(error))
 
 

@@ -1,27 +1,88 @@
-"""Advisories about a group's leadership: LEADER_ELECTED by the new leader, QUORUM_LOST by a replica that is left,
-LEADER_REFUSED (ours) by one that cannot follow whom the others follow.
+"""What comes with the leadership of a stream: the subjects that its leader listens to, and the advisories.
 
-All go to the stream's account and, with that account's name, to the system account. A group of one
-tells nothing.
+LEADER_ELECTED is sent by the new leader, QUORUM_LOST by a replica that is left, and LEADER_REFUSED (ours) by one that
+cannot follow the leader of the others. All go to the stream's account and, with that account's name, to the system
+account. A group of one sends none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
-from jetcluster.replica.advisories import advisories
+from jetcluster.protocol.bus import Bus, Callback, Subscription
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.replica_state import ReplicaState, tell_both
+
+AT_ONCE: Final = 256
+PER_STEP: Final = 64
+"""Subjects: about a millisecond."""
+
+
+class Listening:
+    """`failed` is told why a subject cannot be subscribed to. Of a stream that listens to all of its subjects already
+    nothing is in the budget."""
+
+    def __init__(self, bus: Bus, budget: LoopBudget, failed: Callable[[Exception], None]) -> None:
+        self._bus = bus
+        self._budget = budget
+        self._failed = failed
+        self._subscriptions: dict[bytes, Subscription] = {}
+        self._job: Job[None] | None = None
+
+    @property
+    def subjects(self) -> Collection[bytes]:
+        """Listened to by now."""
+        return self._subscriptions.keys()
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is missing; false for a moment when there are very many."""
+        return self._job is None or self._job.over
+
+    def listen(self, wanted: set[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]) -> None:
+        """To these and no others; `listening` is called when it does, or has done what it can."""
+        self._stop()
+        for subject in sorted(self._subscriptions.keys() - wanted):
+            self._bus.unsubscribe(self._subscriptions.pop(subject))
+        steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
+        if len(wanted) - len(self._subscriptions) > AT_ONCE:
+            with contextlib.suppress(BusyError):
+                account = self._bus.account
+                self._job = self._budget.start(account, steps, lambda _: None, self._failed, at_once=False)
+                return
+            steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
+        for _ in steps:
+            pass
+
+    def end(self) -> None:
+        self._stop()
+        for subscription in self._subscriptions.values():
+            self._bus.unsubscribe(subscription)
+        self._subscriptions.clear()
+
+    def _steps(
+        self, new: list[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]
+    ) -> Steps[None]:
+        for number, subject in enumerate(new, 1):
+            self._subscriptions[subject] = self._bus.subscribe(subject, taker(subject))
+            if number % PER_STEP == 0:
+                yield
+        listening()
+
+    def _stop(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
+            self._job = None
+
 
 LOST_SECONDS: Final = 5.0
 """So long a group has no leader, as its replica sees it, before that is told: elections take less."""
 REPEAT_SECONDS: Final = 10.0
-
-MakeEvent = Callable[[list[dict[str, Any]], str], Event]
-"""From the replica objects of all peers, and the account's name for the system account's copy."""
 
 
 class Leadership:
@@ -40,7 +101,7 @@ class Leadership:
     def elected(self) -> None:
         """This replica leads now."""
         name, leader = self._replica.assignment.name, self._context.name
-        self._tell(lambda replicas, account: leader_elected(name, leader, replicas, account))
+        self._tell(leader_elected(name, leader))
 
     def tick(self) -> None:
         now = self._context.clock.monotonic()
@@ -60,26 +121,17 @@ class Leadership:
             if not self._lost:
                 self._lost = True
                 self._context.log.warning("stream has no quorum", stream=name)
-            self._tell(lambda replicas, account: quorum_lost(name, replicas, account))
+            self._tell(quorum_lost(name))
 
     def _tell_refusal(self, why: str) -> None:
         name, context = self._replica.assignment.name, self._context
         context.log.error("this replica cannot follow the leader of the others", stream=name, reason=why)
-        self._tell(lambda replicas, account: leader_refused(name, context.name, context.me, why, replicas, account))
+        self._tell(leader_refused(name, context.name, context.me, why))
 
-    def _tell(self, make: MakeEvent) -> None:
-        context, replica = self._context, self._replica
-        if len(replica.group.peers) < 2:
-            return
-        account = replica.assignment.account
-        subject = make([], "").subject
-        listening = [
-            (bus, named)
-            for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account))
-            if bus.has_interest(subject)
-        ]
-        if not listening:
-            return
-        replicas = [replica_wire(info) for info in (*replica_infos(replica), own_replica_info(context))]
-        for bus, named in listening:
-            bus.publish(subject, advisories(context).render(make(replicas, named)))
+    def _tell(self, event: Event) -> None:
+        if len(self._replica.group.peers) > 1:
+            tell_both(self._replica, event, replicas=self._replicas)
+
+    def _replicas(self) -> list[dict[str, Any]]:
+        infos = (*replica_infos(self._replica), own_replica_info(self._context))
+        return [replica_wire(info) for info in infos]

@@ -10,33 +10,30 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.valves import ToldValve
+from jetcluster.mesh.interest import ToldValve
 from jetcluster.meta.state import Assignment
-from jetcluster.model.advisory import Advisories, batch_abandoned_events
+from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding, QuotaShare
 from jetcluster.replica.applying import Applying
-from jetcluster.replica.checkpoints import Checkpoints
+from jetcluster.replica.catchup import Room
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.failures import Failures
-from jetcluster.replica.leadership import Leadership
-from jetcluster.replica.listening import Listening
+from jetcluster.replica.exports import Cut
+from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
 from jetcluster.replica.mirror_host import MirrorHost, MirrorReads
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
-from jetcluster.replica.repair import Repair
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.repair import Failures, Repair
+from jetcluster.replica.replica_state import Checkpoints, ReplicaState
 from jetcluster.replica.rounds import LONGEST_REST
-from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
-from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
@@ -459,17 +456,7 @@ class StreamReplica(ReplicaState):
             self.wake()
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
-        """On the real subject and the specification's, to the stream's account and, with the name of
-        that account, to the system account."""
-        context = self.context
-        account = self.assignment.account
-        advisories = Advisories(context.clock, context.rng, context.name, context.domain)
-        for bus, named in ((self.bus, ""), (context.bus(context.system_account), account)):
-            for subject, kind in batch_abandoned_events(self.assignment.name):
-                if bus.has_interest(subject):
-                    bus.publish(
-                        subject, advisories.batch_abandoned(kind, self.assignment.name, batch_id, reason, named)
-                    )
+        tell_both(self, *batch_abandoned(self.assignment.name, batch_id, reason))
 
     def _config_is_told(self) -> bool:
         revision = self.assignment.revision

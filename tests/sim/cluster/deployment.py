@@ -96,7 +96,7 @@ class Deployment:
             text = self.servers[name].text(list(self.servers.values()))
             return load_text(text, f"{name}.conf", {})[0]
 
-        return Node(read(), cast(Logger, log), reloading(read), platform, self.servers[name].level, NodeMonitoring)
+        return Node(read(), cast(Logger, log), reloading(read), platform, NodeMonitoring)
 
     def failed(self, text: str) -> None:
         text = without_addresses(text)

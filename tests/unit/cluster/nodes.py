@@ -22,12 +22,12 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import JournalOptions, RaftConfig
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node import RaftNode
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.leaders import LeaderTable
-from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts import Accounts
