@@ -32,13 +32,13 @@ class NodeInfo:
     ws_url: str = ""
     """The same for WebSocket clients."""
     key: str = ""
-    """The node's public key, with which it has signed the link's greetings; "" from a version before, and from a node
-    without a store."""
+    """The node's public key, with which it has signed the link's greetings; "" from a node without a
+    store."""
     frames: int = 0
-    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 from a version before."""
+    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 while it is not known."""
     sync_interval: float | None = None
-    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a version
-    before, and from a node without JetStream."""
+    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a node
+    without JetStream."""
 
 
 class MeshError(PassingError):

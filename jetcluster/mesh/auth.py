@@ -229,7 +229,7 @@ class Handshake:
 
 
 def encode_refused(reason: Reason, text: str, signature: bytes = b"") -> bytes:
-    """Versions before take the text and its padding, and no notice of the signature behind them."""
+    """A REFUSED frame. The text of a signed one is padded; the signature follows it."""
     raw = shortened(text).encode(errors="replace")
     return frame(Kind.REFUSED, bytes((reason,)) + (raw.ljust(_TEXT_BYTES) + signature if signature else raw))
 

@@ -18,9 +18,7 @@ from jetcluster import errors
 from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
-from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.pace import Pace
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import Start, Upstream, start_of
 from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.mirror.link import UpstreamLink
-from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, LinkLog
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16

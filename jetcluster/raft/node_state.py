@@ -18,11 +18,11 @@ CONTROL_GID = 0
 
 
 class Levels:
-    """Which commands the nodes of a group understand, as each tells of itself with every heartbeat. One per node, whose
-    own state machines are of level `own`.
+    """Knows which commands the nodes of a group understand, as each tells of itself with every heartbeat. One per node,
+    whose own state machines are of level `own`.
 
-    Who was not heard in this life is what is on record of it (`recorded`: the meta group's list of nodes), so that a
-    leader that restarts while another node is down need not take that for one of before."""
+    A node that was not heard in this life has the level that is on record (`recorded`: the meta group's list of nodes),
+    so that a leader that restarts while another node is down need not take that one for an older version."""
 
     def __init__(self, me: str, own: int) -> None:
         self.own = own

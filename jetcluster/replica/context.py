@@ -15,7 +15,7 @@ from jetcluster.latency import Latency
 from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
-from jetcluster.mirror.pace import Paces, paces
+from jetcluster.mirror.ports import Paces, paces
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota

@@ -479,7 +479,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._outbox.send_ack(node.id, nextNodeIdx - 1)
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        pass  # flow.py decides who gets what
+        pass  # `Replicator` decides which peer gets what
 
     def _SyncObj__applyLogEntries(self) -> bool:
         return False  # group.py applies, in slices, and never twice (D15)

@@ -189,11 +189,6 @@ class GroupLog:
         return self.written_index
 
     @property
-    def ack_gseq(self) -> int:
-        """The record that must be durable before this node may vouch for its log."""
-        return self.entry_gseq if self.durable else self.election_gseq
-
-    @property
     def config(self) -> Config:
         return self.configs[-1][1]
 
