@@ -1,7 +1,10 @@
-"""The `websocket` block (config/websocket_block.py). Error texts are those of nats-server 2.15 for the same file."""
+"""The blocks `websocket` and `compat`: texts of nats-server 2.15 for the same file, presets, single choices, and
+docs/compatibility.md's table of `compat`."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,73 @@ from jetcluster.config.changes import changed_fields
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
-from jetcluster.config.options import Options
+from jetcluster.config.options import PRESETS, CompatOptions, Options
+
+PAGE = (Path(__file__).parents[3] / "docs" / "compatibility.md").read_text()
+
+
+def read(folder: Path, text: str) -> CompatOptions:
+    path = folder / "c.conf"
+    path.write_text(text)
+    options, warnings = load_file(str(path), {})
+    assert not warnings and not options.inert
+    return options.compat
+
+
+def test_without_it_stock_clients_decide(tmp_path: Path) -> None:
+    stock = CompatOptions("none", "deduplicate", True, "inclusive", False, "absent", False)
+    assert read(tmp_path, "port: 1") == read(tmp_path, "compat {}") == stock
+
+
+def test_all_at_once(tmp_path: Path) -> None:
+    assert read(tmp_path, "compat: seeds") == CompatOptions(
+        "explicit", "refuse", True, "inclusive", True, "absent", True
+    )
+    real = CompatOptions("none", "deduplicate", False, "exclusive", False, "refuse", False)
+    assert read(tmp_path, 'compat: "nats-server"') == real
+    read(tmp_path, "compat: seeds").ack_policy = "none"
+    assert PRESETS["seeds"].ack_policy == "explicit", "what is read is the configuration's own"
+
+
+def test_single_choices(tmp_path: Path) -> None:
+    text = "compat { ack_policy: explicit, auto_allow_direct: off, up_to_time: exclusive }"
+    assert read(tmp_path, text) == CompatOptions("explicit", "deduplicate", False, "exclusive", False, "absent", False)
+    text = "compat { batch_msg_id: refuse, seed_error_codes: on, empty_policy: refuse, duplicate_window_max: true }"
+    assert read(tmp_path, text) == CompatOptions("none", "refuse", True, "inclusive", True, "refuse", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("compat: real", 'compat must be "seeds" or "nats-server" or a map, got "real"'),
+        ("compat: true", '"compat" must be a string or a map, not a boolean'),
+        ("compat { ack_policy: all }", "ack_policy must be 'none' or 'explicit'"),
+        ("compat { up_to_time: 1 }", '"up_to_time" must be a string, not an integer'),
+        ("compat { auto_allow_direct: maybe }", '"auto_allow_direct" must be a boolean, not a string'),
+        ("compat { error_codes: true }", 'unknown field "error_codes"'),
+    ],
+)
+def test_anything_else_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, text)
+    assert re.fullmatch(rf".*c\.conf:1:\d+: {re.escape(said)}\n", str(refused.value)), str(refused.value)
+
+
+def test_the_page_lists_every_choice_with_its_values() -> None:
+    def shown(value: object) -> str:
+        return f"`{value if isinstance(value, str) else 'on' if value else 'off'}`"
+
+    told = {}
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 5 and cells[0].strip("`") in asdict(CompatOptions()):
+            assert len(cells[4]) > 40, line
+            told[cells[0].strip("`")] = cells[1:4]
+    columns = CompatOptions(), PRESETS["seeds"], PRESETS["nats-server"]
+    expected = {
+        field.name: [shown(getattr(options, field.name)) for options in columns] for field in fields(CompatOptions)
+    }
+    assert told == expected
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +113,14 @@ def test_every_field() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("websocket: 8080", "c.conf:1:0: Expected websocket to be a map, got int64"),
+        ("websocket: 8080", 'c.conf:1:0: "websocket" must be a map, not an integer'),
         ("websocket { port: 8080, users: [] }", 'c.conf:1:24: unknown field "users"'),
         (
             "websocket { authorization { users: [] } }",
             'c.conf:1:28: unknown field "users"',
         ),
-        ("websocket { headers { X-A: 3 } }", "c.conf:1:22: error parsing header key X-A: unsupported type int64"),
-        ("websocket { compression: maybe }", "c.conf:1:12: interface conversion: interface {} is string, not bool"),
+        ("websocket { headers { X-A: 3 } }", 'c.conf:1:22: each element of "headers" must be a string, not an integer'),
+        ("websocket { compression: maybe }", 'c.conf:1:12: "compression" must be a boolean, not a string'),
     ],
 )
 def test_errors(text: str, expected: str) -> None:
