@@ -74,8 +74,8 @@ class FarValves:
     """The valves of all other nodes, as they have told them: clients wait here, too, for what takes no more there
     (`protocol.valve`). One per node.
 
-    A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` seconds while it
-    is. A node that has not heard so for `HEED_SECONDS` seconds lets its clients go on: publishers must not wait for
+    A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` while it
+    is. A node that has not heard so for `HEED_SECONDS` lets its clients go on: publishers must not wait for
     ever for a word that never comes. Members of the cluster are heard, and nobody else: streams are theirs.
 
     Of a silent node nobody waits (`MeshCore.set_silent`): others may take its place by then. What it had closed is

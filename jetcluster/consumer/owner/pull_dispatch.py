@@ -36,11 +36,11 @@ SLEEP_LOOKS: Final = 8
 """Looks that take as long as sending a request to sleep, which keeps its place among the others in order."""
 FLIGHT_BYTES: Final = 32 << 20
 """Selected and not yet committed, at most (but one shipment)."""
-MAX_BACKLOG: Final = 8 << 20
+MAX_BACKLOG_BYTES: Final = 8 << 20
 """Bytes a client may have unread before it has to wait."""
-HOLD: Final = 5_000_000
+HOLD_NS: Final = 5_000_000
 """Nanoseconds until the first of those whose clients do not read are looked at again."""
-BACK: Final = 256
+BACK_PER_LOOK: Final = 256
 """Requests that come back at a time: it takes two seconds until the last of a hundred thousand has its turn."""
 
 
@@ -313,9 +313,9 @@ class PullDispatch:
             if unread < 0:
                 return GONE
             request.checked = self._run
-            request.held = unread > MAX_BACKLOG
+            request.held = unread > MAX_BACKLOG_BYTES
             if request.held and not self._back_at:
-                self._put_back_at(self._owner.clock.time_ns() + HOLD)
+                self._put_back_at(self._owner.clock.time_ns() + HOLD_NS)
         return HELD if request.held else READY
 
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
@@ -441,9 +441,9 @@ class PullDispatch:
             self._owner.run_soon()
         if self._back_at and now >= self._back_at:
             self._back_at = 0
-            self.queue.bring_back(BACK)
+            self.queue.bring_back(BACK_PER_LOOK)
             if self.queue.aside:
-                self._put_back_at(now + HOLD)
+                self._put_back_at(now + HOLD_NS)
             self._owner.run_soon()
         for at in (self._held_until, self._back_at, self.priority.next_deadline):
             if at:

@@ -20,7 +20,7 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
-ALL = _INFINITE
+ALL_ON_CREDIT = _INFINITE
 """The `GroupLog.credit` of a log with all that it has, and will have."""
 
 
