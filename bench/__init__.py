@@ -2,6 +2,6 @@
 
 `loads` (publish, Direct Get, core, create), `batches` and `fast` (atomic and fast batches), `reads` (replies of many
 messages) and `consumers` (fetch, ordered, key-value, idle durables) each run for a time or a count and return a
-`Result`. Not in the wheel: what a user has is `jetcluster bench`, whose figures have the same form
-(`jetcluster/cli/bench_result.py`). `scripts/bench*.py` put the loads together and write the pages.
+`result.LoadResult`. Not in the wheel: users have `nats bench`, which loads any server. `scripts/bench*.py` put the
+loads together and write the pages.
 """

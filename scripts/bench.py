@@ -28,7 +28,7 @@ import uvloop
 from rich.console import Console
 
 from bench import loads
-from jetcluster.cli.bench_result import CpuWatch, percentile
+from bench.result import CpuWatch, percentile
 from scripts.bench_features import Features, comebacks, many_subjects
 from scripts.bench_report import Figures, write_page
 from testkit.client import ClientError, create_stream

@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jetcluster.cli.bench_result import cpu_seconds
+from bench.result import cpu_seconds
 from testkit.harness import Node, find_server, free_ports
 from tests.unit.server.certificate import Authority, subject
 from tests.unit.server.support import QUIET, Bench, Peer

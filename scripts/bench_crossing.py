@@ -19,7 +19,7 @@ import uvloop
 from rich.console import Console
 
 from bench import loads
-from jetcluster.cli.bench_result import LoadResult
+from bench.result import LoadResult
 from testkit.client import create_stream
 from testkit.harness import TOP, ProcessCluster
 

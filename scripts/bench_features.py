@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench import batches, consumers, loads, reads
-from jetcluster.cli.bench_result import cpu_seconds
+from bench.result import cpu_seconds
 from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 

@@ -27,7 +27,7 @@ from dataclasses import asdict, field
 from typing import NamedTuple
 
 from jetcluster.config.nkeys import is_key
-from jetcluster.health.cluster_clock import LIMIT
+from jetcluster.health.cluster_clock import MAX_DIFFERENCE_NS
 from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
@@ -153,7 +153,7 @@ class Bootstrap:
     def heard(self, peer: str, announced: Announcement, wall_ns: int) -> None:
         """`wall_ns`: this node's wall clock when that came."""
         self.announcements[peer] = announced
-        if announced.wall_ns and abs(announced.wall_ns - wall_ns) > LIMIT:
+        if announced.wall_ns and abs(announced.wall_ns - wall_ns) > MAX_DIFFERENCE_NS:
             self.apart.add(peer)
         else:
             self.apart.discard(peer)

@@ -50,6 +50,8 @@ from jetcluster.node.part_options import (
 )
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
+from jetcluster.store.block_cache import cache_of
+from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -69,7 +71,7 @@ ENTRY_OVERHEAD = 512 * 1024
 """Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
 """Around it in a frame between nodes; more than an entry's."""
-MIN_FRAME = 16 * 1024 * 1024
+MIN_FRAME_BYTES = 16 * 1024 * 1024
 RESCUES = "rescues.json"
 """`cluster.rescue_record.FILE`, which is not loaded where there is no such file."""
 MEET_SECONDS = 0.25
@@ -77,9 +79,9 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
-GUARDED = ("journal", "data")
+GUARDED_FOLDERS = ("journal", "data")
 """Folders that the peer id vouches for."""
-CLOCKS_APART = 3600
+MAX_CLOCK_DIFFERENCE_SECONDS = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.journal.disk`)."""
@@ -149,7 +151,9 @@ class NodeJetStream:
                 raise StorageError(f"Can't start JetStream: {text}")
             settle(directory, files)
         try:
-            identity = load_identity(directory, server.name, guarded=GUARDED, rng=rng, clock=self._clock, files=files)
+            identity = load_identity(
+                directory, server.name, guarded=GUARDED_FOLDERS, rng=rng, clock=self._clock, files=files
+            )
             key = None
             if directory is not None and options.is_clustered:
                 from jetcluster.mesh.node_key import load_key
@@ -313,7 +317,7 @@ class NodeJetStream:
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
-        max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
+        max_frame = max(MIN_FRAME_BYTES, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
             return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"))
         cluster = options.cluster
@@ -334,7 +338,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
-        from jetcluster.node.data_restarts import DataRestarts
+        from jetcluster.node.data_renewal import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
@@ -343,7 +347,6 @@ class NodeJetStream:
         from jetcluster.replica.snapshot_owner import SnapshotOwner
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
-        from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota
 
         assert self.capacity is not None
@@ -432,8 +435,6 @@ class NodeJetStream:
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
-        from jetcluster.store.block_cache import cache_of
-        from jetcluster.store.kv import KvError
 
         platform = self._platform
         try:
@@ -506,7 +507,7 @@ class NodeJetStream:
             return
         directory = Path(self.store_dir)
         lived = (self._clock.time_ns() - self._created) // 10**9
-        if age > max(lived, 0) + CLOCKS_APART:  # it was never a part of what has been rescued
+        if age > max(lived, 0) + MAX_CLOCK_DIFFERENCE_SECONDS:  # it was never a part of what has been rescued
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
         if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:

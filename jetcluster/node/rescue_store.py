@@ -40,7 +40,7 @@ from jetcluster.raft.journal.journal import Journal, file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 
-LOOK: Final = 0.05
+LOOK_SECONDS: Final = 0.05
 """Seconds between two looks of whether a write waits for room on the disk."""
 
 
@@ -237,7 +237,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
             wanted = {log: log.gseq for log in journal.groups.values()}
             while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), LOOK)
+                    await asyncio.wait_for(moved.wait(), LOOK_SECONDS)
                 moved.clear()
                 if journal.stuck:  # a server waits for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))

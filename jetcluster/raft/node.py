@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.health.loop_watch import LoopWatch
-from jetcluster.health.node_health import Aspect, NodeHealth
+from jetcluster.health.node_health import Aspect, LoopWatch, NodeHealth
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport

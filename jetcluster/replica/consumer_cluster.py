@@ -9,7 +9,7 @@ from typing import Any
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, replica_wire
-from jetcluster.replica.advisories import advisories
+from jetcluster.replica.advisories import tell_both
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
 from jetcluster.replica.replica_state import ReplicaState
@@ -49,14 +49,8 @@ def tell_elected(replica: ReplicaState, state: ConsumerState) -> None:
     account. The owner in a group of one tells nothing."""
     if len(replica.group.peers) < 2:
         return
-    context = replica.context
-    stream, account = replica.assignment.name, replica.assignment.account
-    subject = events.subject(events.LEADER_ELECTED, stream, state.name)
-    for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account)):
-        if bus.has_interest(subject):
-            replicas = [replica_wire(info) for info in all_replicas(replica)]
-            event = events.leader_elected(stream, state.name, context.name, replicas, named)
-            bus.publish(subject, advisories(context).render(event))
+    event = events.leader_elected(replica.assignment.name, state.name, replica.context.name)
+    tell_both(replica, event, replicas=lambda: [replica_wire(info) for info in all_replicas(replica)])
 
 
 def all_replicas(replica: ReplicaState) -> list[ReplicaInfo]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import replicas_differ
 from jetcluster.records import dataclass
-from jetcluster.replica.advisories import advisories
+from jetcluster.replica.advisories import tell_both
 from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
 
@@ -165,11 +165,7 @@ class HashVotes:
             (nodes[peer].name if peer in nodes else "", peer, known.get(peer, b"").hex())
             for peer in replica.group.peers
         ]
-        system = context.bus(context.system_account)
-        for bus, account in ((replica.bus, ""), (system, assignment.account)):
-            event = replicas_differ(assignment.name, context.name, index, named, account)
-            if bus.has_interest(event.subject):
-                bus.publish(event.subject, advisories(context).render(event))
+        tell_both(replica, replicas_differ(assignment.name, context.name, index, named))
 
 
 def majority(hashes: Mapping[str, bytes], voters: int) -> bytes | None:

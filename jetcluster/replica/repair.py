@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from jetcluster.model.advisory import replica_damaged
-from jetcluster.replica.advisories import advisories
+from jetcluster.replica.advisories import tell_both
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
@@ -69,9 +69,5 @@ class Repair:
         self.in_store = False
 
     def _tell(self, cause: str) -> None:
-        context, assignment = self._context, self._replica.assignment
-        system = context.bus(context.system_account)
-        for bus, account in ((self._replica.bus, ""), (system, assignment.account)):
-            event = replica_damaged(assignment.name, context.name, context.me, self._replica.damaged, cause, account)
-            if bus.has_interest(event.subject):
-                bus.publish(event.subject, advisories(context).render(event))
+        context, replica = self._context, self._replica
+        tell_both(replica, replica_damaged(replica.assignment.name, context.name, context.me, replica.damaged, cause))

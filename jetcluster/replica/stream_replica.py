@@ -12,12 +12,13 @@ from typing import Any
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.interest import ToldValve
 from jetcluster.meta.state import Assignment
-from jetcluster.model.advisory import Advisories, batch_abandoned_events
+from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding, QuotaShare
+from jetcluster.replica.advisories import tell_both
 from jetcluster.replica.applying import Applying
 from jetcluster.replica.checkpoints import Checkpoints
 from jetcluster.replica.consumer_exchange import ConsumerExchange
@@ -459,17 +460,7 @@ class StreamReplica(ReplicaState):
             self.wake()
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
-        """On the real subject and the specification's, to the stream's account and, with the name of
-        that account, to the system account."""
-        context = self.context
-        account = self.assignment.account
-        advisories = Advisories(context.clock, context.rng, context.name, context.domain)
-        for bus, named in ((self.bus, ""), (context.bus(context.system_account), account)):
-            for subject, kind in batch_abandoned_events(self.assignment.name):
-                if bus.has_interest(subject):
-                    bus.publish(
-                        subject, advisories.batch_abandoned(kind, self.assignment.name, batch_id, reason, named)
-                    )
+        tell_both(self, *batch_abandoned(self.assignment.name, batch_id, reason))
 
     def _config_is_told(self) -> bool:
         revision = self.assignment.revision

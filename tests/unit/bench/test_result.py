@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jetcluster.cli.bench_result import LoadResult, cpu_seconds, percentile
+from bench.result import LoadResult, cpu_seconds, percentile
 
 
 def test_cpu_of_this_process_and_of_none() -> None:
