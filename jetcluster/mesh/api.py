@@ -26,7 +26,7 @@ class NodeInfo:
     cluster_id: str = ""
     """Id of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
     server_id: str = ""
-    """As clients see it in INFO; for monitoring."""
+    """The id that clients see in INFO; for monitoring."""
     leaf_url: str = ""
     """host:port for leaf links (INFO leafnode_urls); "" when there is no such port or it is not advertised."""
     ws_url: str = ""

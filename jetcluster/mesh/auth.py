@@ -244,7 +244,7 @@ def decode_refused(body: bytes) -> Refused:
 
 
 def shortened(text: str) -> str:
-    """As much of the text as a refusal carries, and as the other end reads it."""
+    """The part of the text that a refusal carries, as the other end reads it."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").rstrip(" ")
 

@@ -87,7 +87,7 @@ class FarValves:
         self._clock = clock
         self._timers = timers
         self._closed: dict[str, dict[tuple[str, bytes], float]] = {}
-        """By peer, account and subject: until when, if it is not repeated."""
+        """Peer -> (account, subject) -> until when the valve is closed if that is not repeated."""
         self._looks = False
         mesh.on_notice(VALVE, self._told)
         mesh.on_silence = self._silence

@@ -84,7 +84,7 @@ class LinkEvents(NamedTuple):
     refused: Callable[[TcpLink, Refused], None]
     """It is closed with this; either side may have said so."""
     signature_of: Callable[[TcpLink, Refused], bytes]
-    """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+    """The signature by which the other end knows that this node has left it out; b"" of any other refusal."""
     finished: Callable[[TcpLink], None]
     """Nothing comes from it any more."""
     is_member: Callable[[str], bool]
@@ -100,7 +100,7 @@ class LinkContext(NamedTuple):
     counters: MeshCounters
     traffic: RouteTraffic
     options: Callable[[], MeshOptions]
-    """As they are since the last reload."""
+    """The options since the last reload."""
     cluster_url: Callable[[], str]
     """The address at which others reach this node."""
 

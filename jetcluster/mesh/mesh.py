@@ -389,7 +389,7 @@ class NodeMesh(MeshCore):
         return first_info(self.me, link.handshake, self.options.sign, link.dialled, link.own_addresses)
 
     def _known_key(self, peer_id: str) -> str:
-        """By which `peer_id` must show who it is: what the cluster knows, or the node that is linked under this id."""
+        """The key with which `peer_id` must show who it is: the cluster's, or that of the node linked under this id."""
         known, linked = self.key_of(peer_id), self.peers.get(peer_id)
         return known or (linked.key if linked is not None else "")
 

@@ -37,9 +37,10 @@ SILENCE_SECONDS: Final = 5.0
 FIRST_RETRY: Final = 0.25
 LONGEST_RETRY: Final = 10.0
 NOBODY_RETRY: Final = 1.0
-"""Where nobody listens to the upstream's name - a leaf link is down - asking again costs no more than a look."""
+"""Seconds until a retry where nobody listens to the upstream's name (a leaf link is down): it costs no more than a
+look."""
 FULL_RETRY: Final = 1.0
-"""Where the own stream has no room. What goes from it makes some, and is seen at once;"""
+"""Seconds until a retry where the own stream has no room. What goes from it makes some, and is seen at once;"""
 ROOM_SECONDS: Final = 0.1
 """but attempts are so far apart: messages may go one by one."""
 SETTLED_SECONDS: Final = 5.0
@@ -162,7 +163,7 @@ class UpstreamLink:
         return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT_BELOW
 
     def info(self) -> dict[str, Any]:
-        """As in STREAM.INFO."""
+        """The link's part of STREAM.INFO."""
         upstream, config = self.upstream, self.upstream.config
         found: dict[str, Any] = {"name": upstream.name}
         if upstream.external:

@@ -12,7 +12,7 @@ from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
 APART_SECONDS: Final = 0.04
-"""So many of a stream's links begin, or end, together, and then the next: thousands at once would hold the loop."""
+"""A stream's links that begin, or end, together, before the next ones: thousands at once would hold the loop."""
 
 
 class Links:

@@ -34,7 +34,7 @@ MAX_SEARCHED: Final = 65_536
 
 
 class Start(NamedTuple):
-    """Where to begin: behind sequence `after`; with `configured` where the link's start options say."""
+    """The place to begin at: after sequence `after`; with `configured` where the link's start options say."""
 
     after: int
     configured: bool = False
@@ -140,7 +140,7 @@ class Upstream:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def mapped(self, subject: bytes, seq: int) -> bytes:
-        """By the first transform that takes it."""
+        """The subject that the first transform makes of it."""
         for transform in self.transforms:
             made = transform.match(subject, seq)
             if made is not None:

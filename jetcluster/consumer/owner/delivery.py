@@ -160,8 +160,8 @@ class Advance:
         self.flush(now, least=least)
 
     def reset(self) -> None:
-        """Told when what was in flight is lost. Messages once sent stay sent: they are put into the log again, unless
-        the consumer begins anew, or the log knows of more or could not take so many."""
+        """Goes on after the loss of what was in flight. Messages once sent stay sent: they are put into the log again,
+        unless the consumer begins anew, or the log knows of more or could not take so many."""
         state = self._state
         known, more = state.delivered_sseq, self.cseq - state.delivered_cseq
         if state.epoch != self._epoch or not 0 <= more <= self.sseq - known or known == self.sseq:

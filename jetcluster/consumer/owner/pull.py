@@ -196,7 +196,7 @@ class PullDelivery:
         self._dispatch.advance.flush(self._owner.clock.time_ns(), at_once=True)
 
     def run_paused(self) -> None:
-        """As `run`, while nothing may be delivered (`pause_until`): requests wait, if they wait at all."""
+        """Runs while nothing may be delivered (`pause_until`): requests wait, if they wait at all."""
         self._dispatch.no_more()
         if self.queue.touched:
             self._announce()

@@ -89,8 +89,8 @@ class Shipment:
         return found
 
     def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
-        """Those of `messages`, which has one per index, that belong to some of the parts, in order; with the pinned id
-        where there is one."""
+        """The messages of some of the parts, in order, with the pinned id where there is one. `messages` has one per
+        index."""
         placed = [(i, pin) for _, indices, pin in parts for i in indices]
         if len(parts) > 1:
             placed.sort()
@@ -114,7 +114,7 @@ class PullDispatch:
         self.priority = Priority(owner.state, owner.rng)
         self.advance = Advance(owner.state, owner.submit)
         self._shipments: deque[Shipment] = deque()
-        """Those in flight."""
+        """Shipments in flight."""
         self._flight_bytes = 0
         self._flight_messages = 0
         self._run = 0
@@ -189,7 +189,7 @@ class PullDispatch:
             self.no_more()
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
-        """Those that may go now (replay_policy original)."""
+        """The messages that may go now (replay_policy original)."""
         if kind == DELIVER and self._replay is not None:
             return head(columns, self._replay.due(columns.times, now))
         return columns
@@ -296,7 +296,7 @@ class PullDispatch:
         return None
 
     def _ready_in_turn(self, request: PullRequest) -> int:
-        """As `_ready`; no turn looks at very many whose clients do not read."""
+        """Asks `_ready`; no turn looks at very many requests whose clients do not read."""
         if request.checked == self._run and not request.held:
             return READY
         if self._looks >= TURN_LOOKS:
@@ -348,7 +348,7 @@ class PullDispatch:
             self._sent(request, len(indices), now)
 
     def _sent(self, request: PullRequest, count: int, now: int) -> None:
-        """So much less is in flight for it."""
+        """Counts `count` messages as no longer in flight for it."""
         request.flight -= count
         request.assigned_pin = False
         if request.heartbeat:
@@ -431,7 +431,7 @@ class PullDispatch:
             self.tell(request.reply, text, request.left, request.left_bytes)
 
     def dismiss(self, request: PullRequest, text: bytes) -> None:
-        """As `end`, when the owner has ended: nothing is in flight any more."""
+        """Ends a request after its owner has ended: nothing is in flight any more."""
         self.queue.remove(request)
         self.tell(request.reply, text, request.left, request.left_bytes)
 

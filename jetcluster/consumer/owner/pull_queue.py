@@ -192,7 +192,7 @@ class PullQueue:
         self._asleep: Line = OrderedDict()
         """Sleepers, in their turns."""
         self._aside: Line = OrderedDict()
-        """Those put aside, the first one first; they wait for no gauge."""
+        """Requests put aside, the first one first; they wait for no gauge."""
         self._gauges: dict[Gauge, Thresholds] = {}
         """The same, by what they wait for; none is empty."""
         self._turns = count(1)
@@ -204,7 +204,7 @@ class PullQueue:
         self.wanted = 0
         """Messages that all of them together still want."""
         self.spent: OrderedSet[PullRequest] = OrderedSet()
-        """Those that do not wait for more than there is, and have had some of it or were told to wait for nothing."""
+        """Requests that want only what is there now, and have had some of it or asked not to wait."""
         self.special = 0
         """Requests with a max_bytes: what they get depends on each message."""
         self.replies: dict[bytes, int] = {}
@@ -275,8 +275,8 @@ class PullQueue:
         return now + max(request.heartbeat, MIN_HEARTBEAT, self.size * BEAT_SPACING_NS)
 
     def due(self, now: int) -> list[PullRequest]:
-        """Those whose time has come, in its order, `REMINDERS_PER_STEP` at most: `alarm` says that there are more. Each
-        one is given once: `remind` those that go on waiting."""
+        """Requests whose time has come, in its order, `REMINDERS_PER_STEP` at most: `alarm` says that there are more.
+        Each one is given once: `remind` must be called for each that goes on waiting."""
         found: list[PullRequest] = []
         while self._alarms and self._alarms[0][0] <= now and len(found) < REMINDERS_PER_STEP:
             alarm = heappop(self._alarms)

@@ -47,7 +47,7 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """As `decoding`, at once."""
+    """Runs `decoding` at once."""
     return at_once(decoding(found))
 
 

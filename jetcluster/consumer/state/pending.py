@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 PAGE_BITS: Final = 6
 """Larger pages are cheaper as long as acks come in order; one ack rewrites a page."""
 NEVER: Final = (1 << 63) - 1
-"""As a due time: not delivered again by itself."""
+"""The due time of a message that is not delivered again by itself."""
 
 _KEY: Final = struct.Struct(">IQ")
 _ENTRY_BYTES: Final = 28
@@ -47,7 +47,7 @@ class PendingSet:
 
     def __init__(self) -> None:
         self.entries: dict[int, Pending] = {}
-        """By stream sequence, in order of first delivery, which is ascending."""
+        """Pending messages by stream sequence, in order of first delivery, which is ascending."""
         self.redelivered = 0
         """Number of them that were delivered more than once."""
         self.order: deque[int] = deque()

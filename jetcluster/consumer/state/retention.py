@@ -26,7 +26,7 @@ MESSAGES_PER_STEP: Final = 4096
 MAX_SUBJECTS: Final = 8192
 """Subjects whose takers are remembered."""
 MAX_EXHAUSTED_GONE: Final = 1024
-"""So many messages that are gone may be remembered as exhausted."""
+"""Messages that are gone and may still be remembered as exhausted."""
 ASKED_FIRST: Final = 16
 """With so many consumers all are asked first: mostly nobody else wants the message, and its subject is not needed."""
 

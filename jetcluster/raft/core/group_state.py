@@ -38,10 +38,12 @@ class GroupState:
         """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        """Role, leader and `term` as this replica has acted upon them. Within one message `engine` may be a step ahead:
+        `Group.sync` compares the two, does what follows from the step, and needs to know from where it was made."""
         self.ready = False
         self.stopped = ""
         self.members = frozenset(log.config.members)
-        """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
+        """Peers whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self.followed = log.config
         """The configuration that `Group.follow_config` saw last."""
         self.fenced = frozenset(log.config.fenced)

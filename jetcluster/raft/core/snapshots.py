@@ -227,7 +227,7 @@ class Rejoin:
         state.wake_at(self.at)
 
     def on_ahead(self, leader: str) -> None:
-        """Told when what the leader sends ends before this log begins."""
+        """Called when what the leader sends ends before this log begins."""
         if self.at is None or self._state.now() >= self.at:
             self._context += 1
             self._ask(leader)

@@ -136,7 +136,7 @@ class JournalState:
         self.failed: BaseException | None = None
         """A write or a sync has failed: nothing is vouched for any more."""
         self.segment = 0
-        """Where the next record goes."""
+        """The segment that the next record goes into."""
         self.fresh_segment = False
         """Nothing of it was written yet."""
         self.seq = 1

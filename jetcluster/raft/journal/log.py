@@ -123,7 +123,7 @@ class GroupLog:
         """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
         some that the state, which is flushed now and then, has."""
         self.credit = 0
-        """As far as entries go that may have been committed before the disks of a majority had them
+        """The index up to which entries may have been committed before the disks of a majority had them
         (`raft.core.group_state.Credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged

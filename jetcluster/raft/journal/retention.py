@@ -79,7 +79,7 @@ class PinLimits:
 
     bytes: int = 256 << 20
     share: float = 0.25
-    """So many bytes on disk, or that share of the free space above the reserve if it is more,"""
+    """Bytes on disk, or that share of the free space above the reserve if it is more,"""
     most: int = 32 << 30
     """but not more than so many: a restart reads all of it."""
     entries: int = 4 << 20
@@ -117,7 +117,7 @@ class Retention:
         self._unreadable = False
         """Some log has an entry that cannot be read."""
         self.report: Callable[[int, str], None] = lambda gid, text: None
-        """Told of a group's entry that cannot be read."""
+        """Called with a group's entry that cannot be read."""
 
     @property
     def wants_compaction(self) -> bool:
