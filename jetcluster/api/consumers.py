@@ -171,8 +171,8 @@ async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreat
 
 
 def _check_identity(request: Request, stream: Assignment) -> None:
-    """A source may say which incarnation of the stream it goes on with; a stream created anew refuses it, and tells
-    who it is. As nats-server 2.15, which asks that of `sourcing` consumers only. Raises ApiError 10225."""
+    """Raises ApiError 10225 for a source that goes on with another incarnation of the stream: a stream that was created
+    anew refuses it and names itself. nats-server 2.15 asks that of `sourcing` consumers only, too."""
     expected = headers.get(request.headers, b"Nats-Stream-Identity")
     if not expected:
         return
@@ -236,7 +236,7 @@ async def pause(context: ApiContext, request: Request) -> Fields:
 
 
 async def reset(context: ApiContext, request: Request) -> Fields:
-    """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
+    """Answers a consumer that does not exist with 404; upstream sends no answer then."""
     wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}

@@ -39,14 +39,15 @@ MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
 REQUEST_COST = 0.0004
 BYTE_COST = 2e-8
-"""Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
+"""Seconds of the loop that a request, and a byte of its payload, probably need: they limit the number begun in a
+turn."""
 MAX_SESSIONS = 64
 """Snapshots and restores under way for one account on this node."""
 
 SESSION_ENDPOINTS = ("STREAM.SNAPSHOT", "STREAM.RESTORE")
 SYSTEM_TYPE = "io.nats.jetstream.api.v1.system_response"
 OBJECTS = "$OBJ.*"
-"""Requests of the specification's object API; also behind an API prefix."""
+"""Subjects of the specification's object API; they exist below an API prefix, too."""
 SUBJECTS = (
     "*",
     "ACCOUNT.INFO",
@@ -79,7 +80,7 @@ class JetStreamApi:
         self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
-        """False: the account has no JetStream, and every request is told so."""
+        """False: the account has no JetStream, and every request is refused for that reason."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
         self.counters = RequestCounters()
@@ -298,8 +299,8 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
 
 
 async def load_endpoints() -> Find:
-    """`endpoints.find`, behind which the handlers are. Importing them takes 0.06 s, behind pydantic, which a start
-    brings in: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
+    """Loads `endpoints.find` and with it the handlers. The import takes 0.06 s after that of pydantic, which a start
+    does: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(_import_find))
     return _loaded[0]

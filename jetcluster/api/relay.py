@@ -33,7 +33,8 @@ from jetcluster.protocol.headers import set_header
 NOTICE: Final = "api_relay"
 API: Final = b"$JS.API."
 OBJECTS: Final = b"$OBJ."
-"""Requests to a bucket are its name behind this; longer subjects are messages, which find the bucket's stream."""
+"""The prefix of requests to a bucket, followed by its name; longer subjects are messages, which find the bucket's
+stream."""
 OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
 REFUSED: Final = json.dumps(
     {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}

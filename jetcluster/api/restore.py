@@ -41,7 +41,7 @@ Fields = dict[str, Any]
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 5.0
-"""So long a restore waits for its next chunk."""
+"""Seconds that a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 CHUNK_OVERHEAD: Final = 512
@@ -57,13 +57,14 @@ MAX_HELD_BYTES: Final = 256 << 20
 """Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
 MAX_RATIO: Final = 256
 ALLOWED_BYTES: Final = 64 << 20
-"""An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
-request says that the stream has, which then have to be stored."""
+"""Bounds of an archive's decompressed bytes: MAX_RATIO times the received ones and ALLOWED_BYTES more; and twice the
+bytes that the stream has according to the request, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
 """Bytes of one consumer."""
 CONSUMER_SECONDS: Final = 20.0
-"""So long each consumer of an archive is tried again while the stream has no leader, and the like."""
+"""Seconds for which the creation of each consumer of an archive is tried again, while the stream has no leader, and the
+like."""
 AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
@@ -106,7 +107,6 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     streams.check_republish(request, config)
-    streams.check_known(context, config)
     bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
@@ -158,7 +158,7 @@ class _Chunk:
 
 
 class RestoreReceiver:
-    """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
+    """A restore: the chunks of its client, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
         """`declared`: bytes of the stream, as the client says."""
@@ -172,7 +172,7 @@ class RestoreReceiver:
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
         self._held = 0
-        """As it was counted in the room last."""
+        """The bytes that were last counted in the room."""
         self._received = 0
         self._decompressed = 0
         self._ignored = 0
@@ -187,7 +187,7 @@ class RestoreReceiver:
         """Sequence and time of the newest message."""
         self._state: Fields = {}
         self._settled = False
-        """It is known what the stream is like."""
+        """True once the configuration of the stream is known."""
         self._consumers: list[tuple[str, bytes]] = []
         self._consumers_bytes = 0
 

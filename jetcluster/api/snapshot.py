@@ -55,7 +55,7 @@ async def snapshot(context: ApiContext, request: Request) -> Fields:
 
 
 class Sender:
-    """One snapshot on its way to one client."""
+    """A snapshot on its way to a client."""
 
     def __init__(
         self, context: ApiContext, request: Request, assignment: Assignment, opened: Fields, wanted: SnapshotRequest

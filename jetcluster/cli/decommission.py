@@ -44,7 +44,7 @@ class Decommission:
     _at: int = 0
 
     def run(self) -> None:
-        """Raises ServerRefusedError, TimeoutError, and what `Connection` raises for a user who may not."""
+        """Raises ServerRefusedError, TimeoutError, and the errors of `Connection` for a user that may not ask."""
         self._deadline = time.monotonic() + self.within
         try:
             self._empty()
@@ -132,7 +132,7 @@ class Decommission:
         time.sleep(self._left(LOOK_SECONDS))
 
     def _left(self, most: float) -> float:
-        """Seconds, at most so many. Raises TimeoutError when there are none."""
+        """The seconds that are left, at most `most`. Raises TimeoutError when there are none."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -52,7 +52,7 @@ _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
 
 @dataclass(slots=True)
 class Trouble:
-    """One part that is not well: why, and since when. Times are monotonic seconds."""
+    """A part that is not well: the reason, and the time since when, in monotonic seconds."""
 
     aspect: Aspect
     reason: str
@@ -69,12 +69,12 @@ class Trouble:
 Check = Callable[[], str]
 """Returns the trouble that there is now, "" for none. Called some ten times per second: no I/O."""
 Changed = Callable[[Trouble, bool], None]
-"""(what, whether it began): told once at the beginning and once at the end of every trouble."""
+"""(trouble, whether it began): called once at the beginning and once at the end of every trouble."""
 
 
 class NodeHealth:
-    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` is to be called once in a
-    while; nothing is measured here."""
+    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` must be called now and
+    then; nothing is measured here."""
 
     def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
         """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is

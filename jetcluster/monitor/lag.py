@@ -21,7 +21,7 @@ NOTE_SECONDS = 1.0
 MAX_NOTES = 64
 """Per stream. Beyond it every second one goes: the older, the coarser."""
 IDLE_SECONDS = 300.0
-"""Nobody has asked for so long: no more notes are taken."""
+"""Seconds without a question after which no more notes are taken."""
 
 
 class Lag(NamedTuple):
@@ -42,7 +42,7 @@ class LagNotes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.notes: dict[int, list[_Note]] = {}
-        """By group."""
+        """The notes of each group."""
         self._asked = 0.0
         self._timer: TimerHandle | None = None
 

@@ -50,7 +50,7 @@ class RescueRefusedError(CallerError):
 
 @dataclass(slots=True, frozen=True)
 class Choice:
-    """A plan: what is to be done, and what it costs."""
+    """A plan of a rescue: its steps and its cost."""
 
     stream: StreamView
     kept: ReplicaView
@@ -59,7 +59,7 @@ class Choice:
     """The highest that any of the replicas here has reached."""
     lost: tuple[str, ...]
     others: tuple[ReplicaView, ...]
-    """Those to be marked."""
+    """The replicas that must be marked."""
     before: tuple[str, ...]
     """The voters that are given up, and the kept one."""
     from_start: bool = True
@@ -104,12 +104,12 @@ def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
 
 
 def _unregistered(stream: StreamView, replica: ReplicaView) -> bool:
-    """It was made the whole stream, and the meta group has not heard of that."""
+    """The replica was made the whole stream, and the meta group does not know that yet."""
     return replica.forced > stream.assignment.rescue
 
 
 def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
-    """The replicas here that a rescue which `kept` tells of, and the meta group does not, has still to give up."""
+    """The replicas here that must still give up: `kept` records their rescue, and the meta group does not."""
     if not _unregistered(stream, kept):
         return ()
     return tuple(
@@ -122,8 +122,8 @@ def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
 
 
 def whole_without(stream: StreamView, kept: ReplicaView) -> list[str]:
-    """Names of the replicas that are a majority of before the rescue of `kept`, without it: then the servers do not use
-    it (`cluster.stream_rescue`). Empty where there is none."""
+    """Names of the replicas that were a majority before the rescue of `kept`, without it: then the servers do not use
+    it (`cluster.stream_rescue`). Empty where there is no such majority."""
     _, voters = kept.before
     whole = [r for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
     return [r.name for r in whole] if is_quorum(voters, [r.peer for r in whole]) else []
@@ -217,7 +217,8 @@ def _mark(journal: Journal, gid: int) -> None:
 
 
 def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> None:
-    """As a server would write it. Durable once this returns. Raises OSError."""
+    """Applies `change` to the store's journal, written as a server would write it. Durable once this returns. Raises
+    OSError."""
 
     async def write() -> None:
         failures: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""Metadata of an object: `Meta` begins an upload, `Info` is what is stored and told."""
+"""Metadata of an object: `Meta` begins an upload, `Info` is stored and shown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Meta(NamedTuple):
     digest: bytes
     """SHA-256 that the content must have; b"" when the client does not say."""
     deleted: bool
-    """It asks for the object to be deleted instead."""
+    """True when the message asks for the object's deletion instead."""
     fields: dict[str, Any]
 
     def info(self, bucket: str, digest: bytes) -> bytes:
