@@ -2,8 +2,7 @@
 
 The node that a client is connected to takes the request (its subscriptions are local), checks it and asks the nodes
 that must decide. Requests are control plane: a task each, in a bounded queue. Direct Get and CONSUMER.MSG.NEXT are not
-ours: the nodes that can answer those subscribe to them, so that "nobody" stays visible to the client as 503 no
-responders.
+served here: the nodes that can answer them subscribe to them, so that the client still sees "no responders" as 503.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """The API for clients of a node without JetStream: it hands their requests to a node that has it.
 
 Such a node is usual as the front of a cluster whose other nodes store. API subscriptions are local to each node
-(`dispatch`), so clients here would find nobody. A request crosses the mesh as a notice on the ordered link, behind the
-requester's own subscription, and is published on the other node as if it had been made there; the answer comes back by
-the interest in its reply subject. While no peer has JetStream nobody listens, and clients see 503.
+(`dispatch`), so clients here would find no responders. A request crosses the mesh as a notice on the ordered link,
+after the requester's own subscription, and is published on the other node as if it had been made there; the answer
+comes back by the interest in its reply subject. While no peer has JetStream there is no subscriber, and clients see
+503.
 
-What the other node would ask of the requester's connection is judged here, since it does not cross: a request that has
-the server publish where the client may not is answered with the refusal that it would get there.
+The requester's connection does not cross, so its permissions are checked here: a request that has the server publish
+where the client may not is answered with the refusal that it would get there.
 A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
-members hand over what the system account asks, and what concerns the cluster itself: such requests are for the clients
+members hand over requests of the system account and those about the cluster itself: such requests are for the clients
 of a node with JetStream.
 """
 

@@ -5,7 +5,7 @@ disjoint peer sets would be two clusters with one name, so a node starts only on
 announces too, and only if the set holds a majority of the nodes that the routes name. A node that meets a running
 cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the running meta group already counts on it,
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
-new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal.py).
+new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal/journal.py).
 
 A set without some of the nodes that the routes name is not started on while no majority of its wall clocks agrees:
 nobody could lead (`health.cluster_clock`), so nobody could add those who come later and know the time.

@@ -11,7 +11,7 @@ from jetcluster.monitor.view import leaf_links, mesh_of, now_text
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
-    from jetcluster.mesh.traffic import Traffic
+    from jetcluster.mesh.peer_link import Traffic
     from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.clients import Totals
     from jetcluster.server.leaf_connection import LeafConnection

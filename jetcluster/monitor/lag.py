@@ -1,7 +1,7 @@
-"""The lag of replicas behind their leader, in messages and in seconds.
+"""The lag of replicas after their leader, in messages and in seconds.
 
-A leader knows which log entry a peer has. What that is in messages and in time comes from notes taken once per second:
-(when, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
+A leader knows the last log entry of each peer. Notes that are taken once per second turn that into messages and time:
+(time, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, no
 from jetcluster.node.node import Node
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.raft.api import GroupStatus, Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 from jetcluster.server.subscription import RemoteInterest
 
 if TYPE_CHECKING:

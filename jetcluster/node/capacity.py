@@ -30,7 +30,7 @@ class Capacity:
 
     def look(self, free: int, stored: int) -> bool:
         """Takes notice of `free` bytes on the disk and `stored` bytes in streams here. Returns True when `max_storage`
-        has changed. It never falls: `raft.journal` keeps a reserve against other writers. Small differences are
+        has changed. It never falls: `raft.journal.journal` keeps a reserve against other writers. Small differences are
         ignored, so that clients see the same number for long."""
         found = (free + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:

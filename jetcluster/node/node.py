@@ -1,7 +1,7 @@
-"""One node: puts the rooms together, runs them on one event loop, and takes them down again.
+"""`Node`: puts the rooms of one server together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served. The port
-may be open before (`net.early_port`): who connects then waits for INFO.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that a client that connects is served.
+The port may be open before (`net.early_port`): a client that connects then waits for INFO.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 
@@ -214,7 +214,7 @@ class Node:
 
     def storage_failed(self, error: BaseException) -> None:
         """The journal could not be written, for another reason than a full disk: nothing can be vouched for any more,
-        and a retry after a failed fsync would lie (see raft/journal.py). The process ends; its replicas live on
+        and a retry after a failed fsync would lie (see raft/journal/journal.py). The process ends; its replicas live on
         elsewhere."""
         self.log.fatal(f"Raft journal failed: {error}")
         self.exit_code = 1

@@ -19,10 +19,20 @@ from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.errors import OperatorError
 from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
-from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
-from jetcluster.mesh.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
+from jetcluster.mesh.identity import (
+    IdentityError,
+    NodeIdentity,
+    left_out_advice,
+    left_out_reason,
+    load_identity,
+    mark_left_out,
+    new_id,
+    save_identity,
+    tampered,
+    two_clusters,
+)
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.mesh import NodeMesh
@@ -50,9 +60,9 @@ if TYPE_CHECKING:
     from jetcluster.meta.placement import PlacementRules
     from jetcluster.meta.state import Assignment
     from jetcluster.node.platform import Platform
-    from jetcluster.raft.journal import Journal
+    from jetcluster.raft.journal.journal import Journal
+    from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import DiskWaits, WaitingWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -75,7 +85,7 @@ MAX_CLOCK_DIFFERENCE_SECONDS = 3600
 """The most seconds by which the age of a rescue may exceed that of the store: the two ages come from different
 clocks."""
 MARK_NAME = "journal.mark"
-"""Beside the journal and the data (`raft.mark`)."""
+"""Beside the journal and the data (`raft.journal.disk`)."""
 
 
 class StorageError(OperatorError):
@@ -138,7 +148,7 @@ class NodeJetStream:
         if directory is not None:
             from jetcluster.node.data_renewal import settle
 
-            if text := left_out.marked(directory, files):
+            if text := left_out_reason(directory, files):
                 raise StorageError(f"Can't start JetStream: {text}")
             settle(directory, files)
         try:
@@ -444,11 +454,10 @@ class NodeJetStream:
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
-        from jetcluster.raft.disk import FileDisk
-        from jetcluster.raft.journal import Journal
-        from jetcluster.raft.mark import FileMark
+        from jetcluster.raft.journal.disk import FileDisk, FileMark
+        from jetcluster.raft.journal.journal import Journal
+        from jetcluster.raft.journal.records import FormatError
         from jetcluster.raft.node import RaftNode
-        from jetcluster.raft.records import FormatError
         from jetcluster.stream.levels import LEVEL
 
         loop, platform = asyncio.get_running_loop(), self._platform
@@ -493,7 +502,7 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`mesh.left_out`)."""
+        (`mesh.identity`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return
@@ -503,11 +512,11 @@ class NodeJetStream:
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
         if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:
-            self._log.error(left_out.two_clusters(said))
+            self._log.error(two_clusters(said))
             return
-        self._left_out = left_out.advice(directory, said)
+        self._left_out = left_out_advice(directory, said)
         try:
-            left_out.mark(directory, self._left_out, self._platform.files)
+            mark_left_out(directory, self._left_out, self._platform.files)
         except OSError as error:
             self._log.error("the store cannot be marked as left out", error=str(error))
         self._endings.give_up(self._left_out)

@@ -23,7 +23,7 @@ from jetcluster.node.part_options import journal_options
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
     from jetcluster.raft.config import JournalOptions, RaftConfig
-    from jetcluster.raft.writer import WaitingWriter
+    from jetcluster.raft.journal.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
 
 
@@ -94,7 +94,7 @@ class SystemPlatform:
         return physical_memory()
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
-        from jetcluster.raft.writer import ThreadWriter
+        from jetcluster.raft.journal.writer import ThreadWriter
 
         return ThreadWriter(loop.call_soon_threadsafe)
 

@@ -1,19 +1,19 @@
 """The offline rescue of a stream: one replica becomes the whole stream, in the stores of stopped servers (`jetcluster
 rescue --keep`).
 
-That is safe together with what the servers do when they start again (`cluster.stream_rescue`): the kept replica is not
-used before the meta group has registered it, and the others are given up by the meta log. Order of what is written,
-each durable before the next:
+It is safe together with the first steps of the servers when they start again (`cluster.stream_rescue`): the kept
+replica is not used before the meta group has registered it, and the meta log has the others give up. Order of the
+writes, each durable before the next:
 
-1. the record, beside the kept store (`cluster.rescue_record`): who, when, what may be lost;
+1. the record, beside the kept store (`cluster.rescue_record`): the person, the time, the possible losses;
 2. the new configuration, in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
    even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
-   with (`mesh.left_out`) are not touched.
+   with (`mesh.identity`) are not touched.
 
-A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
-marks that are not there yet.
+A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another run, which writes the
+missing marks.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from jetcluster.model.times import rfc3339
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
-from jetcluster.raft.journal import Journal, file_journal
-from jetcluster.raft.mark import FileMark
+from jetcluster.raft.journal.disk import FileMark
+from jetcluster.raft.journal.journal import Journal, file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 

@@ -3,10 +3,10 @@
 An upload is three things in the stream's log: its record (`$OBJ.<b>.upload.<nonce>`, the client's metadata as it
 came), its chunks, which are ordinary messages, and in the end one REPLACE, which stores the info and removes the
 record, the older info and the chunks of the object it replaces. After a crash the log holds a record with some chunks,
-or an object, never something between them; a new leader reads the records and goes on with what it finds, ending what
-is complete.
+or an object, never something between them; a new leader reads the records and goes on with them, ending those that are
+complete.
 
-Publishers are told only what is committed. The reply of the last chunk is held until the REPLACE is applied.
+Publishers hear only of committed chunks. The reply of the last chunk is held until the REPLACE is applied.
 """
 
 from __future__ import annotations

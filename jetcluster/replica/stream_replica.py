@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.valves import ToldValve
+from jetcluster.mesh.interest import ToldValve
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX

@@ -1,8 +1,8 @@
 """`$SYS.REQ.CLAIMS.*` and `$SYS.REQ.ACCOUNT.<id>.CLAIMS.*`: JWTs of accounts come, are asked for, and are compared.
 
-Every server of the cluster hears a new JWT and keeps it for itself. What one has missed it gets from the others, whom
-it asks from time to time with the digest of what it has. Subjects and replies: nats-server's, as `nsc push` and `nsc
-pull` know them. Which of them there are depends on the resolver.
+Every server of the cluster hears a new JWT and keeps it for itself. A server asks the others from time to time, with
+the digest of its own JWTs, for those that it has missed. Subjects and replies are nats-server's, as `nsc push` and `nsc
+pull` know them; the resolver decides which of them are served.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counts of the subscribers to a subject of an account, in the whole cluster: `$SYS.DEBUG.SUBSCRIBERS`.
 
 The node that is asked counts its own and asks the others on `$SYS.REQ.ACCOUNT.NSUBS` {acc, subject, queue in base64}.
-The account is the one that asks: an account that imports the request is told of itself alone (precedent:
-debugSubscribers in nats-server's events.go).
+The account is the asker's: an account that imports the request hears of itself alone (precedent: debugSubscribers in
+nats-server's events.go).
 """
 
 from __future__ import annotations

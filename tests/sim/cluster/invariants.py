@@ -33,7 +33,7 @@ class Replica(NamedTuple):
     machine: Machine
     cluster: str
     group: Any
-    """`jetcluster.raft.group.Group`."""
+    """`jetcluster.raft.core.group.Group`."""
     stream: Any
     """`StreamReplica`; None for the meta group."""
 
