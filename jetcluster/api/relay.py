@@ -22,7 +22,14 @@ from typing import Any, Final
 
 from jetcluster.api.request import GUARDED, MAX_BODY
 from jetcluster.clock import Rng
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import (
+    CONSUMER_DELIVER_SUBJECT,
+    INVALID_CONFIG,
+    OBJECT_DELIVER_SUBJECT,
+    SNAPSHOT_DELIVER_SUBJECT,
+    ApiError,
+    by_code,
+)
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
@@ -46,13 +53,13 @@ _HEAD: Final = struct.Struct("<HHHI")
 _RESTORE: Final = b".API.STREAM.RESTORE."
 _UPDATE: Final = b".API.STREAM.UPDATE."
 _DELIVERING: Final[tuple[tuple[bytes, int, str, tuple[str, ...]], ...]] = (
-    (b".API.CONSUMER.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
-    (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
-    (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ("deliver_subject",)),
-    (b".API.STREAM.CREATE.", 10052, "stream_create", ("republish", "dest")),
-    (_UPDATE, 10052, "stream_update", ("republish", "dest")),
-    (_RESTORE, 10052, "stream_restore", ("config", "republish", "dest")),
-    (OBJECTS, 11007, "", ("deliver_subject",)),
+    (b".API.CONSUMER.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
+    (b".API.CONSUMER.DURABLE.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
+    (b".API.STREAM.SNAPSHOT.", SNAPSHOT_DELIVER_SUBJECT, "stream_snapshot", ("deliver_subject",)),
+    (b".API.STREAM.CREATE.", INVALID_CONFIG, "stream_create", ("republish", "dest")),
+    (_UPDATE, INVALID_CONFIG, "stream_update", ("republish", "dest")),
+    (_RESTORE, INVALID_CONFIG, "stream_restore", ("config", "republish", "dest")),
+    (OBJECTS, OBJECT_DELIVER_SUBJECT, "", ("deliver_subject",)),
 )
 """Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where it is)."""
 

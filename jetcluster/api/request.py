@@ -26,18 +26,17 @@ REQUEST_SECONDS = 3.9
 """Seconds within which a request is answered, also when other nodes must be asked: stock clients give up after 5 s.
 Work that was begun may still be carried out then, as after any 503."""
 SEED_CODES: Final = {
-    10059: SEED_STREAM_NOT_FOUND,  # stream not found
-    10065: 10059,  # subjects overlap with an existing stream
-    10013: 10071,  # a consumer of that name exists: in use,
-    10105: 10071,  # active,
-    10148: 10071,  # with another configuration
+    errors.STREAM_NOT_FOUND: SEED_STREAM_NOT_FOUND,
+    errors.SUBJECT_OVERLAP: 10059,
+    errors.CONSUMER_NAME_EXISTS: 10071,
+    10105: 10071,  # the consumer of that name is active
+    errors.CONSUMER_EXISTS: 10071,
 }
 """Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
 clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
 GUARDED: Final = b"Nats-Deliver-Guarded"
 """Header of a request that another node hands on for a client which may not publish everywhere: nothing is delivered to
 a subject that is guarded (`Router.is_guarded`)."""
-_DELIVER_SUBJECT: Final = 10112
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -117,7 +116,7 @@ def _object(payload: bytes) -> dict[str, Any]:
 def check_target(request: Request, deliver_subject: str) -> None:
     """ApiError 400/10112 for a consumer's deliver subject, "" included, that is not the client's to use."""
     if deliver_subject and not request.may_deliver_to(deliver_subject):
-        raise by_code(_DELIVER_SUBJECT)
+        raise by_code(errors.CONSUMER_DELIVER_SUBJECT)
 
 
 def check_api_level(headers: bytes) -> None:

@@ -71,9 +71,6 @@ MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Bytes of all consumers in an archive: they are created when the messages are there."""
-_BAD_REQUEST: Final = 10003
-_NAME_TAKEN: Final = 10130
-_FAILED: Final = 10062
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -95,7 +92,7 @@ async def restore(context: ApiContext, request: Request) -> Fields:
 async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     assignment = await _assign(context, request, config)
     receiver = RestoreReceiver(context, request, assignment, declared)
     receiver.listen()
@@ -110,7 +107,7 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     return Assignment.from_dict(result["assignment"])
 
 
@@ -132,7 +129,7 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
         wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
-        raise by_code(_BAD_REQUEST)
+        raise by_code(errors.BAD_REQUEST)
     if config.name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
@@ -263,14 +260,14 @@ class RestoreReceiver:
                 self._bus.publish(reply)
             answer = await self._finish()
         except (s2.S2Error, archive.ArchiveError) as error:
-            self._refuse(reply, by_code(_FAILED, err=str(error)))
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err=str(error)))
             return False
         except ApiError as error:
             self._refuse(reply, error)
             return False
         except Exception as error:  # noqa: BLE001 - the sender of any archive gets an answer
             self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
-            self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err="the archive cannot be taken in"))
             return False
         self._bus.publish(reply, answer)
         return True
@@ -402,12 +399,12 @@ class RestoreReceiver:
                 await self._create_consumer(assignment, name, await self._in_steps(reading(content)), request_id)
             except ApiError as error:
                 if not error.retriable:
-                    raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                    raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
                 if self._context.clock.monotonic() >= end:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
             except ValueError as error:
-                raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
             else:
                 return
 
