@@ -20,16 +20,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from jetcluster.store import filters, keys
+from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import Wanted
-from jetcluster.store.kept_filters import KeptFilters
 from jetcluster.store.kv import KeyValue
-from jetcluster.store.last_of_each import COUNT_BITS, LastOfEach
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.sorted_subjects import CHUNK, SortedSubjects
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import Wanted
+from jetcluster.store.search.kept_filters import COUNT_BITS, KeptFilters, LastOfEach
+from jetcluster.store.search.sorted_subjects import CHUNK, SortedSubjects
 
 WHOLE_BLOCK = b"*"
 HINTS_KEPT = 65_536

@@ -1,12 +1,14 @@
-"""`FilterSet`: several subject filters as one question, so that many cost one walk over the subjects and not one each.
+"""Subject filters over many subjects at once: one regular expression per filter, run over a list in C.
 
-Filters that have their literal tokens at the same positions are alike in all but those tokens: whether a subject
-matches one of them is one look-up of its tokens there. Filters whose range of subjects is narrow are looked for by
-themselves, in their range.
+A `FilterSet` is several filters as one question, so that many cost one walk over the subjects and not one each. Filters
+that have their literal tokens at the same positions are alike in all but those tokens: whether a subject matches one of
+them is one look-up of its tokens there. Filters whose range of subjects is narrow are looked for by themselves, in
+their range.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import combinations
@@ -14,7 +16,68 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias, Union
 
 from jetcluster.model.subjects import overlap
-from jetcluster.store import filters
+
+Matcher = Callable[[bytes], object]
+"""Gives something true for the subjects that match."""
+
+
+def is_literal(subject_filter: bytes) -> bool:
+    """True when no token is `*` or a final `>`."""
+    if b"*" not in subject_filter and b">" not in subject_filter:
+        return True
+    tokens = subject_filter.split(b".")
+    return b"*" not in tokens and tokens[-1] != b">"
+
+
+def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
+    """Every subject that matches is at or behind the first and, unless it is None, before the second."""
+    tokens = subject_filter.split(b".")
+    depth = 0
+    while depth < len(tokens) and tokens[depth] != b"*" and not (depth == len(tokens) - 1 and tokens[depth] == b">"):
+        depth += 1
+    start = b".".join(tokens[:depth])
+    if depth == len(tokens):
+        return start, start + b"\0"
+    return (start + b".", start + b"/") if depth else (b"", None)
+
+
+def only_rest(subject_filter: bytes) -> bool:
+    """True when its only wildcard is a final `>`: it takes everything within its `bounds`."""
+    tokens = subject_filter.split(b".")
+    return tokens[-1] == b">" and b"*" not in tokens
+
+
+@lru_cache(256)
+def matcher(subject_filter: bytes) -> Matcher:
+    """A callable that gives something true for the subjects the filter matches.
+
+    `*` stands for exactly one token, a final `>` for one or more; elsewhere the two are plain characters.
+    """
+    tokens = subject_filter.split(b".")
+    rest = tokens[-1] == b">"
+    parts = [rb"[^.]+" if token == b"*" else re.escape(token) for token in (tokens[:-1] if rest else tokens)]
+    if rest:
+        parts.append(rb".+")
+    return re.compile(rb"\.".join(parts), re.DOTALL).fullmatch
+
+
+def matches(subject_filter: bytes, subject: bytes) -> bool:
+    """As `matcher`, for a filter that may never be asked for again."""
+    wanted, tokens = subject_filter.split(b"."), subject.split(b".")
+    last = len(wanted) - 1
+    if wanted[last] == b">":
+        if len(tokens) <= last or (len(tokens) == last + 1 and not tokens[last]):
+            return False
+        wanted.pop()
+    elif len(tokens) != len(wanted):
+        return False
+    return all(token == want or (want == b"*" and token != b"") for want, token in zip(wanted, tokens, strict=False))
+
+
+def select(subject_filter: bytes, subjects: Iterable[bytes]) -> list[bytes]:
+    """The subjects that match, in the order given."""
+    return list(filter(matcher(subject_filter), subjects))
+
 
 FEW: Final = 4
 """So many filters over the same range are faster one by one."""
@@ -37,7 +100,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, subject_filter: bytes) -> Part:
-        return cls(*filters.bounds(subject_filter), (subject_filter,), partial(filters.select, subject_filter))
+        return cls(*bounds(subject_filter), (subject_filter,), partial(select, subject_filter))
 
 
 class _Tables:
@@ -73,7 +136,7 @@ class _Tables:
         for pick, table in self._tests_for(len(tokens)):
             found = table.get(pick(tokens))
             # The tables take an empty token for any other one.
-            if found is not None and (b"" not in tokens or filters.matches(found, subject)):
+            if found is not None and (b"" not in tokens or matches(found, subject)):
                 yield found
 
     def matches(self, subject: bytes) -> bool:
@@ -129,10 +192,10 @@ def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
 
 
 def _questions(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
-    wild = [one for one in subject_filters if not filters.is_literal(one)]
+    wild = [one for one in subject_filters if not is_literal(one)]
     if len(wild) <= FEW and not _overlap(wild):
         return subject_filters
-    return (*(one for one in subject_filters if filters.is_literal(one)), FilterSet(wild))
+    return (*(one for one in subject_filters if is_literal(one)), FilterSet(wild))
 
 
 _parts_of_few = lru_cache(1024)(_questions)
@@ -148,7 +211,7 @@ def _parts(
     subject_filters: Sequence[bytes], select: Callable[[Iterable[bytes]], list[bytes]] | None = None
 ) -> list[Part]:
     """Every filter once, with those whose ranges lie within one another. `select` is for all of them, if known."""
-    ranged = sorted(((*filters.bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
+    ranged = sorted(((*bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
     found: list[Part] = []
     levels = [ranged]
     while levels:

@@ -11,15 +11,15 @@ from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import TypeGuard
 
-from jetcluster.store import filters
 from jetcluster.store.api import DamagedError, Msg, SubjectState
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import FilterSet, Wanted, parts_of
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.last_of_each import COUNT_BITS
-from jetcluster.store.matches import MAX_EACH, Matched, Matches
-from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FilterSet, Wanted, parts_of
+from jetcluster.store.search.kept_filters import COUNT_BITS
+from jetcluster.store.search.matches import MAX_EACH, Matched, Matches
+from jetcluster.store.search.subject_index import SubjectIndex
 
 WINDOW = 512
 FIRST_WINDOW = 64

@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 
-from jetcluster.store import filters
-from jetcluster.store.filter_set import FilterSet, Part, Wanted
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FilterSet, Part, Wanted
 
 CHUNK = 1024
 """Subjects looked at between two answers to the caller, who may have enough."""

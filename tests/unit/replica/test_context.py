@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.replica.pulse import STOOD_STILL, Pulse
+from jetcluster.replica.context import STOOD_STILL, Pulse
 
 
 def test_a_long_pause_is_one_stop() -> None:

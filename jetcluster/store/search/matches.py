@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
-from jetcluster.store.filter_set import Wanted
+from jetcluster.store.search.filters import Wanted
 
 MAX_KEPT = 4 << 20
 """Sequences kept for all streams of a node: 32 MiB."""

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from jetcluster.replica.catchup import SETTLE, Room
 from jetcluster.store.kv import KvFullError
-from jetcluster.store.room import SETTLE, Room
 from tests.unit.cluster.virtual_loop import virtual_time
 
 

@@ -5,7 +5,7 @@ import time
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.meta.subjects import SubjectBook
+from jetcluster.meta.state import SubjectBook
 from jetcluster.model.subjects import overlap
 from testkit.twins.memory import held
 
