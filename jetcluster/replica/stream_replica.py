@@ -31,7 +31,7 @@ from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
 from jetcluster.replica.repair import Failures, Repair
-from jetcluster.replica.replica_state import Checkpoints, ReplicaState
+from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
