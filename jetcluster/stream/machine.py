@@ -50,7 +50,6 @@ from jetcluster.stream.counters import tracks_sources
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
-from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import Jobs, StreamJobError
 from jetcluster.stream.ports import SIDE_CONFIG, Extension
 from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
@@ -58,7 +57,7 @@ from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
-from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.schedules import Schedules, fire
 from jetcluster.stream.sourced import Cursor, Cursors, Sourced
 from jetcluster.stream.staging import OnAppend, Staging
 
