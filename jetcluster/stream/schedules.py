@@ -28,12 +28,11 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
 from jetcluster.stream.commands import Firing
-from jetcluster.stream.cron import CronError
+from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
 from jetcluster.stream.due_index import DueIndex
 from jetcluster.stream.fields import appended, nats_fields, replaced, without
 from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedule_pattern import LOCAL, MAX_PATTERN, Pattern, parse
 from jetcluster.stream.ttl import parse_ttl
 
 _NAMES: Final = """
