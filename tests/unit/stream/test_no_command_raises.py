@@ -16,8 +16,8 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import UnknownCommandError
+from jetcluster.stream.duties import Republisher
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republisher
 from jetcluster.stream.results import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
