@@ -27,7 +27,7 @@ from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.atomic_stage import BatchQuota
-from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
+from jetcluster.stream.ingest import PENDING_BYTES, PENDING_MESSAGES
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore

@@ -15,9 +15,9 @@ from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import AtomicStage, Commit
-from jetcluster.stream.backlog import Backlog
 from jetcluster.stream.checks import SUBJECT_TOO_LONG
 from jetcluster.stream.commands import encode_atomic
+from jetcluster.stream.ingest import Backlog
 from jetcluster.stream.results import BatchResult
 
 

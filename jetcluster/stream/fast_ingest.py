@@ -26,12 +26,12 @@ from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
 from jetcluster.stream import acks
 from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
-from jetcluster.stream.backlog import Backlog
 from jetcluster.stream.checks import EARLY_FAST, refused_by
 from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START, SUFFIX, FastMark, parse
 from jetcluster.stream.fast_open import FastBatch, FastOpen
 from jetcluster.stream.fast_parts import FastPart, settle
 from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.ingest import Backlog
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 

@@ -14,9 +14,9 @@ from typing import Final
 from jetcluster.clock import Clock
 from jetcluster.records import dataclass
 from jetcluster.stream.atomic_stage import BatchQuota
-from jetcluster.stream.backlog import PER_MESSAGE, Backlog
 from jetcluster.stream.fast_mark import FastMark
 from jetcluster.stream.fast_parts import FastRun
+from jetcluster.stream.ingest import PER_MESSAGE, Backlog
 
 MOST_PER_ACK: Final = 500
 """Messages per ack of all open batches together, as in nats-server."""
