@@ -51,8 +51,7 @@ from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.search import filters
 from jetcluster.store.search.kept_filters import WIDE
-from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.answers import Answers, Publisher
+from jetcluster.stream.answers import Answers, PubAcks, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, Commit, field
 from jetcluster.stream.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
