@@ -52,8 +52,7 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.search import filters
 from jetcluster.store.search.kept_filters import WIDE
 from jetcluster.stream.answers import Answers, PubAcks, Publisher
-from jetcluster.stream.atomic_ingest import AtomicIngest
-from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, Commit, field
+from jetcluster.stream.atomic_stage import BATCH_ID, AtomicIngest, AtomicStage, Commit, field
 from jetcluster.stream.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import encode_fast, encode_publish
 from jetcluster.stream.fast_ingest import FastIngest
