@@ -25,8 +25,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
-from jetcluster.stream.atomic_checks import AtomicChecks
-from jetcluster.stream.atomic_parts import BatchParts
+from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
 from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import (
     NAMED,
