@@ -34,8 +34,8 @@ from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
 from jetcluster.stream import archive, restoring
+from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.rules import RESTORING
-from jetcluster.stream.runs import Run, encode_runs
 
 Fields = dict[str, Any]
 T = TypeVar("T")

@@ -26,6 +26,7 @@ from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
+from jetcluster.stream.bodies import Replace, Sourced
 from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import (
     NAMED,
@@ -53,11 +54,10 @@ from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.jobs import Jobs, StreamJobError
 from jetcluster.stream.ports import SIDE_CONFIG, Extension
 from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
-from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.schedules import Schedules, fire
-from jetcluster.stream.sourced import Cursor, Cursors, Sourced
+from jetcluster.stream.sourced import Cursor, Cursors
 from jetcluster.stream.staging import OnAppend, Staging
 
 _STATE: Final = struct.Struct("<BQQQ16s")

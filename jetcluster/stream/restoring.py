@@ -15,13 +15,13 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.bodies import LATEST_TIME, Run, cutting
 from jetcluster.stream.commands import Restore, RestoreEnd
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.runs import LATEST_TIME, Run, cutting
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
 from jetcluster.stream.sourced import skip_to
 from jetcluster.stream.ttl import parse_ttl

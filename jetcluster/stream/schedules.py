@@ -26,7 +26,6 @@ from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import schedules
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
 from jetcluster.stream.due_index import DueIndex
@@ -307,17 +306,17 @@ def produced(
     """Subject, header block and payload of what a schedule makes; None when the stream does not take its target any
     more. `next_text` goes into Nats-Schedule-Next: a time, or "purge" for the last time."""
     fields = nats_fields(schedule.headers)
-    target = fields.get(schedules.TARGET, b"")
-    if not schedules.is_own(rules, target):
+    target = fields.get(TARGET, b"")
+    if not is_own(rules, target):
         return None
     content = schedule
-    source = fields.get(schedules.SOURCE)
+    source = fields.get(SOURCE)
     if source and (last := store.last_seq_of(source)):
         content = store.get(last) or schedule
     headers = without(content.headers, _DROPPED, _DROPPED_PREFIXES)
-    headers = appended(headers, schedules.SCHEDULER, schedule.subject)
-    headers = appended(headers, schedules.NEXT, next_text)
-    ttl, rollup = fields.get(schedules.TTL), fields.get(schedules.ROLLUP)
+    headers = appended(headers, SCHEDULER, schedule.subject)
+    headers = appended(headers, NEXT, next_text)
+    ttl, rollup = fields.get(TTL), fields.get(ROLLUP)
     if ttl:
         headers = appended(headers, b"Nats-TTL", ttl)
     if rollup:
