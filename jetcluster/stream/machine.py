@@ -48,7 +48,6 @@ from jetcluster.stream.commands import (
 )
 from jetcluster.stream.counters import tracks_sources
 from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.duties import FindZone, Scheduler, system_zone
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.jobs import Jobs, StreamJobError
@@ -56,6 +55,7 @@ from jetcluster.stream.ports import SIDE_CONFIG, Extension
 from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
+from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules, fire
 from jetcluster.stream.sourced import Cursor, Cursors
 from jetcluster.stream.staging import OnAppend, Staging

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jetcluster.stream import commands, duties
-from jetcluster.stream.duties import Scheduler, system_zone
+from jetcluster.stream import commands, scheduler
+from jetcluster.stream.scheduler import Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
@@ -183,7 +183,7 @@ def test_a_command_is_bounded_by_what_it_costs() -> None:
     few = scheduling()
     for number in range(1000):
         few.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET)
-    assert _fired(few, 2) == duties.MOST
+    assert _fired(few, 2) == scheduler.MOST
     fields = scheduling()
     for number in range(20):
         fields.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET, *["Nats-X: y"] * 5000)
@@ -203,7 +203,7 @@ def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
     same = scheduling()
     for number in range(600):
         same.one(f"s.x{number}", "Nats-Schedule: 0 30 2 14 3 *", TARGET, "Nats-Schedule-Time-Zone: America/New_York")
-    assert _fired(same, 1) == duties.MOST
+    assert _fired(same, 1) == scheduler.MOST
 
 
 def test_a_remembered_answer_is_that_of_the_pattern() -> None:
