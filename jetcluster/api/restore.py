@@ -48,7 +48,7 @@ CHUNK_OVERHEAD: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Bounds of the messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is
+"""Bounds of the messages that go into one command; `stream.bodies` says what a run is. Each costs its time when it is
 applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""

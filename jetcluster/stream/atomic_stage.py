@@ -22,11 +22,10 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.answers import Answers
+from jetcluster.stream.answers import Answers, Backlog
 from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, refused_by
 from jetcluster.stream.commands import encode_atomic
 from jetcluster.stream.fields import FIELD, KV_OPERATION
-from jetcluster.stream.ingest import Backlog
 from jetcluster.stream.results import BatchResult
 from jetcluster.stream.rules import StreamRules
 

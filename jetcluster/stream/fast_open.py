@@ -13,10 +13,10 @@ from typing import Final
 
 from jetcluster.clock import Clock
 from jetcluster.records import dataclass
+from jetcluster.stream.answers import PER_MESSAGE, Backlog
 from jetcluster.stream.atomic_stage import BatchQuota
 from jetcluster.stream.fast_mark import FastMark
 from jetcluster.stream.fast_parts import FastRun
-from jetcluster.stream.ingest import PER_MESSAGE, Backlog
 
 MOST_PER_ACK: Final = 500
 """Messages per ack of all open batches together, as in nats-server."""
