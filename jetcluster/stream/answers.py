@@ -28,7 +28,7 @@ from jetcluster.raft.api import (
     RaftError,
     StorageFullError,
 )
-from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
 
 
 class PubAcks:

@@ -26,7 +26,7 @@ from jetcluster.stream.answers import Answers, Backlog
 from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, refused_by
 from jetcluster.stream.commands import encode_atomic
 from jetcluster.stream.fields import FIELD, KV_OPERATION
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 
 MAX_ID: Final = 64

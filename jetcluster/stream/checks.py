@@ -22,8 +22,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Tally, check_increment
 from jetcluster.stream.fields import KV_OPERATION, nats_fields, number
-from jetcluster.stream.ports import Message
-from jetcluster.stream.results import Duplicate, Verdict
+from jetcluster.stream.ports import Duplicate, Message, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
 from jetcluster.stream.staging import Staging, record_size

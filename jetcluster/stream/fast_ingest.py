@@ -31,7 +31,7 @@ from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START,
 from jetcluster.stream.fast_open import FastBatch, FastOpen
 from jetcluster.stream.fast_parts import FastPart, settle
 from jetcluster.stream.fast_rows import FastRow
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 _LEVEL_TOO_LOW: Final = errors.by_code(10185)

@@ -52,7 +52,7 @@ from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.results import BatchResult, PublishResult
+from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import shortened, without_schedule
 

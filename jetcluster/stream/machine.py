@@ -51,9 +51,8 @@ from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.jobs import Jobs, StreamJobError
-from jetcluster.stream.ports import SIDE_CONFIG, Extension
+from jetcluster.stream.ports import SIDE_CONFIG, BatchResult, Extension, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
-from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules, fire

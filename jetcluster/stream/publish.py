@@ -22,7 +22,7 @@ from jetcluster.stream.checks import EXPECTED_SUBJECT, MAX_HEADER, Candidate, Ki
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
-from jetcluster.stream.results import PublishResult, Verdict
+from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.staging import Staging
 

@@ -26,8 +26,7 @@ from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fields import KV_OPERATION, appended
 from jetcluster.stream.long_numbers import written
-from jetcluster.stream.ports import Message
-from jetcluster.stream.results import Counted
+from jetcluster.stream.ports import Counted, Message
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
 from jetcluster.stream.ttl import parse_ttl

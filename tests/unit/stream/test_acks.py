@@ -4,7 +4,7 @@ import json
 
 from jetcluster import errors
 from jetcluster.stream.answers import PubAcks
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ports import Duplicate, PublishResult
 
 
 def test_exact_bytes() -> None:

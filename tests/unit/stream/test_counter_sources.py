@@ -15,7 +15,7 @@ from jetcluster.stream.counter_sources import MAX_BYTES, parse
 from jetcluster.stream.counters import payload_of
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.machine import REFUSED
-from jetcluster.stream.results import Counted, Duplicate, PublishResult
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult
 from jetcluster.stream.rules import link_key
 from tests.unit.stream.test_sourced import SECOND, Stream, code
 from tests.unit.stream.twins import block

@@ -20,7 +20,7 @@ from jetcluster.stream.answers import FIRST
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.commands import Publish
 from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, OPEN, Ingest
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.twins import RecordingBus, block
