@@ -25,9 +25,8 @@ from typing import Any, Final, NamedTuple
 from jetcluster.errors import PeerError
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
 from jetcluster.stream import bodies
-from jetcluster.stream.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs
+from jetcluster.stream.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs, load_object
 from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
-from jetcluster.stream.log_json import load_object
 
 PUBLISH: Final = 1
 PURGE: Final = 2
