@@ -20,11 +20,10 @@ from jetcluster.stream.commands import Restore, RestoreEnd
 from jetcluster.stream.cron import CronError
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
-from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.fields import nats_fields, parse_ttl
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
 from jetcluster.stream.sourced import skip_to
-from jetcluster.stream.ttl import parse_ttl
 
 _OUT_OF_BOUNDS: Final = errors.by_code(10062, err="a sequence or a time is out of bounds")
 _REFUSED: Final = errors.by_code(10062, err="the stream is not being restored")

@@ -29,10 +29,9 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.fields import appended, nats_fields, replaced, without
+from jetcluster.stream.fields import appended, nats_fields, parse_ttl, replaced, without
 from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.ttl import parse_ttl
 
 _NAMES: Final = """
 Africa/Abidjan Africa/Accra Africa/Addis_Ababa Africa/Algiers Africa/Asmara Africa/Asmera Africa/Bamako Africa/Bangui
