@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from jetcluster.stream.long_numbers import Number, read, written
+from jetcluster.stream.counters import Number, read, written
 
 MAX_DIGITS: Final = 4096
 """Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
