@@ -11,7 +11,7 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import bodies, commands, counter_sources
+from jetcluster.stream import bodies, commands, counters
 from jetcluster.stream.bodies import cut
 
 COMMAND_BYTES: Final = 512 << 10
@@ -155,7 +155,7 @@ class Inflow:
     def _fitting(self) -> int:
         """Messages of the next command."""
         counts = self._around.target.rules.allow_msg_counter and not self._upstream.mirror
-        count = min(len(self._seqs), counter_sources.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
+        count = min(len(self._seqs), counters.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0
         for i in range(count):
             size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD_BYTES

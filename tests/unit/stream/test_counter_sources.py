@@ -10,9 +10,8 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import bodies, commands, counter_sources, staging
-from jetcluster.stream.counter_sources import MAX_BYTES, parse
-from jetcluster.stream.counters import payload_of
+from jetcluster.stream import bodies, commands, counters, staging
+from jetcluster.stream.counters import MAX_BYTES, parse, payload_of
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.machine import REFUSED
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult
@@ -341,8 +340,8 @@ def test_reading_takes_time_in_proportion() -> None:
 
 def test_encode_reads_back() -> None:
     seen = {"B": {"y": "2", "x": "1"}, "A": {"\udc80": "3"}}
-    assert parse(counter_sources.encode(seen)) == seen
-    assert counter_sources.encode({"B": {"y": "2", "x": "1"}, "A": {}}) == b'{"A":{},"B":{"x":"1","y":"2"}}'
+    assert parse(counters.encode(seen)) == seen
+    assert counters.encode({"B": {"y": "2", "x": "1"}, "A": {}}) == b'{"A":{},"B":{"x":"1","y":"2"}}'
 
 
 def test_replaced() -> None:
