@@ -27,8 +27,18 @@ from jetcluster.stream import answers
 from jetcluster.stream.answers import Answers, Backlog
 from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
 from jetcluster.stream.checks import EARLY_FAST, refused_by
-from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START, SUFFIX, FastMark, parse
-from jetcluster.stream.fast_open import FastBatch, FastOpen
+from jetcluster.stream.fast_open import (
+    APPEND,
+    COMMIT,
+    COMMIT_EOB,
+    PING,
+    START,
+    SUFFIX,
+    FastBatch,
+    FastMark,
+    FastOpen,
+    parse,
+)
 from jetcluster.stream.fast_parts import FastPart, settle
 from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.ports import Duplicate, PublishResult

@@ -48,7 +48,7 @@ from jetcluster.stream.atomic_stage import BATCH_ID, AtomicIngest, AtomicStage, 
 from jetcluster.stream.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import encode_fast, encode_publish
 from jetcluster.stream.fast_ingest import FastIngest
-from jetcluster.stream.fast_mark import SUFFIX as FAST
+from jetcluster.stream.fast_open import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.fields import nats_fields
