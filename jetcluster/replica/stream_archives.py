@@ -24,7 +24,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.stream import archive, commands
-from jetcluster.stream.info import state_object
+from jetcluster.stream.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
