@@ -286,7 +286,8 @@ def bombs() -> dict[str, bytes]:
     block = _uvarint(size) + bytes((60 << 2, len(entry) - 1)) + entry
     block += bytes((2 | 3 << 2,)) + len(entry).to_bytes(2, "little")
     block += bytes((1 | 7 << 2, 0)) + (size - len(entry) - 4 - 65_540).to_bytes(3, "little")
-    head = s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"{}")))
+    state = restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"{}")
+    head = s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + state))
     literals = _uvarint(400_000) + b"\x00A" * 400_000
     small = b"".join(restoring.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
     return {

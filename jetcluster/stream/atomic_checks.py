@@ -17,6 +17,7 @@ a peer, between a part and its commit has them.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final
 
 from jetcluster.errors import ApiError
@@ -24,7 +25,7 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import checks
-from jetcluster.stream.checks import EXPECTED_SUBJECT, Candidate, Kind, Selection
+from jetcluster.stream.checks import EXPECTED_SUBJECT, Candidate, Selection
 from jetcluster.stream.commands import BatchPart
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields
@@ -101,16 +102,20 @@ class AtomicChecks:
         staging: Staging,
         batch: Batch,
         ts: int,
+        selection: Selection,
+        whole: Sequence[checks.Early],
         *,
         allow_msg_id: bool,
     ) -> None:
-        """`ts`: time of the batch, nanoseconds. `staging` is asked what messages look like when they are stored."""
+        """`ts`: time of the batch, nanoseconds. `staging` is asked what messages look like when they are stored;
+        `selection`: the checks of Kind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
         self.name = name
         self.rules = rules
         self.staging = staging
         self.time = ts
         self.takes_msg_ids = allow_msg_id
-        self._checks = Selection(Kind.ATOMIC, rules)
+        self._checks = selection
+        self._whole = whole
         self._store = store
         self._dedupe = dedupe
         self._batch = batch
@@ -125,8 +130,7 @@ class AtomicChecks:
         """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
         saw no header that means anything here. Stores nothing. Raises DamagedError."""
         rules = self.rules
-        refused = checks.refused_by(checks.WHOLE_ATOMIC, self)
-        if refused is not None:
+        if self._whole and (refused := checks.refused_by(self._whole, self)) is not None:
             return refused
         if plain and not (rules.discard_new or rules.max_msg_size or rules.allow_msg_counter):
             return None

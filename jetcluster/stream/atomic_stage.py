@@ -23,7 +23,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.answers import Answers, Backlog
-from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, refused_by
+from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, early, refused_by
 from jetcluster.stream.commands import encode_atomic
 from jetcluster.stream.fields import FIELD, KV_OPERATION
 from jetcluster.stream.ports import BatchResult
@@ -118,6 +118,7 @@ class AtomicStage:
     ) -> None:
         """`opened` is called for each new batch: `tick` is wanted until there is none."""
         self.rules = rules
+        self._early = early(EARLY_ATOMIC, rules)
         self.room = room
         self._clock = clock
         self._abandoned = abandoned
@@ -139,6 +140,7 @@ class AtomicStage:
     def configure(self, rules: StreamRules) -> None:
         """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
         self.rules = rules
+        self._early = early(EARLY_ATOMIC, rules)
         self._expect(None)
         if not rules.allow_atomic:
             self.clear()
@@ -158,8 +160,7 @@ class AtomicStage:
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
         """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and from
         `_check` on the batch is dropped as well; a Commit: that was the last one."""
-        refused = refused_by(EARLY_ATOMIC, self, headers, payload)
-        if refused is not None:
+        if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
             return refused
         if len(batch_id) > MAX_ID:
             return _INVALID_ID

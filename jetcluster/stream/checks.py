@@ -457,15 +457,22 @@ class Selection:
         return found
 
 
-def refused_by(
-    checks: Sequence[Callable[[Ruled, Candidate], ApiError | None]],
-    ruled: Ruled,
-    headers: bytes = b"",
-    payload: bytes = b"",
-) -> ApiError | None:
+Early = Callable[[Ruled, Candidate], ApiError | None]
+
+
+def early(checks: Sequence[Early], rules: StreamRules) -> tuple[Early, ...]:
+    """Those of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC that have something to say in a configuration: mostly none."""
+    silent = {row.refusal for row in CHECKS if not row.under(rules)}
+    return tuple([check for check in checks if check not in silent])
+
+
+def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"") -> ApiError | None:
     """The first refusal of checks that look at the configuration and at bytes alone."""
     message = Candidate(0, b"", headers, payload, {})
-    return next((refused for check in checks if (refused := check(ruled, message)) is not None), None)
+    for check in checks:
+        if (refused := check(ruled, message)) is not None:
+            return refused
+    return None
 
 
 # -- whole commands ---------------------------------------------------------------------------------------------------

@@ -268,12 +268,12 @@ class CounterTotals:
             upstream, source = value_of(payload), fields.get(b"Nats-Stream-Source")
             if upstream is None or not source:
                 return _BROKEN
-            origin = origin(source, subject)
-            before = total_of(seen, *origin)
+            counted_by = origin(source, subject)
+            before = total_of(seen, *counted_by)
             if before is None:
                 return _BROKEN
             increment = subtract(upstream, before)
-            seen = with_total(seen, *origin, upstream)
+            seen = with_total(seen, *counted_by, upstream)
             text = encode(seen)
             headers = replaced(headers, b"Nats-Incr", written(increment))
         elif self.tracks and not seen and (given := fields.get(KEY)):

@@ -26,7 +26,7 @@ from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
 from jetcluster.stream import answers
 from jetcluster.stream.answers import Answers, Backlog
 from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
-from jetcluster.stream.checks import EARLY_FAST, refused_by
+from jetcluster.stream.checks import EARLY_FAST, early, refused_by
 from jetcluster.stream.fast_open import (
     APPEND,
     COMMIT,
@@ -71,6 +71,7 @@ class FastIngest:
     ) -> None:
         """`call_flush` has the open command proposed at the end of the turn, even if there are no messages in it."""
         self.rules = rules
+        self._early = early(EARLY_FAST, rules)
         self._open = opened
         self._answers = answers
         self._backlog = backlog
@@ -87,6 +88,7 @@ class FastIngest:
     def configure(self, rules: StreamRules) -> None:
         """The configuration in force. Switching fast batches off drops the open ones silently."""
         self.rules = rules
+        self._early = early(EARLY_FAST, rules)
         if not rules.allow_batched:
             self._open.clear()
 
@@ -239,8 +241,7 @@ class FastIngest:
         return None
 
     def _refusal(self, mark: FastMark | None, headers: bytes, payload: bytes) -> ApiError | None:
-        refused = refused_by(EARLY_FAST, self, headers, payload)
-        if refused is not None:
+        if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
             return refused
         if mark is None:
             return _PATTERN

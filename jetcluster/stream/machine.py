@@ -27,7 +27,7 @@ from jetcluster.stream import atomic_checks, commands, replacing, restoring, sou
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
 from jetcluster.stream.bodies import Replace, Sourced
-from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG
+from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG, Kind
 from jetcluster.stream.commands import (
     NAMED,
     BatchCommit,
@@ -362,6 +362,8 @@ class StreamMachine:
             self._staging,
             batch,
             base,
+            self._admission.selections[Kind.ATOMIC],
+            self._admission.whole_atomic,
             allow_msg_id=command.allow_msg_id,
         )
         checked = checks.run(plain=command.plain)
@@ -378,7 +380,8 @@ class StreamMachine:
             raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
-        self._follow_jobs()
+        if command.kind != commands.CONSUMER_TURN:  # the many of them begin no jobs
+            self._follow_jobs()
         return result
 
     def _once(self, index: int, request: int, command: Purge | Replace | Extended) -> Result:

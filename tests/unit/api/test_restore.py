@@ -210,7 +210,8 @@ class Restored:
         client = self.client
         begun = await client.ask("STREAM.RESTORE.S", {"config": {"name": "S", "subjects": ["s"]}, "state": {}})
         content = json.dumps(self._content).encode()
-        data = archived((restoring.STATE_NAME, 0, b"{}"), (restoring.CONSUMER_PREFIX + b"C", 0, content), (b"s", 1, b"x"))
+        consumer = restoring.CONSUMER_PREFIX + b"C", 0, content
+        data = archived((restoring.STATE_NAME, 0, b"{}"), consumer, (b"s", 1, b"x"))
         assert await client.raw(begun["deliver_subject"], data) == b""
         answer: dict[str, Any] = json.loads(await client.raw(begun["deliver_subject"]))
         return answer

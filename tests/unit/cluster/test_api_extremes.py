@@ -14,6 +14,7 @@ import pytest
 
 from jetcluster.protocol import s2
 from jetcluster.stream import restoring
+from jetcluster.stream.restoring import CONSUMER_PREFIX, encode
 from tests.unit.cluster.nodes import Cluster, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.replica.test_mirror_host import serve_api, stop
@@ -220,7 +221,7 @@ TTL = b"NATS/1.0\r\nNats-TTL: 1h\r\n\r\n"
         (restoring.encode(restoring.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % (1 << 64)) + MESSAGE, 0),
         (restoring.encode(restoring.STATE_NAME, 0, 0, b"", b'{"last_seq":%d}' % ((1 << 63) - 1)) + MESSAGE, 0),
         (MESSAGE + restoring.encode(restoring.CONSUMER_PREFIX + b"c", 0, 0, b"", b'{"config":{"a":' * 3000), 10062),
-        (MESSAGE + restoring.encode(restoring.CONSUMER_PREFIX + b"\xff.>", 0, 0, b"", b'{"config":5,"state":[]}'), 10062),
+        (MESSAGE + encode(CONSUMER_PREFIX + b"\xff.>", 0, 0, b"", b'{"config":5,"state":[]}'), 10062),
     ],
 )
 @virtual_time

@@ -63,7 +63,7 @@ def test_subjects() -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(info, "SUBJECTS_PAGE", 2)
+    monkeypatch.setattr(msg_get, "SUBJECTS_PAGE", 2)
     store = filled()
     store.slices.step = step
     assert page(store, b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
