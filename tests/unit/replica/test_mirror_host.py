@@ -13,7 +13,7 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica import read_confirm, read_group
-from jetcluster.stream import commands, sourced
+from jetcluster.stream import bodies, commands, sourced
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -195,7 +195,7 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     """As a link does after it found its upstream again."""
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
-    body = sourced.encode_body(sourced.MIRROR, b"", lag, last, 0)
+    body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
     leader.replica("M").mirrors.end()
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
