@@ -215,7 +215,7 @@ class Commands:
         not."""
         client, session = self._client, self._session
         router = session.router
-        in_msgs, in_bytes = portion.in_msgs, portion.in_bytes
+        in_msgs, in_bytes, most_bytes, most_output = portion.in_msgs, portion.in_bytes, portion.bytes, portion.output
         ended = True
         for kind, subject, reply, headers, payload in commands:
             if client.close_reason:
@@ -235,7 +235,7 @@ class Commands:
                     break
                 router = session.router
                 portion.charge(row.messages + len(subject) // LINE_BYTES)
-                if client.pending > portion.output or in_msgs >= portion.messages:
+                if client.pending > most_output or in_msgs >= portion.messages:
                     break
                 continue
             in_msgs += 1
@@ -247,7 +247,7 @@ class Commands:
             ) and not self._may_publish(subject, reply, headers, payload):
                 portion.charge(REFUSED + session.spent)
                 session.spent = 0
-                if client.pending > portion.output or in_msgs >= portion.messages:
+                if client.pending > most_output or in_msgs >= portion.messages:
                     break
                 continue
             route = router.literals.get(subject)
@@ -269,9 +269,9 @@ class Commands:
             except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
                 log.exception("cid %d: error in a subscription to %r", client.cid, subject)
             if (
-                client.pending > portion.output
+                client.pending > most_output
                 or in_msgs >= portion.messages
-                or in_bytes >= portion.bytes
+                or in_bytes >= most_bytes
                 or client.valve is not None
             ):
                 break
