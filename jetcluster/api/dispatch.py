@@ -19,7 +19,7 @@ from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
 from jetcluster.api.request import Request, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
-from jetcluster.cluster.patience import wait_until
+from jetcluster.cluster.requests import wait_until
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.advisory import API_AUDIT_SUBJECT
 from jetcluster.model.codec import dumps, encoding, is_long

@@ -19,9 +19,9 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
+from jetcluster.cluster.meta_service import ALIVE_SECONDS
 from jetcluster.consumer.state import archived
 from jetcluster.errors import ApiError, by_code
-from jetcluster.meta.restores import ALIVE_SECONDS
 from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
@@ -230,7 +230,7 @@ class RestoreReceiver:
             tell_transfer(self._bus, name, "restore_complete", event)
 
     async def _beat(self) -> None:
-        """Without this the meta leader gives the restore up (`meta.restores`), as it must when this node dies."""
+        """Without this the meta leader gives the restore up (`RestoreWatch`), as it must when this node dies."""
         while True:
             await asyncio.sleep(ALIVE_SECONDS)
             try:
@@ -445,7 +445,7 @@ class RestoreReceiver:
         try:
             await streams.meta(self._context, "stream_delete", self._request, name=name, gid=self._assignment.gid)
         except ApiError as error:
-            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`meta.restores`)
+            if error.err_code != errors.STREAM_NOT_FOUND:  # the meta leader will give it up (`RestoreWatch`)
                 self._context.log.warning("a half restored stream is left for now", stream=name, error=str(error))
 
 

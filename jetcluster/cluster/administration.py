@@ -23,8 +23,7 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import server_removed
 from jetcluster.raft.api import META_GROUP, MembershipError, NotLeaderError, RaftGroup
-from jetcluster.replica.advisories import tell
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, tell
 from jetcluster.replica.members import carried_without, learners
 
 if TYPE_CHECKING:

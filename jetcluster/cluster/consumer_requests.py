@@ -2,19 +2,21 @@
 
 The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
 created can be pulled from, through every connected node, when the reply is there.
+
+Consumers that nobody used for their inactive_threshold are deleted by the stream's leader (`ConsumerExpiry`): their
+owners say so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.patience import check_wanted, left_for
-from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.requests import REPEATED, check_wanted, left_for
 from jetcluster.cluster.stepdown import nobody, successors
 from jetcluster.consumer.info import consumer_info
 from jetcluster.consumer.state.rules import ConsumerRules
@@ -31,16 +33,18 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.model.advisory import consumer_action
 from jetcluster.model.consumer_rules import is_beyond
 from jetcluster.model.limits import FARTHEST_SEQ
-from jetcluster.replica.advisories import tell
-from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
 from jetcluster.replica.consumer_exchange import until
+from jetcluster.replica.context import tell
 from jetcluster.replica.proposals import OutcomeUnknownError
+from jetcluster.replica.replica_info import all_replicas, consumer_cluster
 from jetcluster.stream import commands
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules
+    from jetcluster.meta.state import Assignment
     from jetcluster.replica.consumer_exchange import ConsumerExchange
     from jetcluster.replica.context import NodeContext
+    from jetcluster.replica.rounds import Background
     from jetcluster.replica.stream_replica import StreamReplica
 
 Body = dict[str, Any]
@@ -384,3 +388,41 @@ def _live(answer: Body) -> Live:
         int(cid): LiveConsumer(waiting, bool(bound), int(since.get(cid) or 0))
         for cid, (waiting, bound) in answer["live"].items()
     }
+
+
+Ask = Callable[["Assignment", str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""`JetStream.stream_request`."""
+
+
+class ConsumerExpiry:
+    """One request at a time per stream; what fails is asked for again by the owner."""
+
+    def __init__(self, replicas: Mapping[int, StreamReplica], ask: Ask, background: Background) -> None:
+        self._replicas = replicas
+        self._ask = ask
+        self._background = background
+        self._running: set[int] = set()
+
+    def watch(self, replica: StreamReplica) -> None:
+        """Does at once what owners ask for at once: a threshold may be shorter than the time between ticks."""
+        gid = replica.assignment.gid
+        replica.consumers.tell_unused = lambda: self.look(gid, replica)
+
+    def look(self, gid: int, replica: StreamReplica) -> None:
+        """Asks again for what is left."""
+        if replica.consumers.unused and gid not in self._running:
+            self._running.add(gid)
+            self._background.spawn(self._expire(gid, replica))
+
+    async def _expire(self, gid: int, replica: StreamReplica) -> None:
+        unused = replica.consumers.unused
+        try:
+            while unused:
+                cid, state = unused.popitem()
+                owner = replica.consumers.owner(cid)
+                if owner is not None and not owner.num_waiting and not owner.push_bound:
+                    await self._ask(replica.assignment, "consumer_expire", {"name": state.name, "cid": cid})
+        except ApiError:
+            return  # no leader: asked again by the owner
+        finally:
+            self._running.discard(gid)

@@ -13,26 +13,20 @@ from typing import Any
 
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_expiry import ConsumerExpiry
-from jetcluster.cluster.consumer_requests import ConsumerRequests
-from jetcluster.cluster.durability import Durability
+from jetcluster.cluster.consumer_requests import ConsumerExpiry, ConsumerRequests
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
-from jetcluster.cluster.health_report import HealthReport
+from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining
-from jetcluster.cluster.leader_reads import LeaderReads
+from jetcluster.cluster.leader_reads import LeaderReads, MetaCatchUp
 from jetcluster.cluster.lone_replicas import LoneReplicas
-from jetcluster.cluster.meta_catchup import MetaCatchUp
-from jetcluster.cluster.meta_members import MetaMembers
+from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
-from jetcluster.cluster.node_watch import NodeWatch
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.orphans import Orphans
-from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.registry import NodeRegistry
-from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay
+from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
@@ -53,15 +47,14 @@ from jetcluster.meta.state import (
 )
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
-from jetcluster.replica.background import Background
 from jetcluster.replica.consumer_exchange import ConsumerExchange, until
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.members import may_retire
 from jetcluster.replica.read_group import LAST
-from jetcluster.replica.rounds import TICK
-from jetcluster.replica.snapshot_owner import SnapshotOwner
+from jetcluster.replica.rounds import TICK, Background
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
 

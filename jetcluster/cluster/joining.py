@@ -15,8 +15,8 @@ from jetcluster.errors import SERVER_NOT_MEMBER, by_code
 from jetcluster.mesh.api import MeshError, MeshRefusedError, NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.raft.api import META_GROUP, RaftError
-from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.rounds import Background
 
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"

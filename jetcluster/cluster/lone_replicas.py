@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
-from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica

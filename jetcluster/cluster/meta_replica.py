@@ -23,12 +23,11 @@ from jetcluster.meta.state import Effect
 from jetcluster.raft.api import META_GROUP, NotLeaderError, RaftGroup, Role
 from jetcluster.raft.membership import Config, Members, MembersError, decode_members, encode_members
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.exports import Cut
 from jetcluster.replica.proposals import Proposals, resolver
-from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, KvDamagedError
-from jetcluster.store.mem_records import MemRecords, MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, MemRecords, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 

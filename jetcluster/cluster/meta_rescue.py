@@ -26,8 +26,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.raft import rescue as raft
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.rescue import ReplicaReport, RescueError
-from jetcluster.replica.advisories import tell
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, tell
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica

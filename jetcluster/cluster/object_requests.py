@@ -6,8 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.cluster.once import number_of
-from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.requests import REPEATED, check_wanted
 from jetcluster.errors import NOT_AVAILABLE, TOO_MANY_REQUESTS, by_code
 from jetcluster.objects.bucket import SUCCESS, Bucket
 from jetcluster.objects.catalog import Content

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.clock import Clock
-from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.requests import ONCE, REPEATED, UnderWayError
+from jetcluster.cluster.requests import ONCE, REPEATED, UnderWayError, check_wanted
 from jetcluster.errors import NOT_AVAILABLE, ApiError, by_code
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError

@@ -4,21 +4,27 @@ The node that a client is connected to sends a request to the group's leader; du
 asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
 have to retry.
 
-A question says how long its asker waits (`patience`). One that comes late, because a process stood still or a network
-did, is not answered: by the clocks of both sides if these agree about it, else the asker is asked back.
+A question says how long its asker waits. One that comes late, because a process stood still or a network did, is not
+answered: by the clocks of both sides if these agree about it, else the asker is asked back.
+
+Nothing is begun for the asker of a request that does not wait for its answer any more. A client that was told
+503 (10008) counts on it that what it asked for is not done much later. So a request carries how long its asker waits,
+wherever it goes, and whoever proposes something looks at that once more right before (docs/architecture.md, "Requests
+that change something").
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import struct
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from jetcluster.budget import BusyError, LoopBudget
 from jetcluster.clock import Clock
-from jetcluster.cluster.patience import MARGIN, GivenUpError, asked_until, wait_until
 from jetcluster.errors import STREAM_GENERAL, ApiError, PassingError, by_code
 from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.core import MeshCore
@@ -31,6 +37,40 @@ from jetcluster.replica.proposals import OutcomeUnknownError
 
 if TYPE_CHECKING:
     from jetcluster.logs import Log
+
+MARGIN: Final = 0.5
+"""Seconds that must be left when something is proposed: its outcome is to be known in time as well."""
+_ends: WeakKeyDictionary[asyncio.Task[Any], float] = WeakKeyDictionary()
+"""By task, and not in its context: what a request sets off (timers, background work) outlives it."""
+
+
+class GivenUpError(RaftError):
+    """Nobody waits for the answer any more; nothing was begun."""
+
+
+def wait_until(end: float) -> None:
+    """The task at hand works for somebody who waits until `end` (monotonic seconds)."""
+    task = asyncio.current_task()
+    assert task is not None
+    _ends[task] = end
+
+
+def asked_until() -> float:
+    """Monotonic seconds until which somebody waits for the task at hand; `math.inf` where nobody said so."""
+    task = asyncio.current_task()
+    return math.inf if task is None else _ends.get(task, math.inf)
+
+
+def check_wanted(clock: Clock) -> None:
+    """To be called right before something is proposed. Raises GivenUpError."""
+    if clock.monotonic() > asked_until() - MARGIN:
+        raise GivenUpError("its asker does not wait any more")
+
+
+def left_for(clock: Clock, seconds: float) -> float:
+    """At most `seconds`, and not so long that the asker would get no answer; 0 when that is so already."""
+    return max(0.0, min(seconds, asked_until() - MARGIN / 2 - clock.monotonic()))
+
 
 Body = dict[str, Any]
 UnderWay = Callable[[], None] | None

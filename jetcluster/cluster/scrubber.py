@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster.replica.context import NodeContext
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.store.scrub import Scrub
+from jetcluster.store.transfer import Scrub
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.health.node_health import Aspect
 from jetcluster.meta.state import Assignment
-from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.rounds import Background
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError, KvError
 

@@ -14,8 +14,7 @@ from jetcluster.budget import BusyError, at_once
 from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.object_requests import ObjectRequests
 from jetcluster.cluster.once import carry_out
-from jetcluster.cluster.patience import check_wanted
-from jetcluster.cluster.requests import REPEATED
+from jetcluster.cluster.requests import REPEATED, check_wanted
 from jetcluster.cluster.stepdown import hand_over
 from jetcluster.errors import ApiError, by_code
 from jetcluster.mesh.api import MeshError

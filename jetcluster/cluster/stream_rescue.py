@@ -20,8 +20,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.raft.rescue import ReplicaReport, standing, standing_of
-from jetcluster.replica.background import Background
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica

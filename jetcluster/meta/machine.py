@@ -49,10 +49,10 @@ from jetcluster.meta.state import (
     StreamAssigned,
     StreamRemoved,
     StreamUpdated,
+    SubjectBook,
     node_difference,
     stream_difference,
 )
-from jetcluster.meta.subjects import SubjectBook
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
 from jetcluster.stream.log_json import load_object

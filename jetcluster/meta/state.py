@@ -1,11 +1,15 @@
-"""Values of the meta group: assignments and nodes, and the effects of a change."""
+"""Values of the meta group: assignments and nodes, and the effects of a change.
+
+`SubjectBook` is an index of the subjects of an account's streams: it finds overlaps without walking over every stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from jetcluster.model.patterns import Patterns
 from jetcluster.model.times import rfc3339
 from jetcluster.records import dataclass
 
@@ -284,3 +288,38 @@ def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> It
     for peer in sorted(after):
         if before.get(peer) != after[peer]:
             yield NodeChanged(after[peer])
+
+
+class SubjectBook:
+    """Streams' subjects as one set of patterns, so that creating the thousandth stream costs about what the first
+    did."""
+
+    def __init__(self) -> None:
+        self._patterns = Patterns()
+        self._of: dict[str, list[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, name: str, subjects: Sequence[str]) -> None:
+        for subject in subjects:
+            self._patterns.add(subject)
+        if subjects:
+            self._of.setdefault(name, []).extend(subjects)
+
+    def remove(self, name: str) -> None:
+        """Everything of the stream."""
+        for subject in self._of.pop(name, ()):
+            self._patterns.remove(subject)
+
+    def effort(self, subjects: Sequence[str]) -> int:
+        """Most look-ups that `overlaps` takes."""
+        return len(subjects) * self._patterns.shapes
+
+    def overlaps(self, subjects: Sequence[str], but: str) -> bool:
+        """True when a stream other than `but` has a subject in common with `subjects`."""
+        own = self._of.get(but)
+        if not own:
+            return any(map(self._patterns.overlap, subjects))
+        mine = Patterns(own)
+        return any(self._patterns.overlaps(subject) > mine.overlaps(subject) for subject in subjects)

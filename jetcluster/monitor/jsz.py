@@ -16,8 +16,7 @@ from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
-from jetcluster.replica.consumer_cluster import all_replicas, consumer_cluster
-from jetcluster.replica.replica_info import cluster_object
+from jetcluster.replica.replica_info import all_replicas, cluster_object, consumer_cluster
 from jetcluster.stream.info import state_object
 
 if TYPE_CHECKING:

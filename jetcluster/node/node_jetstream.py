@@ -50,7 +50,7 @@ from jetcluster.node.part_options import (
 )
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
-from jetcluster.store.block_cache import cache_of
+from jetcluster.store.blocks import cache_of
 from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
@@ -343,8 +343,8 @@ class NodeJetStream:
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
         from jetcluster.replica.context import NodeContext
+        from jetcluster.replica.exports import SnapshotOwner
         from jetcluster.replica.leaders import LeaderTable
-        from jetcluster.replica.snapshot_owner import SnapshotOwner
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
         from jetcluster.stream.atomic_stage import BatchQuota

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from jetcluster.replica.checkpoints import CHECKPOINT_EVERY
 from jetcluster.replica.consumer_host import ConsumerHost
-from jetcluster.replica.failures import Failures
 from jetcluster.replica.mirror_host import MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals
 from jetcluster.replica.read_group import ReadGroup
-from jetcluster.replica.repair import Repair
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.repair import Failures, Repair
+from jetcluster.replica.replica_state import CHECKPOINT_EVERY, ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.applier import FAULTS, Applier, LogEntry

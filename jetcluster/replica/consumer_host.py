@@ -22,9 +22,9 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Turn, TurnResult
 from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import Role
-from jetcluster.replica.advisories import advisories
-from jetcluster.replica.consumer_balancer import ConsumerBalancer
-from jetcluster.replica.consumer_cluster import tell_elected
+from jetcluster.replica.context import advisories
+from jetcluster.replica.members import ConsumerBalancer
+from jetcluster.replica.replica_info import tell_elected
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
 from jetcluster.store.api import DamagedError

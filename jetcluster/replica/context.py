@@ -1,10 +1,14 @@
-"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals."""
+"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals.
+
+Also here: the advisories that tell on nats-server's subjects what happens to a stream; an event that nobody listens to
+is not built.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
@@ -16,10 +20,10 @@ from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
 from jetcluster.mirror.pace import Paces, paces
+from jetcluster.model.advisory import Advisories, Event, StreamAction, stream_action
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
-from jetcluster.replica.pulse import Pulse
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.atomic_stage import BatchQuota
@@ -31,6 +35,30 @@ if TYPE_CHECKING:
     from jetcluster.replica.catchup import CatchUp
     from jetcluster.replica.leaders import LeaderTable
     from jetcluster.replica.turn_commit import TurnCommit
+
+
+STOOD_STILL: Final = 1.0
+"""Seconds without a tick."""
+
+
+class Pulse:
+    """One per node. Times are those of its monotonic clock."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+        self._stops = 0
+
+    def beat(self, now: float) -> None:
+        """A tick."""
+        self.stops(now)
+        self._at = now
+
+    def stops(self, now: float) -> int:
+        """The number of times it stood still so far; a stop that lasts until `now` counts."""
+        if self._at is not None and now - self._at > STOOD_STILL:
+            self._stops += 1
+            self._at = now
+        return self._stops
 
 
 @dataclass(slots=True)
@@ -86,3 +114,18 @@ class NodeContext:
     """The paces of the links of this node's mirrors and sources."""
     batch_quota: BatchQuota = field(default_factory=BatchQuota)
     """Atomic batches that this node's streams have open together, and their limits."""
+
+
+def advisories(context: NodeContext) -> Advisories:
+    return Advisories(context.clock, context.rng, context.name, context.domain)
+
+
+def tell_stream_action(context: NodeContext, assignment: Assignment, action: StreamAction) -> None:
+    tell(context, assignment.account, stream_action(assignment.name, action))
+
+
+def tell(context: NodeContext, account: str, event: Event) -> None:
+    """For what the cluster does by itself."""
+    bus = context.bus(account)
+    if bus.has_interest(event.subject):
+        bus.publish(event.subject, advisories(context).render(event, {"acc": account}))

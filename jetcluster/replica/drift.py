@@ -1,24 +1,185 @@
-"""Replicas compare themselves: promise 2, "replicas cannot drift apart silently".
+"""Comparing replicas, and the vote on which of them is right: replicas must not drift apart silently.
 
 Every replica keeps a rolling hash over all commands it applied and what they resulted in (`stream.machine`). A leader
 tells its followers the hash at its newest checkpoint every few seconds. A follower that had another hash at that index
-stops answering reads, and a vote decides who is wrong (`hash_votes`): the odd one out, which may be the leader, fetches
-the others' state. Its own is kept by nobody, because what was acknowledged is in the log that a majority agrees on.
+stops answering reads and begins a vote.
+
+In the vote every replica judges itself. It asks all voters for their hashes, at an index that it remembers itself and
+at the newest ones since then. If a majority has another hash, this replica is the odd one out, whether it follows or
+leads, and it is rebuilt from the state of the others. Its own state need not be kept, because what was acknowledged is
+in the log that a majority agrees on. If a majority has its own hash, the others will find out. Where there is no
+majority (another voter is away, or each has something else) nothing is given up and nothing is rebuilt: that is
+reported, and the voters are asked again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
+from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
-from jetcluster.replica.background import Background
+from jetcluster.model.advisory import replicas_differ
+from jetcluster.records import dataclass
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.hash_votes import HashVotes
+from jetcluster.replica.replica_state import tell_both
+from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
+
+METHOD: Final = "hash.at"
+ASK_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 1.0
+TELL_AFTER: Final = 3
+"""Rounds without a majority before that is told: a voter may just be a little behind."""
+LATER_SECONDS: Final = 10.0
+"""Between two rounds from then on."""
+MAX_POINTS: Final = 4
+"""Indexes asked for at once."""
+
+_GID = struct.Struct("<I")
+_POINT = struct.Struct("<Q16s")
+_UNKNOWN = bytes(16)
+
+Point = tuple[int, bytes]
+"""(log index, rolling hash after it)."""
+
+
+@dataclass(slots=True)
+class _Vote:
+    """The vote on one stream; open until a majority has said something."""
+
+    first: Point
+    at: float
+    """When the next round begins."""
+    rounds: int = 0
+    running: bool = False
+    told: bool = False
+
+
+class HashVotes:
+    """One per node; `tick` a few times per second."""
+
+    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
+        self._context = context
+        self._replicas = replicas
+        self._votes: dict[int, _Vote] = {}
+        self._background = background
+        context.mesh.serve(METHOD, self._serve)
+
+    @property
+    def undecided(self) -> list[int]:
+        """Streams whose replicas differ, and of which no majority says which one is right (monitoring)."""
+        return [gid for gid, vote in self._votes.items() if vote.told]
+
+    def differs(self, gid: int, index: int, *, leader: bool) -> None:
+        """Another replica has another hash at `index`. `leader`: the one that leads."""
+        replica = self._replicas[gid]
+        own = replica.checkpoints.at(index)
+        if own is None or not replica.sound:
+            return
+        if leader and not replica.leading:
+            replica.set_doubt(f"differs from its leader at {index}")
+        if gid not in self._votes:
+            self._votes[gid] = _Vote((index, own), 0.0)
+            self.tick()
+
+    def agrees(self, gid: int, index: int) -> None:
+        """This replica has the hash that its leader has at `index`. What differs later on still does."""
+        vote = self._votes.get(gid)
+        if vote is None or index >= vote.first[0]:
+            self._votes.pop(gid, None)
+            self._replicas[gid].set_doubt("")
+
+    def forget(self, gid: int) -> None:
+        self._votes.pop(gid, None)
+
+    def tick(self) -> None:
+        if not self._votes:
+            return
+        now = self._context.clock.monotonic()
+        for gid, vote in list(self._votes.items()):
+            replica = self._replicas.get(gid)
+            if replica is None or not replica.sound:
+                del self._votes[gid]  # it is gone, or on its way to another state
+            elif not vote.running and now >= vote.at:
+                vote.running = True
+                self._background.spawn(self._round(gid, vote, replica))
+
+    async def _round(self, gid: int, vote: _Vote, replica: StreamReplica) -> None:
+        points = [vote.first, *(p for p in replica.checkpoints.newest_ones() if p[0] > vote.first[0])][:MAX_POINTS]
+        voters = replica.group.peers
+        others = [peer for peer in voters if peer != self._context.me]
+        answers = await asyncio.gather(*(self._ask(peer, gid, points) for peer in others))
+        vote.running = False
+        vote.rounds += 1
+        vote.at = self._context.clock.monotonic() + (RETRY_SECONDS if vote.rounds < TELL_AFTER else LATER_SECONDS)
+        if self._votes.get(gid) is not vote or not replica.sound or replica.group.peers != voters:
+            return
+        for at, (index, own) in enumerate(points):
+            hashes = {peer: answer[at] for peer, answer in zip(others, answers, strict=True) if answer}
+            hashes[self._context.me] = own
+            known = {peer: value for peer, value in hashes.items() if peer in voters and value != _UNKNOWN}
+            winner = majority(known, len(voters))
+            if winner is not None:
+                self._decided(gid, replica, index, right=winner == own)
+                return
+        if vote.rounds >= TELL_AFTER and not vote.told:
+            vote.told = True
+            self._tell(replica, vote.first[0], known)
+
+    def _decided(self, gid: int, replica: StreamReplica, index: int, *, right: bool) -> None:
+        del self._votes[gid]
+        if right:
+            replica.set_doubt("")
+        else:
+            replica.diverged(index)
+
+    async def _ask(self, peer: str, gid: int, points: Sequence[Point]) -> list[bytes]:
+        request = _GID.pack(gid) + b"".join(_POINT.pack(*point) for point in points)
+        try:
+            reply = await self._context.mesh.call(peer, METHOD, request, ASK_SECONDS)
+        except MeshError:
+            return []
+        return [reply[at : at + 16] for at in range(0, len(reply), 16)] if len(reply) == 16 * len(points) else []
+
+    async def _serve(self, peer: str, payload: bytes) -> bytes:
+        """The own hash at each of the indexes, zeros where it is not known; the asker's come with the question."""
+        if (len(payload) - _GID.size) % _POINT.size or len(payload) > _GID.size + MAX_POINTS * _POINT.size:
+            raise MeshError("malformed question for hashes")
+        (gid,) = _GID.unpack_from(payload)
+        replica = self._replicas.get(gid)
+        if replica is None or not replica.sound:
+            raise MeshError("no replica here that could say so")
+        answer = b""
+        for index, theirs in _POINT.iter_unpack(payload[_GID.size :]):
+            own = replica.checkpoints.at(index)
+            answer += own if own is not None else _UNKNOWN
+            if own is not None and own != theirs:
+                self.differs(gid, index, leader=replica.group.leader == peer)
+        return answer
+
+    def _tell(self, replica: StreamReplica, index: int, known: Mapping[str, bytes]) -> None:
+        context, assignment = self._context, replica.assignment
+        text = "replicas differ, and no majority of them agrees: nothing is rebuilt"
+        context.log.error(text, stream=assignment.name, index=index, peers=sorted(known))
+        nodes = context.nodes()
+        named = [
+            (nodes[peer].name if peer in nodes else "", peer, known.get(peer, b"").hex())
+            for peer in replica.group.peers
+        ]
+        tell_both(replica, replicas_differ(assignment.name, context.name, index, named))
+
+
+def majority(hashes: Mapping[str, bytes], voters: int) -> bytes | None:
+    """The hash that more than half of `voters` have, None when there is none."""
+    ranked = Counter(hashes.values()).most_common(1)
+    return ranked[0][0] if ranked and 2 * ranked[0][1] > voters else None
+
 
 NOTICE = "hash"
 INTERVAL = 2.0

@@ -3,6 +3,9 @@
 An export is a fixed view of the state. All requests name the place where to begin, so that the answer to one that is
 asked again is the same, and nothing here depends on what came before. Answers are made in slices of milliseconds
 between other work; what travels at once is one bounded chunk: Raft traffic on the same link waits for one at most.
+
+`SnapshotOwner` is the replica of a group, a stream's or the meta group's, as catch-up sees it. `Troubles` keeps what
+hinders catch-up, and says when that is worth a line in the log that an operator reads.
 """
 
 from __future__ import annotations
@@ -12,22 +15,134 @@ import json
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from jetcluster.clock import Clock, Rng
 from jetcluster.logs import Log
-from jetcluster.mesh.api import MeshError
+from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.codec import MAX_NUMBER
 from jetcluster.raft.membership import Config, MembersError, decode_config, encode_config
 from jetcluster.records import dataclass
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.store.transfer import END, START, Giver, Range, decode_places, encode_ranges
+from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, encode_ranges
 
-if TYPE_CHECKING:
-    from jetcluster.replica.snapshot_owner import SnapshotOwner
-    from jetcluster.replica.troubles import Troubles
+
+@dataclass(slots=True, frozen=True)
+class Cut:
+    """One consistent state of a group: everything applied up to `index`, nothing after."""
+
+    index: int
+    term: int
+    config: Config
+    """As of `index`, not as of now: a newer one may never be committed."""
+    giver: Giver
+    size: int = 0
+    """About as many bytes, in all."""
+    messages: int = 0
+    """In all; 0 when it is not a stream's."""
+
+
+class SnapshotOwner(Protocol):
+    """A replica as its peers take snapshots from it and give it theirs."""
+
+    @property
+    def state_index(self) -> int:
+        """The last command that the own state holds: nothing older is taken."""
+        ...
+
+    @property
+    def wants_state(self) -> bool:
+        """Another state is still what brings this replica on."""
+        ...
+
+    @property
+    def keeps_state(self) -> bool:
+        """The own state has something that the giver's may lack (both may be damaged): it is not given up before the
+        giver has shown that it can give everything."""
+        ...
+
+    def export_failed(self, error: DamagedError) -> None:
+        """The own state cannot be read to its end."""
+        ...
+
+    def snapshot_export(self) -> Cut:
+        """Raises MeshError when this replica has no state that others should build upon, and KvError."""
+        ...
+
+    def snapshot_fetched(self, peer: str, index: int) -> None:
+        """`peer` is being given the state of `index` and will need the log behind it."""
+        ...
+
+    def snapshot_begin(self) -> Taker:
+        """Gives up the own state, for what is to take its place; nothing is applied from here on until `snapshot_end`.
+        Raises KvError."""
+        ...
+
+    async def snapshot_room(self, size: int) -> None:
+        """Before `size` bytes are taken: frees what was given up, if need be. Raises KvFullError when the disk cannot
+        take it."""
+        ...
+
+    async def snapshot_abandon(self) -> None:
+        """The disk cannot take all of it: what has come leaves the disk again. Raises KvError."""
+        ...
+
+    async def snapshot_end(self, index: int, term: int, config: Config) -> None:
+        """Makes the imported state durable and current, and continues the group after `index`."""
+        ...
+
+
+PATIENCE = 30.0
+"""Links that are lost and leaders that change are no trouble: they are over sooner than that."""
+PAUSE = 60.0
+"""Between two lines about the same peer, with any trouble and number of groups."""
+NO_METHOD = ": no such method"
+"""The end of the answer of a node that does not know what it was asked (`mesh.rpc`)."""
+
+
+class Troubles:
+    """One per node. It keeps one entry per group that tries, and one per peer."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._failing: dict[int, tuple[float, float]] = {}
+        """Group -> when it failed first and last, of failures without a longer pause between them."""
+        self._told: dict[str, float] = {}
+        """Peer -> when it was last written about."""
+
+    def failed(self, gid: int, peer: str, error: MeshError) -> None:
+        """The group could not fetch its state from `peer`."""
+        now = self._clock.monotonic()
+        first, last = self._failing.get(gid, (now, now))
+        if now - last > PATIENCE:
+            first = now
+        self._failing[gid] = first, now
+        if isinstance(error, MeshRefusedError) and str(error).endswith(NO_METHOD):
+            self.other_version(gid, peer, "it cannot be fetched from there")
+        elif now - first < PATIENCE or not self._due(peer):
+            self._log.debug("catch-up interrupted", gid=gid, peer=peer, error=str(error))
+        else:
+            self._log.warning("catch-up does not come on", gid=gid, peer=peer, error=str(error))
+
+    def other_version(self, gid: int, peer: str, text: str) -> None:
+        """States do not travel between nodes of these two versions."""
+        if self._due(peer):
+            self._log.warning("a state waits until both nodes run the same version", gid=gid, peer=peer, reason=text)
+
+    def over(self, gid: int) -> None:
+        """The group has its state, or is gone."""
+        self._failing.pop(gid, None)
+
+    def _due(self, peer: str) -> bool:
+        now = self._clock.monotonic()
+        if now - self._told.get(peer, -PAUSE) < PAUSE:
+            return False
+        self._told[peer] = now
+        return True
+
 
 MAX_OPEN_EXPORTS = 16
 """Per node; a peer beyond that is told to ask again."""

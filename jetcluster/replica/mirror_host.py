@@ -18,9 +18,9 @@ from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.failures import Failures
 from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_last
 from jetcluster.replica.read_group import MAX_LAG, ReadGroup
+from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore

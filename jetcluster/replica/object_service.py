@@ -15,7 +15,7 @@ from jetcluster.objects.bucket import Bucket
 from jetcluster.objects.host import BucketHost, BucketReplies, Done
 from jetcluster.protocol.bus import Callback, Subscription
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.failures import Failures
+from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 

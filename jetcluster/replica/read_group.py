@@ -16,8 +16,7 @@ from jetcluster.budget import BusyError, Steps
 from jetcluster.mirror.links import Links
 from jetcluster.protocol.bus import Callback, Origin, Subscription
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_commit
-from jetcluster.replica.read_waits import ReadWaits
+from jetcluster.replica.read_confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
@@ -353,7 +352,7 @@ class ReadGroup:
             self._confirmations.advanced()
 
     def _when_current(self, answer: Callback) -> Callback:
-        """`answer`, called once what this replica knows to be committed is applied (see `read_waits`); for requests
+        """`answer`, called once what this replica knows to be committed is applied (see `read_confirm`); for requests
         that it confirms for, what the leader knows (`read_confirm`). What came from an upstream before the request did,
         or was copied from another stream, on its way into the log, is waited for first: the requester may have been
         told there that it is stored."""

@@ -1,20 +1,68 @@
 """`ReplicaState`: the state of one replica of one stream, which its parts share (reads, consumers, repair, ...);
-`StreamReplica` is this state with all of them on top."""
+`StreamReplica` is this state with all of them on top.
+
+`Checkpoints` is the rolling hash of a replica at the last few places in its log, for comparison with others.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
+from jetcluster.model.advisory import Event, for_system_account
 from jetcluster.raft.api import RaftGroup, Role
 from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members
-from jetcluster.replica.checkpoints import Checkpoints
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, advisories
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.levels import LEVEL, lowered
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
+
+CHECKPOINT_EVERY = 64
+"""Log entries between two remembered hashes; a power of two."""
+CHECKPOINTS = 256
+"""Remembered per replica: a follower that lags further than 64 * 256 entries is compared when it has caught up."""
+
+
+class Checkpoints:
+    """The rolling hash at the last few checkpoints, and at the newest applied index."""
+
+    def __init__(self, index: int = 0, digest: bytes = b"") -> None:
+        """`index` and `digest`: where the state machine stands."""
+        self._hashes: dict[int, bytes] = {}
+        self.newest: tuple[int, bytes] = (index, digest)
+
+    def note(self, index: int, digest: bytes) -> None:
+        self.newest = (index, digest)
+        if not index & (CHECKPOINT_EVERY - 1):
+            self._hashes[index] = digest
+            if len(self._hashes) > CHECKPOINTS:
+                del self._hashes[next(iter(self._hashes))]
+
+    def at(self, index: int) -> bytes | None:
+        return self.newest[1] if index == self.newest[0] else self._hashes.get(index)
+
+    def newest_ones(self) -> list[tuple[int, bytes]]:
+        """The newest hash and the newest checkpoints, newest first."""
+        found = [self.newest] if self.newest[0] else []
+        found += [
+            (index, self._hashes[index]) for index in islice(reversed(self._hashes), 3) if index != self.newest[0]
+        ]
+        return found
+
+    def to_tell(self) -> list[tuple[int, bytes]]:
+        """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
+        told = [self.newest] if self.newest[0] else []
+        if self._hashes:
+            index = next(reversed(self._hashes))
+            if index != self.newest[0]:
+                told.append((index, self._hashes[index]))
+        return told
 
 
 class ReplicaState:
@@ -136,3 +184,18 @@ class ReplicaState:
         """Something happened that the next tick may have to look at."""
         if self.resting:
             self.context.rounds.wake(self.assignment.gid)
+
+
+def tell_both(
+    replica: ReplicaState, *events: Event, replicas: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+) -> None:
+    """Publishes events to the stream's account and, with that account's name, to the system account. `replicas` makes
+    the last field of each event, the replica objects of all peers; it is called only when somebody listens."""
+    context, account = replica.context, replica.assignment.account
+    system = [for_system_account(event, account) for event in events]
+    listening = [(replica.bus, event) for event in events if replica.bus.has_interest(event.subject)]
+    bus = context.bus(context.system_account)
+    listening += [(bus, event) for event in system if bus.has_interest(event.subject)]
+    more = {"replicas": replicas()} if listening and replicas is not None else {}
+    for bus, event in listening:
+        bus.publish(event.subject, advisories(context).render(event._replace(fields={**event.fields, **more})))

@@ -1,15 +1,44 @@
-"""The rounds over a node's replicas: each tick looks at those in which something is under way, and at others when their
-time has come, so that idle streams cost next to nothing.
+"""The work that a node does by the clock and beside: the rounds over its replicas, and background tasks.
 
-A replica rests for as long as it says itself (`StreamReplica.tick`). What makes it due sooner wakes it: it is then
-looked at by the next tick, as if it had never rested.
+Each tick looks at the replicas in which something is under way, and at others when their time has come, so that idle
+streams cost next to nothing. A replica rests for as long as it says itself (`StreamReplica.tick`). What makes it due
+sooner wakes it: it is then looked at by the next tick, as if it had never rested.
+
+A background task is kept until it ends, and what it raises is logged.
 """
 
 from __future__ import annotations
 
+import asyncio
 import heapq
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from jetcluster.logs import Log
+from jetcluster.ordered import OrderedSet
+
+
+class Background:
+    def __init__(self, log: Log) -> None:
+        self.tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
+        self._log = log
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def stop(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._log.error("a background task failed", error=repr(error))
+
 
 TICK: Final = 0.25
 """Seconds between two ticks of a node."""

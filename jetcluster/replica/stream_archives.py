@@ -22,7 +22,7 @@ from jetcluster.model.codec import dumps
 from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica
-from jetcluster.store import frozen
+from jetcluster.store import block_reader
 from jetcluster.stream import archive, commands
 from jetcluster.stream.info import state_object
 from jetcluster.stream.rules import RESTORING
@@ -69,7 +69,7 @@ class StreamArchives:
         replica.store.touch()
         gid = replica.assignment.gid
         ts = self._context.clock.time_ns()
-        messages = frozen.messages(self._context.kv.snapshot(), gid)
+        messages = block_reader.messages(self._context.kv.snapshot(), gid)
         key = self._context.rng.token(8).hex()
         # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
         config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}

@@ -18,26 +18,22 @@ from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
 from jetcluster.raft.membership import Config, Members
 from jetcluster.replica.account_quota import Holding, QuotaShare
-from jetcluster.replica.advisories import tell_both
 from jetcluster.replica.applying import Applying
-from jetcluster.replica.checkpoints import Checkpoints
+from jetcluster.replica.catchup import Room
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.failures import Failures
-from jetcluster.replica.leadership import Leadership
-from jetcluster.replica.listening import Listening
+from jetcluster.replica.exports import Cut
+from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
 from jetcluster.replica.mirror_host import MirrorHost, MirrorReads
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.read_group import ReadGroup
-from jetcluster.replica.repair import Repair
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.repair import Failures, Repair
+from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import LONGEST_REST
-from jetcluster.replica.snapshot_owner import Cut
 from jetcluster.store.api import DamagedError
-from jetcluster.store.room import Room
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage

@@ -12,19 +12,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache, cache_of
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
-from jetcluster.store.blocks import BlockTable
+from jetcluster.store.blocks import BlockCache, BlockTable, Counters, cache_of, decode_state, encode_state
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.last_search import LastSearch
-from jetcluster.store.matches import Matches, kept_of
-from jetcluster.store.queries import Queries
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search.matches import Matches, kept_of
+from jetcluster.store.search.queries import Queries
+from jetcluster.store.search.subject_index import SubjectIndex
 from jetcluster.store.slices import Slices
-from jetcluster.store.state_record import Counters, decode_state, encode_state
-from jetcluster.store.subject_index import SubjectIndex
-from jetcluster.store.view import View, Views
+from jetcluster.store.view import LastSearch, View, Views
 
 BULKY = (keys.BLOCK, keys.INFO, keys.POSTING, keys.SIDE)
 ALL_KINDS = (keys.BLOCK, keys.INFO, keys.POSTING, keys.STATE, keys.SIDE, keys.INSTALLING)

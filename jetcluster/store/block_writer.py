@@ -10,12 +10,11 @@ from typing import overload
 
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import BlockReader
-from jetcluster.store.blocks import BlockTable, encode_block, encode_info
-from jetcluster.store.matches import Matches
+from jetcluster.store.blocks import BlockCache, BlockTable, encode_block, encode_info
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.search.matches import Matches
+from jetcluster.store.search.subject_index import SubjectIndex
 
 REWRITE_BYTES = 4096
 """Blocks smaller than this are not rewritten to give the room of deleted messages back."""

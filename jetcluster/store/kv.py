@@ -5,6 +5,8 @@ per event loop turn, *between* commands, so a crash never shows half a command. 
 it would have to, the writes stay open, and all reads see them. There is no write-ahead log below: the Raft log is one.
 `flush` makes everything committed so far durable; after a crash exactly the state of some commit at or behind the last
 flush is there, over all streams.
+
+`MemRecords` is either side of a transfer (`store.transfer`) of a state that is small enough to be in memory.
 """
 
 from __future__ import annotations
@@ -262,3 +264,43 @@ class Commits:
             self.durable = commit
             for callback in self._callbacks:
                 callback(commit)
+
+
+class MemSnapshot:
+    """`pairs` ascending."""
+
+    def __init__(self, pairs: list[KeyValue]) -> None:
+        self._pairs = pairs
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[KeyValue]:
+        low = bisect_left(self._pairs, start, key=lambda pair: pair[0])
+        for at in range(low, len(self._pairs)):
+            if self._pairs[at][0] >= end:
+                return
+            yield self._pairs[at]
+
+
+class MemRecords:
+    """The pairs of one state, and no other: a `transfer.Taker` writes to it."""
+
+    overloaded = False
+
+    def __init__(self) -> None:
+        self._values: dict[bytes, bytes] = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._values[key] = value
+
+    def delete_each(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._values.pop(key, None)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        self.delete_each([key for key in self._values if start <= key < end])
+
+    def commit(self) -> int:
+        """All is in memory already."""
+        return 0
+
+    def snapshot(self) -> MemSnapshot:
+        return MemSnapshot(sorted(self._values.items()))

@@ -2,14 +2,19 @@
 
 A commit is in memory and quick, but now and then it has to wait: while a flush begins, while so much is written that a
 flush has to end first, or because RocksDB says so. A flush is done by a thread, and may not return at all.
+
+`probe` looks at a disk that failed a write: does it keep one now?
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
+from jetcluster.files import Files
 from jetcluster.store.kv import KvDamagedError, KvError, KvFullError
 
 COMMIT_HANGS: Final = 2.0
@@ -86,3 +91,19 @@ class Progress:
         """A full disk and damage are looked after by others."""
         if not isinstance(error, KvFullError | KvDamagedError):
             self._failures[what] = str(error) or repr(error)
+
+
+NAME: Final = "probe"
+SIZE: Final = 1 << 16
+
+
+def probe(directory: Path, files: Files = os) -> None:
+    """Makes a file of SIZE bytes durable in `directory`, and removes it. Blocks; raises OSError."""
+    path = directory / NAME
+    descriptor = files.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        files.pwrite(descriptor, bytes(SIZE), 0)
+        files.fsync(descriptor)
+    finally:
+        files.close(descriptor)
+        files.unlink(path)

@@ -27,7 +27,6 @@ from jetcluster.files import Files, make_folder
 from jetcluster.files import free_bytes as free_of
 from jetcluster.files import total_bytes as size_of
 from jetcluster.store import keys
-from jetcluster.store.disk_probe import probe
 from jetcluster.store.kv import (
     EAGER_COMMITS,
     MOST_OPEN_BYTES,
@@ -39,9 +38,8 @@ from jetcluster.store.kv import (
     KvFullError,
     chunked,
 )
-from jetcluster.store.progress import Progress
-from jetcluster.store.rocks_options import MEMTABLE, NO_LIMIT, TABLE_FILE, options_of
-from jetcluster.store.rocks_snapshot import RocksSnapshot, failure_of, pairs_of
+from jetcluster.store.progress import Progress, probe
+from jetcluster.store.rocks import MEMTABLE, NO_LIMIT, TABLE_FILE, RocksSnapshot, failure_of, options_of, pairs_of
 
 _SWITCH_LOOK = 0.001
 _STALL_LOOK = 0.1

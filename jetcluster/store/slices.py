@@ -11,14 +11,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from jetcluster.store import filters
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import REST, little_stays
 from jetcluster.store.blocks import BlockTable
-from jetcluster.store.filter_set import FEW, FilterSet
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.store.subject_index import SubjectIndex
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import FEW, FilterSet
+from jetcluster.store.search.subject_index import SubjectIndex
 
 SCATTERED = 4
 """Messages per block of the stream above which all blocks are walked, instead of each subject looked up."""

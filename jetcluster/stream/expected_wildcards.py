@@ -3,7 +3,7 @@ brings, so that a leader can refuse those that are too much.
 
 They are looked for in apply, on all replicas, while everything waits. A wildcard behind literal tokens is looked for
 among the subjects that begin with these only, and wildcards that are alike in all but literal tokens (of the same
-positions) are one search (`store.last_of_each`). The unit is a subject looked at for one such search.
+positions) are one search (`store.search.kept_filters`). The unit is a subject looked at for one such search.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
-from jetcluster.store import filters
-from jetcluster.store.last_of_each import WIDE
+from jetcluster.store.search import filters
+from jetcluster.store.search.kept_filters import WIDE
 from jetcluster.stream.checks import EXPECTED_SUBJECT
 from jetcluster.stream.fields import nats_fields
 

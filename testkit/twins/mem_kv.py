@@ -7,8 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 
 from jetcluster.store import keys
-from jetcluster.store.kv import Commits, KeyValue, chunked
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import Commits, KeyValue, MemSnapshot, chunked
 
 BUCKET = 1_000
 """A bucket is cut in two when it holds twice as many keys: insertion then moves at most 16 KB of pointers."""

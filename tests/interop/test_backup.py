@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from jetcluster.meta.restores import SILENT_SECONDS
+from jetcluster.cluster.meta_service import SILENT_SECONDS
 from testkit.client import Client, ClientError, Msg
 from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.long]
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jetcluster.files import make_folder
-from jetcluster.store.rocks_options import options_of
+from jetcluster.store.rocks import options_of
 from testkit.twins.storage import RocksModule, SimDisk
 from testkit.twins.time import SeededRng
 

@@ -26,8 +26,8 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node import RaftNode
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext
+from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.leaders import LeaderTable
-from jetcluster.replica.snapshot_owner import SnapshotOwner
 from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts

@@ -9,8 +9,7 @@ import pytest
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.exports import OPEN, RANGES, Opened
-from jetcluster.replica.troubles import PATIENCE, PAUSE
+from jetcluster.replica.exports import OPEN, PATIENCE, PAUSE, RANGES, Opened
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog

@@ -1,16 +1,23 @@
-"""A node that is not well, as its replicas, its peers and its operator see it (cluster/health_report.py)."""
+"""A node that is not well, as its replicas, its peers and its operator see it (cluster/health_report.py).
+
+Servers that wait for different things before they acknowledge (cluster/health_report.py).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
+from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
 from jetcluster.replica.read_group import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
-from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
+from testkit.twins.mesh_memory import MemoryNetwork
+from testkit.twins.time import ManualTime
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
 HOUR = 3600.0
@@ -232,3 +239,28 @@ async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> No
         cluster.heal()
         await cluster.until(lambda: left.replica("S").group.leader is not None, what="it is back")
         assert left.replica("S").reads.joined
+
+
+def test_servers_that_differ_are_told_of_once() -> None:
+    time, log = ManualTime(), ListLog()
+    network = MemoryNetwork(time)
+    meshes = [network.mesh(name, sync_interval=seconds) for name, seconds in (("A", 0.0), ("B", 0.0), ("C", 10.0))]
+    of_before = network.mesh("D")
+    durability = Durability(meshes[0], log)
+    for mesh in (*meshes, of_before):
+        mesh.start_now()
+    time.advance(1.0)
+    assert durability.differing == ["C"]
+    assert len(log.events("warning")) == 1
+    a, c = meshes[0].me.peer_id, meshes[2].me.peer_id
+    for _ in range(3):
+        network.cut(a, c)
+        network.heal(a, c)
+        time.advance(1.0)
+    assert len(log.events("warning")) == 1
+    meshes[2].me = replace(meshes[2].me, sync_interval=0.0)
+    network.cut(a, c)
+    network.heal(a, c)
+    time.advance(1.0)
+    assert durability.differing == []
+    assert (said(None), said(0.0), said(10.0)) == ("always", "always", "10s")

@@ -1,4 +1,6 @@
-"""The answers of leaders to nodes that read elsewhere (cluster/leader_reads.py)."""
+"""The answers of leaders to nodes that read elsewhere; a node that starts, and the streams that it
+does not know yet (cluster/leader_reads.py).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import struct
 
 import pytest
 
+from jetcluster.cluster.leader_reads import MetaCatchUp
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP
 from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
@@ -39,3 +42,21 @@ async def test_one_that_does_not_lead_says_nothing() -> None:
         others = [node for node in cluster if not node.js.meta.leading]
         with pytest.raises(MeshError):
             await others[0].context.mesh.call(others[1].me, COMMIT_METHOD, struct.pack("<I", META_GROUP), 2.0)
+
+
+@virtual_time
+async def test_a_meta_index_that_is_never_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a leader whose log others did not have, or that said something wrong: the node would never serve."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        answers = [10**12]
+        ask = MetaCatchUp.ask
+
+        async def commit_of_meta(self: MetaCatchUp) -> int | None:
+            return answers.pop() if answers else await ask(self)
+
+        cluster.crash("A")
+        monkeypatch.setattr(MetaCatchUp, "ask", commit_of_meta)
+        node = cluster.restart("A")
+        await cluster.until(lambda: node.js.context.meta_current, what="the meta state is current")
+        assert not answers

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.meta.restores import SILENT_SECONDS
+from jetcluster.cluster.meta_service import SILENT_SECONDS
 from jetcluster.meta.state import Assignment
 from tests.unit.cluster.nodes import ACCOUNT, NO_LIMITS, Cluster
 from tests.unit.cluster.virtual_loop import virtual_time

@@ -1,14 +1,32 @@
-"""Requests to a group's leader across leader changes (cluster/requests.py)."""
+"""Requests to a group's leader across leader changes (cluster/requests.py).
+
+No answer that refuses is followed by the deed (`cluster.requests`): every request of the API that changes something,
+asked while those that would carry it out are away, or stand still; then they are back.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from jetcluster.cluster.patience import wait_until
-from jetcluster.cluster.requests import DEADLINE, LAST_WORDS, REPEATED, LeaderRequests
+from jetcluster.api import dispatch, endpoints
+from jetcluster.api.context import ApiContext
+from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.cluster.requests import (
+    DEADLINE,
+    LAST_WORDS,
+    MARGIN,
+    REPEATED,
+    GivenUpError,
+    LeaderRequests,
+    asked_until,
+    check_wanted,
+    left_for,
+    wait_until,
+)
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.api import (
     BackpressureError,
@@ -20,7 +38,8 @@ from jetcluster.raft.api import (
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.proposals import OutcomeUnknownError
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
-from tests.unit.cluster.nodes import ListLog
+from testkit.twins.time import SeededRng
+from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog, Node
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 
 GID = 7
@@ -257,3 +276,237 @@ async def test_a_request_that_asks_twice_is_given_up_as_a_whole() -> None:
     with pytest.raises(ApiError):
         await a.requests.ask(GID, "k", {})
     assert 1.7 < loop.time() - before < 2.0
+
+
+READING = {
+    "INFO",
+    "ACCOUNT.INFO",
+    "STREAM.INFO",
+    "STREAM.NAMES",
+    "STREAM.LIST",
+    "STREAM.MSG.GET",
+    "STREAM.SNAPSHOT",
+    "CONSUMER.INFO",
+    "CONSUMER.NAMES",
+    "CONSUMER.LIST",
+}
+STREAM = {"name": "S", "subjects": ["s"], "num_replicas": 1, "allow_direct": True}
+PULL = {"ack_policy": "explicit"}
+
+
+def requests(stream: dict[str, Any], victim: str) -> list[tuple[str, str, Any]]:
+    """(endpoint, rest of the subject, body) for a stream S with messages and a consumer C, and a bucket b with an
+    object o. `victim` is a server that has S."""
+    changed = {**stream, "max_msgs": 1, "subjects": ["s", "t"]}
+    consumer = {"durable_name": "C", "max_ack_pending": 7, **PULL}
+    new = {"durable_name": "D", **PULL}
+    return [
+        ("STREAM.CREATE", "N", {"name": "N", "subjects": ["n"], "num_replicas": stream["num_replicas"]}),
+        ("STREAM.UPDATE", "S", changed),
+        ("STREAM.UPDATE", "S", {**stream, "num_replicas": 4 - stream["num_replicas"]}),
+        ("STREAM.UPDATE", "S", {**stream, "placement": {"tags": []}, "description": "x"}),
+        ("STREAM.DELETE", "S", None),
+        ("STREAM.PURGE", "S", None),
+        ("STREAM.PURGE", "S", {"keep": 1}),
+        ("STREAM.MSG.DELETE", "S", {"seq": 2}),
+        ("STREAM.LEADER.STEPDOWN", "S", None),
+        ("STREAM.RESTORE", "R", {"config": {"name": "R", "subjects": ["r"]}, "state": {}}),
+        ("STREAM.PEER.REMOVE", "S", {"peer": victim}),
+        ("STREAM.CANCEL_MOVE", "S", None),
+        ("CONSUMER.CREATE", "S.D", {"stream_name": "S", "config": new}),
+        ("CONSUMER.CREATE", "S.C", {"stream_name": "S", "config": consumer}),
+        ("CONSUMER.DURABLE.CREATE", "S.D", {"stream_name": "S", "config": new}),
+        ("CONSUMER.DELETE", "S.C", None),
+        ("CONSUMER.PAUSE", "S.C", {"pause_until": "2099-01-01T00:00:00Z"}),
+        ("CONSUMER.RESET", "S.C", {"seq": 1}),
+        ("CONSUMER.UNPIN", "S.C", {"group": "g"}),
+        ("CONSUMER.LEADER.STEPDOWN", "S.C", None),
+        ("$OBJ", "b", {"action": "delete", "name": "o"}),
+        ("META.LEADER.STEPDOWN", "", None),
+        ("META.RESCUE", "", {"quorum_needed": 1}),
+        ("SERVER.REMOVE", "", {"peer": victim}),
+        ("SERVER.EVACUATE", "", {"peer": victim}),
+        ("ACCOUNT.PURGE", ACCOUNT, None),
+    ]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _endpoints() -> None:
+    """They are imported in a thread, which a virtual loop has not."""
+    asyncio.run(dispatch.load_endpoints())
+
+
+def serve_api(node: Node) -> JetStreamApi:
+    rng = SeededRng(next(node.cluster.seeds))
+    context = ApiContext(node.js, node.cluster.loop, rng, node.log, node.name, node.context.budget)
+    api = JetStreamApi(context, node.bus, system=True)
+    api.start()
+    return api
+
+
+async def ask(node: Node, endpoint: str, rest: str, body: Any) -> dict[str, Any]:
+    subject = ".".join(filter(None, ("$JS.API", endpoint, rest)))
+    payload = b"" if body is None else json.dumps(body).encode()
+    answer: dict[str, Any] = json.loads((await node.request(subject.encode(), payload, 20.0))[2])
+    return answer
+
+
+def seen(cluster: Cluster) -> dict[str, Any]:
+    """All that requests can change, on every server."""
+    found: dict[str, Any] = {}
+    for node in cluster:
+        machine = node.js.meta.machine
+        found[node.name] = {
+            "streams": [assignment.to_dict() for assignment in machine.all_assignments()],
+            "nodes": {peer: (known.name, known.draining) for peer, known in machine.nodes.items()},
+            "removed": dict(machine.removed),
+            "rescues": len(machine.rescues),
+        }
+        for gid, replica in node.js.replicas.items():
+            consumers = [
+                (state.name, state.cid, state.rules.config, state.delivered_sseq, state.floor_sseq, state.pins)
+                for state in replica.consumers.table.by_cid.values()
+            ]
+            stored = [(msg.seq, msg.payload) for msg in replica.store.scan(b">", 1)]
+            found[f"{node.name} {gid}"] = (replica.machine.rules.config, stored, sorted(consumers, key=str))
+    return found
+
+
+async def fill(cluster: Cluster) -> Node:
+    """S has messages and the consumer C, also on the disk of its leader, which is returned."""
+    leader = cluster.leader("S")
+    for number in range(5):
+        await leader.publish(b"s", b"%d" % number)
+    made = await ask(leader, "CONSUMER.CREATE", "S.C", {"stream_name": "S", "config": {"durable_name": "C", **PULL}})
+    assert "error" not in made
+    await cluster.equal("S")
+    leader.kv.flush_now()
+    return leader
+
+
+async def settled(cluster: Cluster) -> None:
+    """Whatever was to come true has come true."""
+    await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
+    await cluster.led("S")
+    await asyncio.sleep(15)
+    await cluster.led("S")
+    await cluster.equal("S")
+
+
+async def all_refused(node: Node, asked: list[tuple[str, str, Any]], *accepted: str) -> dict[str, dict[str, Any]]:
+    """Asks all of them at once but for the accepted ones; the answers."""
+    refused = [request for request in asked if request[0] not in accepted]
+    answers = await asyncio.gather(*(ask(node, *request) for request in refused))
+    told = {}
+    for (endpoint, *_), answer in zip(refused, answers, strict=True):
+        assert "error" in answer, (endpoint, answer)
+        told[endpoint] = answer["error"]
+    return told
+
+
+def test_the_table_has_every_request_that_changes_something() -> None:
+    changing = {endpoint for endpoint, *_ in requests(STREAM, "A")}
+    assert changing | READING == {endpoint.name for endpoint in endpoints.ALL}
+    assert not changing & READING
+
+
+DECIDED_WITHOUT_IT = (
+    "STREAM.CREATE",
+    "STREAM.DELETE",
+    "STREAM.PEER.REMOVE",
+    "STREAM.RESTORE",
+    "META.LEADER.STEPDOWN",
+    "SERVER.REMOVE",
+    "SERVER.EVACUATE",
+    "ACCOUNT.PURGE",
+)
+"""Requests that need no server of the stream: the meta group decides, and its answer is not that of the stream."""
+
+
+@virtual_time
+@pytest.mark.parametrize("stands_still", [False, True])
+async def test_the_only_server_of_a_stream_is_away_or_stands_still(*, stands_still: bool) -> None:
+    async with Cluster() as cluster:
+        meta = cluster.meta_leader()
+        assert meta is not None
+        for attempt in range(9):
+            await cluster.create("S", 1, subjects=["s"])
+            if cluster.leader("S") is not meta:
+                break
+            assert attempt < 8
+            await cluster.delete("S")
+        others = [node for node in cluster if node is not cluster.leader("S")]
+        apis = [serve_api(node) for node in cluster]
+        victim = await fill(cluster)
+        before = seen(cluster)
+        asked = [request for request in requests(STREAM, victim.name) if request[0] != "$OBJ"]
+        if stands_still:
+            cluster.network.hold(victim.me)
+        else:
+            cluster.crash(victim.name)
+        began = cluster.loop.time()
+        told = await all_refused(others[0], asked, *DECIDED_WITHOUT_IT)
+        assert cluster.loop.time() - began < 4.0
+        if stands_still:
+            await asyncio.sleep(5)
+            cluster.network.release()
+        else:
+            update = await asyncio.wait_for(ask(others[0], *asked[1]), 0.1)
+            assert (update["error"]["code"], update["error"]["err_code"]) == (500, 10118)
+            assert told["STREAM.UPDATE"]["err_code"] == 10118
+            apis.append(serve_api(cluster.restart(victim.name)))
+        await settled(cluster)
+        assert seen(cluster) == before
+        for api in apis:
+            await api.stop()
+
+
+@virtual_time
+async def test_a_leader_without_its_majority_that_has_not_noticed_yet() -> None:
+    """It leads the stream and the meta group, and what it puts into its log is committed when the others are back."""
+    async with Cluster() as cluster:
+        apis = [serve_api(node) for node in cluster]
+        for stream, subjects in (("S", ["s"]), ("OBJ_b", ["$OBJ.b.>"])):
+            await cluster.create(stream, 3, subjects=subjects)
+        leader = await fill(cluster)
+        meta = cluster.meta_leader()
+        assert meta is not None
+        if meta is not leader:
+            await ask(leader, "META.LEADER.STEPDOWN", "", {"placement": {"preferred": leader.name}})
+            await cluster.until(lambda: cluster.meta_leader() is leader, what="one leader of both")
+        before = seen(cluster)
+        others = [node for node in cluster if node is not leader]
+        for node in others:
+            cluster.network.hold(node.me)
+        began = cluster.loop.time()
+        asked = requests({**STREAM, "num_replicas": 3}, others[0].name)
+        await all_refused(leader, asked, "STREAM.LEADER.STEPDOWN", "META.LEADER.STEPDOWN")
+        assert cluster.loop.time() - began < 4.5
+        await asyncio.sleep(5)
+        cluster.network.release()
+        await settled(cluster)
+        assert seen(cluster) == before
+        for api in apis:
+            await api.stop()
+
+
+@virtual_time
+async def test_a_task_works_for_who_waits_for_it_and_what_it_sets_off_does_not() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    async def until() -> float:
+        return asked_until()
+
+    assert left_for(loop, 3.0) == 3.0
+    check_wanted(loop)
+    wait_until(loop.time() + 2.0)
+    assert asked_until() == loop.time() + 2.0
+    assert await asyncio.ensure_future(until()) == float("inf")
+    assert left_for(loop, 3.0) == pytest.approx(2.0 - MARGIN / 2)
+    check_wanted(loop)
+    await asyncio.sleep(2.0 - MARGIN + 0.01)
+    with pytest.raises(GivenUpError):
+        check_wanted(loop)
+    await asyncio.sleep(MARGIN)
+    assert left_for(loop, 3.0) == 0.0

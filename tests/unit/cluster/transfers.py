@@ -9,12 +9,10 @@ from typing import Any
 from jetcluster.clock import Timers
 from jetcluster.raft.membership import Config
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.exports import READ
-from jetcluster.replica.snapshot_owner import Cut, SnapshotOwner
+from jetcluster.replica.exports import READ, Cut, SnapshotOwner
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
 from jetcluster.store.transfer import Giver, Taker
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork

@@ -13,8 +13,8 @@ from jetcluster.cli import flags
 from jetcluster.config.keys import KEYS
 from jetcluster.config.reader import HONOURED, INERT, REFUSED, Key
 from scripts import config_page
+from testkit.certificates import make_certificate
 from tests.unit.config.key_cases import BLOCKS, load, outcome
-from tests.unit.server.certificate import make_certificate
 
 ROOT = Path(__file__).parents[3]
 PAGE = config_page.PAGE.read_text()

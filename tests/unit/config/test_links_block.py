@@ -10,7 +10,7 @@ from jetcluster.config.changes import changed_fields
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import LeafUserOptions
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 
 from .test_load import error_of, load
 

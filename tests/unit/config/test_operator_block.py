@@ -12,8 +12,8 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import CACHE, FULL, MEMORY, URL, Options
+from testkit.certificates import Authority
 from tests.signer import Operator, preload
-from tests.unit.server.certificate import Authority
 
 OPERATOR, STRANGER = Operator(), Operator()
 ACCOUNT, SYSTEM = OPERATOR.account("A"), OPERATOR.account("SYS")

@@ -10,8 +10,8 @@ import pytest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.tls_options import TlsOptions
+from testkit.certificates import Authority, subject
 from tests.unit.config.oracle_differences import without_types
-from tests.unit.server.certificate import Authority, subject
 
 PIN = "hex-encoded sha256 of DER encoded SubjectPublicKeyInfo"
 SAME: list[tuple[str, int, str]] = [

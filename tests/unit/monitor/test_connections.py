@@ -16,8 +16,8 @@ from jetcluster.clock import SystemClock
 from jetcluster.monitor import connections
 from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
+from testkit.server_rig import Bench
 from tests.unit.monitor import twins
-from tests.unit.server.support import Bench
 
 
 @pytest.fixture

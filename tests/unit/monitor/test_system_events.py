@@ -12,10 +12,10 @@ from jetcluster.monitor.system import events as system_events
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
+from testkit.server_rig import Nobody
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker
 from tests.unit.monitor.wire import Wire
-from tests.unit.server.support import Nobody
 
 
 async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents) -> None:

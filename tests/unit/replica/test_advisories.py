@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jetcluster.model.advisory import leader_elected
-from jetcluster.replica.advisories import tell_both
+from jetcluster.replica.replica_state import tell_both
 from testkit.twins.time import ManualTime, SeededRng
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.config import RaftConfig
-from jetcluster.replica import exports, pull
-from jetcluster.replica.catchup import FULL_SECONDS
+from jetcluster.replica import catchup, exports
+from jetcluster.replica.catchup import FULL_SECONDS, RESUME_SECONDS
 from jetcluster.replica.exports import EXPORT_IDLE_SECONDS
-from jetcluster.replica.pull import RESUME_SECONDS
 from jetcluster.store import transfer
 from jetcluster.store.kv import KvError
 from tests.unit.cluster.consumers import Puller, ask, consumer, filled, host
@@ -27,8 +26,8 @@ from tests.unit.cluster.virtual_loop import virtual_time
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record is a range, and travels alone."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(pull, "AHEAD", 0)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(catchup, "AHEAD", 0)
     monkeypatch.setattr(exports, "LIST_COST", 1)
 
 
@@ -271,8 +270,8 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small ranges, so that there is something to interrupt."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 200)
     monkeypatch.setattr(exports, "LIST_COST", 5_000)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 500)
-    monkeypatch.setattr(pull, "AHEAD", 0)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 500)
+    monkeypatch.setattr(catchup, "AHEAD", 0)
 
 
 @virtual_time

@@ -1,17 +1,31 @@
-"""The giving side of catch-up (replica/exports.py): the same answer to the same question, and bounds."""
+"""The giving side of catch-up (replica/exports.py): the same answer to the same question, and bounds;
+what hinders catch-up, and when an operator reads of it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from jetcluster.mesh.api import MeshError, MeshRefusedError
 from jetcluster.replica import exports
-from jetcluster.replica.exports import ASK_RANGES, ASK_READ, EXPORT_IDLE_SECONDS, OPEN, RANGES, READ
+from jetcluster.replica.exports import (
+    ASK_RANGES,
+    ASK_READ,
+    EXPORT_IDLE_SECONDS,
+    NO_METHOD,
+    OPEN,
+    PATIENCE,
+    PAUSE,
+    RANGES,
+    READ,
+    Troubles,
+)
 from jetcluster.store import transfer
 from jetcluster.store.transfer import END, START, decode_ranges, encode_places
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.transfers import GID, Others, Owner, Pair
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -160,3 +174,56 @@ async def test_an_export_that_is_dropped_while_it_is_read_ends_with_a_refusal(mo
     asker.pair.sides[0].forget(GID)
     with pytest.raises(MeshRefusedError, match="no such snapshot"):
         await task
+
+
+class Lines:
+    def __init__(self) -> None:
+        self.read: list[str] = []
+
+    def debug(self, event: str, **_: Any) -> None:
+        pass
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.read.append(f"{event}: {values['gid']} {values['peer']}")
+
+
+def troubles() -> tuple[Troubles, ManualTime, list[str]]:
+    time, log = ManualTime(), Lines()
+    return Troubles(time, log), time, log.read  # type: ignore[arg-type]
+
+
+def fail(found: Troubles, time: ManualTime, seconds: float, gid: int = 1, peer: str = "B") -> None:
+    for _ in range(round(seconds)):
+        found.failed(gid, peer, MeshError("lost"))
+        time.advance(1)
+
+
+def test_a_short_trouble_is_not_told() -> None:
+    found, time, read = troubles()
+    fail(found, time, PATIENCE - 1)
+    found.over(1)
+    fail(found, time, PATIENCE - 1)
+    time.advance(PATIENCE + 1)
+    fail(found, time, PATIENCE - 1)
+    assert read == []
+
+
+def test_a_long_trouble_is_told_once_a_minute_for_each_peer() -> None:
+    found, time, read = troubles()
+    fail(found, time, PATIENCE + 2 * PAUSE - 5)
+    assert read == ["catch-up does not come on: 1 B"] * 2
+    found.failed(2, "B", MeshError("lost"))
+    found.failed(1, "C", MeshError("lost"))
+    assert read[2:] == ["catch-up does not come on: 1 C"], "of B it was told already"
+
+
+def test_another_version_is_told_at_once() -> None:
+    found, time, read = troubles()
+    found.failed(1, "B", MeshRefusedError("fetch" + NO_METHOD))
+    found.other_version(2, "B", "")
+    assert read == ["a state waits until both nodes run the same version: 1 B"]
+    time.advance(PAUSE)
+    found.other_version(2, "B", "")
+    assert len(read) == 2
+    found.failed(1, "C", MeshRefusedError("busy"))
+    assert len(read) == 2

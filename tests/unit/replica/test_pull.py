@@ -1,4 +1,4 @@
-"""The fetching side of catch-up (replica/pull.py): far links, bounded steps, giver that misbehaves."""
+"""The fetching side of catch-up (replica/catchup.py): far links, bounded steps, giver that misbehaves."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.replica import exports, pull
+from jetcluster.replica import catchup, exports
+from jetcluster.replica.catchup import Pull, Transfer, _spans
 from jetcluster.replica.exports import OPEN
-from jetcluster.replica.pull import Pull, Transfer, _spans
 from jetcluster.store import transfer
 from jetcluster.store.transfer import Range, WantedRange
 from tests.unit.cluster.transfers import GID, Answers, Others, Owner, Pair
@@ -57,16 +57,16 @@ async def test_over_a_far_link_comparing_costs_a_round_trip_per_list(monkeypatch
 @virtual_time
 async def test_over_a_far_link_several_chunks_are_on_their_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "RANGE_BYTES", 100)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 1_000)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 1_000)
     values = [b"%0100d" % number for number in range(5_000)]
     seconds = await took(Owner(9, *values), Owner())
     chunks = 5_000 / (1_000 // 112)
-    assert chunks / (pull.AHEAD + 1) * RTT * 0.9 < seconds < (chunks / pull.AHEAD + 3) * RTT
+    assert chunks / (catchup.AHEAD + 1) * RTT * 0.9 < seconds < (chunks / catchup.AHEAD + 3) * RTT
 
 
 @virtual_time
 async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (exports, pull):
+    for module in (exports, catchup):
         monkeypatch.setattr(module, "SLICE", 20_000)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 2_000)
     values = [b"%01000d" % number for number in range(2_000)]
@@ -87,7 +87,7 @@ async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: p
 async def test_what_comes_is_put_in_its_place_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever order the answers come in."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 1)
     source, target = Owner(9, *[b"%d" % number for number in range(20)]), Owner()
     pair = Pair(source, target)
 
@@ -113,7 +113,7 @@ async def test_an_answer_of_another_size_ends_the_transfer_and_all_that_was_aske
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
-    monkeypatch.setattr(pull, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(catchup, "CHUNK_BYTES", 1)
     source, target = Owner(9, *[b"%d" % number for number in range(20)]), Owner()
     pair = Pair(source, target)
 

@@ -11,9 +11,10 @@ import pytest
 from jetcluster.raft.config import JournalOptions
 from jetcluster.replica import read_group
 from jetcluster.replica.read_group import MAX_STREAMING
-from jetcluster.store import kept_filters, view
+from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
+from jetcluster.store.search import kept_filters
 from tests.unit.cluster.nodes import Cluster, Message, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 

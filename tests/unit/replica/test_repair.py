@@ -1,4 +1,7 @@
-"""Damaged records are found by the scrub, and the replica is rebuilt (replica/repair.py, cluster/scrubber.py)."""
+"""Damaged records are found by the scrub, and the replica is rebuilt (replica/repair.py, cluster/scrubber.py).
+
+What fails beside the stream is counted and told, and a flood of it does not fill the log (replica/repair.py).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import json
 import pytest
 
 from jetcluster.cluster.scrubber import PASS_SECONDS
+from jetcluster.replica.repair import LOGGED_FAILURES, Failures
 from jetcluster.store import keys
-from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
+from tests.unit.cluster.nodes import SMALL_LOG, Cluster, ListLog, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 
 MESSAGES = 40
@@ -137,3 +141,26 @@ async def test_a_replica_alone_keeps_what_it_has() -> None:
         await asyncio.sleep(2 * PASS_SECONDS)
         replica = node.replica("S")
         assert replica.damaged and replica.store.messages == MESSAGES and replica.leading
+
+
+def test_a_failure_is_told_with_where_it_came_from() -> None:
+    log = ListLog()
+    failures = Failures(log, "S")
+    try:
+        int("of a link")
+    except ValueError as error:
+        failures.failed("links fail", error, index=7, kind=8)
+    ((_, event, line),) = log.lines
+    assert event == "links fail"
+    assert (line["stream"], line["index"], line["kind"], line["so_far"]) == ("S", 7, 8, 1)
+    assert "of a link" in line["error"] and "test_a_failure_is_told" in line["error"]
+
+
+def test_of_many_failures_some_are_told_and_all_are_counted() -> None:
+    log = ListLog()
+    failures = Failures(log, "S")
+    for _ in range(2_000):
+        failures.failed("links fail", ValueError("again"))
+    assert failures.count == 2_000
+    assert [line["so_far"] for _, _, line in log.lines] == [*range(1, LOGGED_FAILURES + 1), 1_000, 2_000]
+    assert all("index" not in line for _, _, line in log.lines)

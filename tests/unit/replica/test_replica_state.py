@@ -1,4 +1,7 @@
-"""The verdicts that the parts of a replica draw from its state (replica/replica_state.py)."""
+"""The verdicts that the parts of a replica draw from its state (replica/replica_state.py).
+
+The hashes that a replica remembers for comparison (replica/replica_state.py).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import dataclasses
 import pytest
 
 from jetcluster.health.node_health import Aspect
+from jetcluster.replica.replica_state import CHECKPOINT_EVERY, CHECKPOINTS, Checkpoints
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -60,3 +64,17 @@ async def test_only_a_replica_without_a_place_retires() -> None:
         replica.assignment = dataclasses.replace(assignment, peers=("elsewhere",))
         assert replica.retiring
         replica.assignment = assignment
+
+
+def test_checkpoints_are_bounded_and_tell_the_newest_two() -> None:
+    points = Checkpoints(3, b"three")
+    assert points.at(3) == b"three" and points.to_tell() == [(3, b"three")]
+    for index in range(4, (CHECKPOINTS + 10) * CHECKPOINT_EVERY):
+        points.note(index, b"%d" % index)
+    assert len(points._hashes) == CHECKPOINTS
+    newest = (CHECKPOINTS + 10) * CHECKPOINT_EVERY - 1
+    checkpoint = newest - newest % CHECKPOINT_EVERY
+    assert points.to_tell() == [(newest, b"%d" % newest), (checkpoint, b"%d" % checkpoint)]
+    assert points.at(checkpoint) == b"%d" % checkpoint
+    assert points.at(checkpoint + 1) is None and points.at(CHECKPOINT_EVERY) is None
+    assert Checkpoints().to_tell() == []

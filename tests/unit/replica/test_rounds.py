@@ -1,4 +1,7 @@
-"""Idle streams cost next to nothing, and nothing is later for it than where all are looked at in every tick."""
+"""Idle streams cost next to nothing, and nothing is later for it than where all are looked at in every tick.
+
+Background tasks: kept until they end, stopped together, their errors told.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import Any
 import pytest
 
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH
-from jetcluster.replica.pulse import STOOD_STILL, Pulse
-from jetcluster.replica.rounds import LONGEST_REST, TICK, Rounds
+from jetcluster.replica.context import STOOD_STILL, Pulse
+from jetcluster.replica.rounds import LONGEST_REST, TICK, Background, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
 from tests.unit.cluster.consumers import consumer, owned_by
 from tests.unit.cluster.nodes import Cluster, Node
@@ -274,3 +277,45 @@ async def test_owners_go_on_for_as_long_without_a_leader_as_if_they_had_never_re
         start = cluster.loop.monotonic()
         await cluster.until(lambda: not turns.is_open, what="the end of the session")
         assert OUT_OF_TOUCH - 0.1 <= cluster.loop.monotonic() - start <= OUT_OF_TOUCH + LATE
+
+
+class Lines(list[str]):
+    def error(self, event: str, **values: Any) -> None:
+        self.append(f"{event}: {values['error']}")
+
+
+async def fail() -> None:
+    raise ValueError("x")
+
+
+async def test_a_task_is_kept_until_it_ends() -> None:
+    lines = Lines()
+    background = Background(lines)  # type: ignore[arg-type]
+    done = asyncio.Event()
+
+    async def wait() -> None:
+        await done.wait()
+
+    task = background.spawn(wait())
+    assert list(background.tasks) == [task]
+    done.set()
+    await task
+    await asyncio.sleep(0)
+    assert not background.tasks and lines == []
+
+
+async def test_what_a_task_raises_is_told() -> None:
+    lines = Lines()
+    background = Background(lines)  # type: ignore[arg-type]
+    task = background.spawn(fail())
+    await asyncio.wait([task])
+    await asyncio.sleep(0)
+    assert lines == ["a background task failed: ValueError('x')"] and not background.tasks
+
+
+async def test_a_stop_ends_all() -> None:
+    lines = Lines()
+    background = Background(lines)  # type: ignore[arg-type]
+    tasks = [background.spawn(asyncio.sleep(1000)) for _ in range(3)]
+    await background.stop()
+    assert all(task.cancelled() for task in tasks) and lines == [] and not background.tasks

@@ -14,7 +14,7 @@ from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
 from jetcluster.server.client.commands import PORTION_OUTPUT
 from jetcluster.server.fairness import MAX_QUANTUM
-from tests.unit.server.support import QUIET, Bench, FakePeer
+from testkit.server_rig import QUIET, Bench, FakePeer
 
 
 def info_of(line: bytes) -> dict[str, Any]:

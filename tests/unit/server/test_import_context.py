@@ -9,10 +9,10 @@ import pytest
 from jetcluster.config.account_options import ExportOptions, LatencyOptions
 from jetcluster.server.accounts.import_context import ImportContext, Link, describe, responder
 from jetcluster.server.accounts.remote_peers import ServerOrigin
+from testkit.server_rig import Bench
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.server.service_accounts import B
 from tests.unit.server.sharing import Nodes, account, reply_of
-from tests.unit.server.support import Bench
 
 
 def test_the_way_is_that_of_one_origin() -> None:

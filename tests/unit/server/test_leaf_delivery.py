@@ -5,7 +5,7 @@ from __future__ import annotations
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf, deliver_mapped
 from jetcluster.server.accounts.subscription import ORIGIN
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 
 def site(spoke: bool) -> tuple[Bench, FakeLeaf, FakePeer]:

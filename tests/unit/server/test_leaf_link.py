@@ -18,10 +18,9 @@ from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
 from jetcluster.server.leaf.connection import LOOP_DELAY
 from jetcluster.server.leaf.handshake import MAX_NAME
-from scripts.bench_subscriptions import RealTime
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
+from testkit.server_rig import FakePeer, FakeTransport, RealTime
 from tests.unit.server.leaf_site import HELLO, Site, mark_of
-from tests.unit.server.support import FakePeer, FakeTransport
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

@@ -11,8 +11,8 @@ from jetcluster.config.options import LeafOptions, LeafUserOptions
 from jetcluster.server.leaf.link import split_ack
 from jetcluster.server.leaf.rules import LeafLogins, LeafRules
 from jetcluster.server.leaf.state import LeafState
+from testkit.server_rig import Bench, Nobody
 from tests.unit.server.leaf_site import Site
-from tests.unit.server.support import Bench, Nobody
 
 
 def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from jetcluster.server.accounts.local_interest import InterestWatches, LocalInterest
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts import accounts
 from jetcluster.server.accounts.route import GoneOwners, Route
 from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, RemoteInterest
-from scripts.bench_subscriptions import RealTime
+from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 from tests.unit.server.sharing import Nodes, account
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
 
 
 def test_no_route_has_takers_whose_owner_is_gone() -> None:

@@ -1,4 +1,7 @@
-"""From sequences to messages, over the cache and past it."""
+"""From sequences to messages, over the cache and past it.
+
+A frozen view holds what was live at its moment, whatever happens to the store meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,12 @@ import random
 
 import pytest
 
-from jetcluster.store import keys
+from jetcluster.store import block_reader, keys
 from jetcluster.store.api import Columns, DamagedError, Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_reader import OVERHEAD, BlockReader
-from jetcluster.store.blocks import BlockTable, encode_block
+from jetcluster.store.block_store import BlockStore
+from jetcluster.store.blocks import BlockCache, BlockTable, encode_block
 from testkit.twins.mem_kv import MemKv
 
 STREAM = 7
@@ -134,3 +137,63 @@ def test_what_was_read_once_is_read_from_the_cache() -> None:
     shelf.cache.drop_stream(STREAM)
     with pytest.raises(DamagedError):
         shelf.reader.get(3)
+
+
+def filled() -> tuple[MemKv, BlockStore]:
+    kv = MemKv()
+    store = BlockStore(kv, 7, memory=False)
+    for first in range(1, 41, 10):
+        batch = Batch.of([b"a.%d" % (i % 3) for i in range(10)], [], [b"%d" % (first + i) for i in range(10)])
+        store.append(batch, first, first * 1000)
+    for seq in (12, 19, 40):
+        store.delete(seq)
+    store.compact(5)
+    return kv, store
+
+
+def live(store: BlockStore) -> list[Msg]:
+    return list(store.scan(b">", 1))
+
+
+def read(kv: MemKv, stream: int = 7) -> list[Msg]:
+    return [message for block in block_reader.messages(kv.snapshot(), stream) for message in block]
+
+
+def test_all_live_messages_and_no_others() -> None:
+    kv, store = filled()
+    store.touch()
+    assert read(kv) == live(store)
+    assert read(kv, 8) == []
+
+
+def test_later_changes_do_not_show() -> None:
+    kv, store = filled()
+    store.touch()
+    expected = live(store)
+    blocks = block_reader.messages(kv.snapshot(), 7)
+    found = list(next(blocks))
+    store.purge()
+    store.append(Batch.of([b"a.new"], [], [b""]), 41, 99_000)
+    kv.commit()
+    assert found + [message for block in blocks for message in block] == expected
+
+
+def test_an_empty_stream() -> None:
+    kv, store = filled()
+    store.purge()
+    store.touch()
+    assert read(kv) == []
+
+
+def test_damage_raises() -> None:
+    kv, store = filled()
+    store.touch()
+    key = keys.block(7, 11)
+    value = bytearray(kv.get(key) or b"")
+    value[-1] ^= 1
+    kv.put(key, bytes(value))
+    with pytest.raises(DamagedError):
+        read(kv)
+    kv.delete(key)
+    with pytest.raises(DamagedError):
+        read(kv)

@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jetcluster.store import block_writer, kept_filters, kv, matches, queries, subject_index, view
+from jetcluster.store import block_writer, kv, view
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.blocks import BlockCache
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search import kept_filters, matches, queries, subject_index
 from testkit.twins.mem_kv import MemKv
 
 from .model import Model

@@ -11,8 +11,8 @@ import pytest
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
-from jetcluster.store.block_cache import BlockCache
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.blocks import BlockCache
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import START

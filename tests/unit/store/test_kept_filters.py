@@ -1,4 +1,7 @@
-"""Searches over a stream's subjects in steps, while the stream changes: against a look at every message."""
+"""Searches over a stream's subjects in steps, while the stream changes: against a look at every message.
+
+The last sequences of wildcards, against a look at every message.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import random
 
 import pytest
 
-from jetcluster.store.filter_set import FilterSet
+from jetcluster.store.search import kept_filters
+from jetcluster.store.search.filters import FilterSet
 
 from .model import matches
 from .searches import ASKED, change, filled, run
@@ -41,3 +45,24 @@ def test_a_set_of_filters_is_kept_up_to_date() -> None:
         change(store, rng)
         there = {m.subject for m in store.scan(b">", 0) if any(matches(one, m.subject) for one in ASKED[:6])}
         assert set(store._index.matching(together)) == there
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("most", [3, 8192])
+def test_the_last_sequences_of_many_wildcards_are_those_of_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, seed: int, most: int
+) -> None:
+    """Whatever comes and goes after they were looked for."""
+    monkeypatch.setattr(kept_filters, "MAX_RECENT", most)
+    rng = random.Random(seed)
+    store = filled(rng)
+    for _ in range(6):
+        asked = [one for one in (*ASKED, b"*.*.w", b"s.b.*", b"*.c.*", b"*.*.*") if b"*" in one]
+        store.find_lasts(rng.sample(asked, rng.randint(0, len(asked))))
+        for _ in range(8):
+            for one in rng.sample(asked, 4):
+                last = max((m.seq for m in store.scan(b">", 0) if matches(one, m.subject)), default=0)
+                assert store.last_seq_matching(one) == last
+                found = store.last_by_subject(one)
+                assert (found.seq if found else 0) == last
+            change(store, rng)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.store import matches, queries
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.matches import KeptMatches, Matches
+from jetcluster.store.search import matches, queries
+from jetcluster.store.search.matches import KeptMatches, Matches
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.memory import held
 

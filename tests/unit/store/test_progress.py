@@ -1,4 +1,7 @@
-"""What ails a data store, and for how long."""
+"""What ails a data store, and for how long.
+
+The probe of a data store's disk asks the disk that the store is on.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.store.kv import KvError
-from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED
+from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED, probe
 from jetcluster.store.rocks_kv import RocksKv
-from testkit.twins.time import ManualTime
+from testkit.twins.storage import SimDisk
+from testkit.twins.time import ManualTime, SeededRng
 
 from .flushing import END, flushing
 
@@ -64,3 +68,22 @@ async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:
     time.advance(READ_FAILED)
     assert not kv.trouble()
     kv.close()
+
+
+def test_a_disk_that_is_well_keeps_the_file_and_loses_it_again(tmp_path: Path) -> None:
+    probe(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("operation", ["write", "sync"])
+def test_the_disk_that_was_given_is_asked(operation: str) -> None:
+    disk = SimDisk(SeededRng(1))
+    folder = Path("/data")
+    disk.files.mkdir(folder)
+    probe(folder, disk.files)
+    assert disk.files.listdir(folder) == []
+    fault = disk.fail(operation, errno.EIO, within="/data/")
+    with pytest.raises(OSError, match="Input/output error"):
+        probe(folder, disk.files)
+    disk.heal(fault)
+    probe(folder, disk.files)

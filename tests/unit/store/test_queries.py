@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from jetcluster.store import queries
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.search import queries
 from testkit.twins.mem_kv import MemKv
 
 from .model import matches

@@ -1,4 +1,4 @@
-"""Everything that a stream has on disk is verified, in bounded steps (store/scrub.py)."""
+"""Everything that a stream has on disk is verified, in bounded steps (store/transfer.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jetcluster.store import keys
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.scrub import Scrub
+from jetcluster.store.transfer import Scrub
 from testkit.twins.mem_kv import MemKv
 
 STREAM = 7

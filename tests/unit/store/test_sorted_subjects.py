@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.store import filters, sorted_subjects
-from jetcluster.store.sorted_subjects import SortedSubjects
+from jetcluster.store.search import filters, sorted_subjects
+from jetcluster.store.search.sorted_subjects import SortedSubjects
 
 TOKENS = [b"", b"a", b"b", b"a-b", b"a!", b"ab", b"*x", b"\x00", b"\xff", b"1"]
 SUBJECTS = st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4).map(b".".join).filter(bool)

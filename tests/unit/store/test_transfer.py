@@ -11,17 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jetcluster.replica.catchup import Room
 from jetcluster.store import keys, transfer
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError
-from jetcluster.store.mem_records import MemSnapshot
+from jetcluster.store.kv import KeyValue, KvDamagedError, KvFullError, MemSnapshot
+from jetcluster.store.rocks import Snapshot
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.store.rocks_snapshot import Snapshot
-from jetcluster.store.room import Room
-from jetcluster.store.scrub import KINDS
-from jetcluster.store.transfer import END, START, Giver, Range, Taker, decode_places, decode_ranges, encode_places
+from jetcluster.store.transfer import (
+    END,
+    KINDS,
+    START,
+    Giver,
+    Range,
+    Taker,
+    decode_places,
+    decode_ranges,
+    encode_places,
+)
 from jetcluster.store.transfer import encode_ranges as encode
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import Shipped, filled, records, ship, steps

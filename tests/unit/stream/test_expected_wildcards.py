@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from jetcluster.store import last_of_each
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.store.search import kept_filters
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.results import PublishResult
@@ -35,7 +35,7 @@ def subject(rng: random.Random) -> bytes:
 def test_verdicts_are_those_of_a_store_that_looks_at_every_message(
     seed: int, config: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(last_of_each, "WIDE", 0)
+    monkeypatch.setattr(kept_filters, "WIDE", 0)
     rng = random.Random(seed)
     stores = BlockStore(MemKv(), 1, memory=False), NaiveStore()
     machines = [StreamMachine("S", StreamRules.from_config({"name": "S", **config}), store) for store in stores]  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from jetcluster.files import make_folder, read, sync, write, write_durably
 from jetcluster.mesh.identity import IdentityError, load_identity
 from jetcluster.mesh.node_key import load_key
 from jetcluster.raft.journal.disk import FileDisk, FileMark
-from jetcluster.store.disk_probe import probe
+from jetcluster.store.progress import probe
 from testkit.twins.storage import SimDisk, SimWriter
 from testkit.twins.time import ManualTime, SeededRng
 

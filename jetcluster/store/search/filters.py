@@ -1,0 +1,255 @@
+"""Subject filters over many subjects at once: one regular expression per filter, run over a list in C.
+
+A `FilterSet` is several filters as one question, so that many cost one walk over the subjects and not one each. Filters
+that have their literal tokens at the same positions are alike in all but those tokens: whether a subject matches one of
+them is one look-up of its tokens there. Filters whose range of subjects is narrow are looked for by themselves, in
+their range.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
+from itertools import combinations
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias, Union
+
+from jetcluster.model.subjects import overlap
+
+Matcher = Callable[[bytes], object]
+"""Gives something true for the subjects that match."""
+
+
+def is_literal(subject_filter: bytes) -> bool:
+    """True when no token is `*` or a final `>`."""
+    if b"*" not in subject_filter and b">" not in subject_filter:
+        return True
+    tokens = subject_filter.split(b".")
+    return b"*" not in tokens and tokens[-1] != b">"
+
+
+def bounds(subject_filter: bytes) -> tuple[bytes, bytes | None]:
+    """Every subject that matches is at or behind the first and, unless it is None, before the second."""
+    tokens = subject_filter.split(b".")
+    depth = 0
+    while depth < len(tokens) and tokens[depth] != b"*" and not (depth == len(tokens) - 1 and tokens[depth] == b">"):
+        depth += 1
+    start = b".".join(tokens[:depth])
+    if depth == len(tokens):
+        return start, start + b"\0"
+    return (start + b".", start + b"/") if depth else (b"", None)
+
+
+def only_rest(subject_filter: bytes) -> bool:
+    """True when its only wildcard is a final `>`: it takes everything within its `bounds`."""
+    tokens = subject_filter.split(b".")
+    return tokens[-1] == b">" and b"*" not in tokens
+
+
+@lru_cache(256)
+def matcher(subject_filter: bytes) -> Matcher:
+    """A callable that gives something true for the subjects the filter matches.
+
+    `*` stands for exactly one token, a final `>` for one or more; elsewhere the two are plain characters.
+    """
+    tokens = subject_filter.split(b".")
+    rest = tokens[-1] == b">"
+    parts = [rb"[^.]+" if token == b"*" else re.escape(token) for token in (tokens[:-1] if rest else tokens)]
+    if rest:
+        parts.append(rb".+")
+    return re.compile(rb"\.".join(parts), re.DOTALL).fullmatch
+
+
+def matches(subject_filter: bytes, subject: bytes) -> bool:
+    """As `matcher`, for a filter that may never be asked for again."""
+    wanted, tokens = subject_filter.split(b"."), subject.split(b".")
+    last = len(wanted) - 1
+    if wanted[last] == b">":
+        if len(tokens) <= last or (len(tokens) == last + 1 and not tokens[last]):
+            return False
+        wanted.pop()
+    elif len(tokens) != len(wanted):
+        return False
+    return all(token == want or (want == b"*" and token != b"") for want, token in zip(wanted, tokens, strict=False))
+
+
+def select(subject_filter: bytes, subjects: Iterable[bytes]) -> list[bytes]:
+    """The subjects that match, in the order given."""
+    return list(filter(matcher(subject_filter), subjects))
+
+
+FEW: Final = 4
+"""So many filters over the same range are faster one by one."""
+
+Wanted: TypeAlias = Union[bytes, "FilterSet"]
+"""Predicate of what is looked for: what one filter matches, or what any of several does."""
+
+_Test = tuple[Callable[[Sequence[bytes]], Any], dict[Any, bytes]]
+"""Function that takes some tokens of a subject, and the filters by those tokens."""
+
+
+class Part(NamedTuple):
+    """Filters that are looked for together: subjects from `low` on and before `high` (None: to the end)."""
+
+    low: bytes
+    high: bytes | None
+    filters: tuple[bytes, ...]
+    select: Callable[[Iterable[bytes]], list[bytes]]
+    """Those of some subjects that match, in the order given."""
+
+    @classmethod
+    def of(cls, subject_filter: bytes) -> Part:
+        return cls(*bounds(subject_filter), (subject_filter,), partial(select, subject_filter))
+
+
+class _Tables:
+    """Filters by the positions of their literal tokens."""
+
+    __slots__ = ("_closed", "_open", "_tests")
+
+    def __init__(self, subject_filters: Iterable[bytes]) -> None:
+        self._closed: dict[int, list[_Test]] = {}
+        """By number of tokens: those without a final `>`."""
+        self._open: list[tuple[int, _Test]] = []
+        """The others, each for subjects with more tokens than the number."""
+        self._tests: dict[int, list[_Test]] = {}
+        tables: dict[tuple[int, bool, tuple[int, ...]], _Test] = {}
+        for subject_filter in subject_filters:
+            tokens = subject_filter.split(b".")
+            ends_open = tokens[-1] == b">"
+            length = len(tokens) - ends_open
+            positions = tuple([i for i in range(length) if tokens[i] != b"*"])
+            test = tables.get((length, ends_open, positions))
+            if test is None:
+                test = tables[length, ends_open, positions] = _pick(positions), {}
+            test[1][test[0](tokens)] = subject_filter
+        for (length, ends_open, _), test in tables.items():
+            if ends_open:
+                self._open.append((length, test))
+            else:
+                self._closed.setdefault(length, []).append(test)
+
+    def matched(self, subject: bytes) -> Iterator[bytes]:
+        """The filters that match."""
+        tokens = subject.split(b".")
+        for pick, table in self._tests_for(len(tokens)):
+            found = table.get(pick(tokens))
+            # The tables take an empty token for any other one.
+            if found is not None and (b"" not in tokens or matches(found, subject)):
+                yield found
+
+    def matches(self, subject: bytes) -> bool:
+        return next(self.matched(subject), None) is not None
+
+    def select(self, subjects: Iterable[bytes]) -> list[bytes]:
+        found: list[bytes] = []
+        tests = self._tests
+        for subject in subjects:
+            tokens = subject.split(b".")
+            for pick, table in tests.get(len(tokens)) or self._tests_for(len(tokens)):
+                if pick(tokens) in table and (b"" not in tokens or self.matches(subject)):
+                    found.append(subject)
+                    break
+        return found
+
+    def _tests_for(self, length: int) -> list[_Test]:
+        found = self._tests.get(length)
+        if found is None:
+            found = self._closed.get(length, []) + [test for least, test in self._open if length > least]
+            self._tests[length] = found
+        return found
+
+
+class FilterSet:
+    """Immutable; equal to one of the same filters."""
+
+    __slots__ = ("_hash", "filters", "matched", "matches", "parts", "select")
+
+    def __init__(self, subject_filters: Iterable[bytes]) -> None:
+        self.filters = tuple(sorted(set(subject_filters)))
+        self._hash = hash(self.filters)
+        tables = _Tables(self.filters)
+        self.matched: Callable[[bytes], Iterator[bytes]] = tables.matched
+        """The filters that match a subject."""
+        self.matches: Callable[[bytes], bool] = tables.matches
+        """One of the filters matches the subject."""
+        self.select: Callable[[Iterable[bytes]], list[bytes]] = tables.select
+        """The subjects that match one of the filters, in the order given."""
+        self.parts: list[Part] = _parts(self.filters, self.select)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FilterSet) and self.filters == other.filters
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def parts_of(subject_filters: Sequence[bytes]) -> Sequence[Wanted]:
+    """The filters of a consumer as few questions, no message in the answers of two: literal ones are look-ups,
+    wildcards that are many or that overlap are one set. No filter is within another one."""
+    return (_parts_of_few if len(subject_filters) <= FEW else _parts_of_many)(tuple(subject_filters))
+
+
+def _questions(subject_filters: tuple[bytes, ...]) -> tuple[Wanted, ...]:
+    wild = [one for one in subject_filters if not is_literal(one)]
+    if len(wild) <= FEW and not _overlap(wild):
+        return subject_filters
+    return (*(one for one in subject_filters if is_literal(one)), FilterSet(wild))
+
+
+_parts_of_few = lru_cache(1024)(_questions)
+_parts_of_many = lru_cache(64)(_questions)
+"""They are asked for with every delivery; those of few filters are small, and many consumers have some."""
+
+
+def _overlap(subject_filters: Sequence[bytes]) -> bool:
+    return any(overlap(a.decode("latin-1"), b.decode("latin-1")) for a, b in combinations(subject_filters, 2))
+
+
+def _parts(
+    subject_filters: Sequence[bytes], select: Callable[[Iterable[bytes]], list[bytes]] | None = None
+) -> list[Part]:
+    """Every filter once, with those whose ranges lie within one another. `select` is for all of them, if known."""
+    ranged = sorted(((*bounds(one), one) for one in subject_filters), key=lambda entry: (entry[0], entry[2]))
+    found: list[Part] = []
+    levels = [ranged]
+    while levels:
+        levels += _level(levels.pop(), select, len(ranged), found)
+    return found
+
+
+_Ranged = tuple[bytes, bytes | None, bytes]
+"""A filter behind its bounds."""
+
+
+def _level(
+    ranged: list[_Ranged], select: Callable[[Iterable[bytes]], list[bytes]] | None, total: int, found: list[Part]
+) -> Iterator[list[_Ranged]]:
+    """Adds the parts of ranges that lie within no other one; yields, by such a range, what is still to be done."""
+    groups: list[tuple[bytes, bytes | None]] = []
+    wide: list[list[bytes]] = []
+    narrow: list[list[_Ranged]] = []
+    for low, high, one in ranged:
+        end = groups[-1][1] if groups else low
+        if not groups or (end is not None and low >= end):
+            groups.append((low, high))
+            wide.append([])
+            narrow.append([])
+        if (low, high) == groups[-1]:
+            wide[-1].append(one)
+        else:
+            narrow[-1].append((low, high, one))
+    for (low, high), outer, inner in zip(groups, wide, narrow, strict=True):
+        if len(outer) <= FEW:
+            found += map(Part.of, outer)
+            if inner:
+                yield inner
+        else:
+            together = (*outer, *[one for _, _, one in inner])
+            whole = select is not None and len(together) == total
+            found.append(Part(low, high, together, select if whole and select else _Tables(together).select))
+
+
+def _pick(positions: tuple[int, ...]) -> Callable[[Sequence[bytes]], Any]:
+    return itemgetter(*positions) if positions else lambda tokens: ()

@@ -1,0 +1,557 @@
+"""Which sequences a subject has: a count and a last sequence per subject in memory, postings in the `RocksKv`.
+
+A posting names one subject's sequences in one block: key `subject | sequence`, so the last one "at or before N" is a
+seek. Three forms of its value:
+
+    b""             the block holds one message of the subject, at the key's sequence
+    b"*"            the whole block, of more than one message, is the subject's; which ones live, the block table knows
+    CRC, u16 ...    distances of the further sequences from the key's, in a block of several subjects
+
+The last form is rewritten when a message in the middle is deleted, so a subject never trails dead postings. Cutting
+off the head rewrites nothing: sequences below the stream's first are skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from jetcluster.store import keys
+from jetcluster.store.api import DamagedError
+from jetcluster.store.batch import Batch
+from jetcluster.store.blocks import BlockTable
+from jetcluster.store.kv import KeyValue
+from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.store.search import filters
+from jetcluster.store.search.filters import Wanted
+from jetcluster.store.search.kept_filters import COUNT_BITS, KeptFilters, LastOfEach
+from jetcluster.store.search.sorted_subjects import CHUNK, SortedSubjects
+
+WHOLE_BLOCK = b"*"
+HINTS_KEPT = 65_536
+FORGET = 1024
+"""Whenever so many subjects are gone, those that are gone are taken out of a part of what is kept of all."""
+_COUNT_MASK = (1 << COUNT_BITS) - 1
+_CRC = struct.Struct("<I")
+_SEQ = struct.Struct(">Q")
+_DISTANCE = struct.Struct("=H")
+POSTING_PREFIX = len(keys.posting_prefix(0, b""))
+"""Where the subject begins in a posting's key."""
+
+
+_ONE = [0]
+
+
+class Replaced(NamedTuple):
+    before: dict[int, bytes]
+    """Sequence -> subject: the only message of the subject below the newest block, if it lives."""
+    inside: list[int]
+    """Sequences in the newest block that are not the last of their subject."""
+    others: list[bytes]
+    """Subjects with more than one message that are neither."""
+
+
+class SubjectIndex:
+    """The subjects of one stream. `table` maps subject -> last sequence << 32 | count: one int, not a tuple, so that a
+    million subjects take about 160 MB."""
+
+    def __init__(self, kv: RocksKv, stream: int, blocks: BlockTable) -> None:
+        self._kv = kv
+        self._stream = stream
+        self._blocks = blocks
+        self.table: dict[bytes, int] = {}
+        self._sorted = SortedSubjects()
+        self.kept = KeptFilters(self.table, self._sorted)
+        self.lasts = LastOfEach(self.table, self._sorted)
+        self._forgotten = 0
+        """Subjects gone since a part of them was last taken out of `_sorted`."""
+        self._first_hints: dict[bytes, int] = {}
+        """Sequences that once were a subject's first one, of subjects with several: as long as it lives it still is,
+        and after that seeks start there, behind the tombstones of a busy subject."""
+
+    # -- the table ------------------------------------------------------------------------------------------------
+
+    def count_of(self, subject: bytes) -> int:
+        return self.table.get(subject, 0) & _COUNT_MASK
+
+    def last_of(self, subject: bytes) -> int:
+        """0 when the subject holds nothing."""
+        return self.table.get(subject, 0) >> COUNT_BITS
+
+    def _add(self, subject: bytes, count: int, last: int) -> None:
+        packed = self.table.get(subject)
+        if packed is None:
+            self.kept.arrivals.append(subject)
+            self._sorted.add(subject)
+            self.table[subject] = last << COUNT_BITS | count
+        else:
+            if packed & _COUNT_MASK == 1:
+                self._keep_hint(subject, packed >> COUNT_BITS)
+            self.table[subject] = last << COUNT_BITS | ((packed & _COUNT_MASK) + count)
+
+    def _add_each(self, subjects: Sequence[bytes], first: int) -> None:
+        """One message of each, at `first` and on."""
+        table, hints = self.table, self._first_hints
+        if len(hints) + len(subjects) > HINTS_KEPT:
+            hints.clear()
+        arrived, add = self.kept.arrivals.append, self._sorted.add
+        arrived_before = len(table)
+        for last, subject in enumerate(subjects, first):
+            packed = table.get(subject)
+            if packed is None:
+                arrived(subject)
+                add(subject)
+                table[subject] = last << COUNT_BITS | 1
+            else:
+                count = packed & _COUNT_MASK
+                if count == 1:
+                    hints[subject] = packed >> COUNT_BITS
+                table[subject] = last << COUNT_BITS | count + 1
+        if arrived_before != len(table):
+            self._sorted.settle()
+
+    def replaced(self, subjects: Iterable[bytes], newest: Batch, first: int) -> Replaced:
+        """Messages that a limit of one message per subject pushes out after `newest` was appended at `first`."""
+        get, hint_of = self.table.get, self._first_hints.get
+        positions: dict[bytes, list[int]] = {}
+        if newest.subject_count < newest.count:
+            positions = dict(zip(newest.subjects, newest.positions(), strict=True))
+        found = Replaced({}, [], [])
+        for subject in subjects:
+            packed = get(subject, 0)
+            count = packed & _COUNT_MASK
+            if count < 2:
+                continue
+            inside = positions.get(subject, _ONE) if packed >> COUNT_BITS >= first else []
+            seq = hint_of(subject, 0)
+            if count == len(inside) + 1 and 0 < seq < first:
+                found.before[seq] = subject
+            elif count != len(inside):
+                found.others.append(subject)
+                continue
+            if len(inside) > 1:
+                found.inside.extend([first + position for position in inside[:-1]])
+        found.inside.sort()
+        return found
+
+    def remove_replaced(self, seqs: Sequence[int], subjects: Sequence[bytes]) -> None:
+        """Takes live messages out of `Replaced.before`, each the only live one of its subject in its block, which has
+        several subjects or one message. With their postings."""
+        table, hints = self.table, self._first_hints
+        for subject in subjects:
+            table[subject] -= 1
+            del hints[subject]
+        self._kv.delete_each(keys.postings(self._stream, subjects, seqs))
+
+    def remove(self, subject: bytes, count: int, removed_last: int) -> None:
+        """`count` messages of the subject are gone, the highest of them `removed_last`; postings are up to date."""
+        packed = self.table[subject]
+        left = (packed & _COUNT_MASK) - count
+        assert left >= 0
+        last = packed >> COUNT_BITS
+        if not left:
+            del self.table[subject]
+            self._first_hints.pop(subject, None)
+            self.kept.gone(subject)
+            self._forgotten += 1
+            if self._forgotten >= FORGET:
+                self._forgotten = 0
+                self._sorted.prune(self.table, 2 * FORGET)
+            if len(self.kept.arrivals) > 2 * len(self.table) + FORGET:
+                self.kept.restart()
+                if len(self.table) < FORGET:
+                    self._sorted.rebuild(list(self.table))
+            return
+        if left == 1:
+            self._first_hints.pop(subject, None)
+        if removed_last == last:
+            found = self._seek_last(subject, last - 1)
+            assert found is not None
+            last = found
+        self.table[subject] = last << COUNT_BITS | left
+
+    def clear(self) -> None:
+        self.table.clear()
+        self._sorted.clear()
+        self.kept.restart()
+        self.lasts.forget()
+        self._first_hints.clear()
+
+    # -- blocks come and go ---------------------------------------------------------------------------------------
+
+    def add_block(self, batch: Batch, first: int, writes: dict[bytes, bytes]) -> None:
+        """Postings, into `writes`, and counts of a block just added to the block table, all of it live."""
+        subjects = batch.single or batch.subjects
+        if self.lasts.open:
+            self.lasts.added(subjects)
+        if len(subjects) == batch.count:
+            for key in keys.postings(self._stream, subjects, range(first, first + batch.count)):
+                writes[key] = b""
+            self._add_each(subjects, first)
+            return
+        if len(subjects) == 1:
+            writes[keys.posting_prefix(self._stream, subjects[0]) + keys.seq_suffix(first)] = WHOLE_BLOCK
+            self._add(subjects[0], batch.count, first + batch.count - 1)
+            return
+        single: list[bytes] = []
+        seqs: list[int] = []
+        for subject, positions in zip(subjects, batch.positions(), strict=True):
+            self._add(subject, len(positions), first + positions[-1])
+            if len(positions) == 1:
+                single.append(subject)
+                seqs.append(first + positions[0])
+            else:
+                self._put_positions(subject, first, positions)
+        writes.update(dict.fromkeys(keys.postings(self._stream, single, seqs), b""))
+
+    def add_rest(self, batch: Batch, first: int, bits: int, dead: int) -> None:
+        """Postings and counts of a block of which `bits` were deleted and `dead` are gone, after a `clear` that took
+        the postings too."""
+        self.put_postings(batch, first, bits)
+        self.lasts.forget()
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            alive = _alive(positions, dead)
+            if alive:
+                self._add(subject, len(alive), first + alive[-1])
+
+    def put_postings(self, batch: Batch, first: int, dead: int) -> None:
+        if len(batch.subjects) == 1:
+            value = WHOLE_BLOCK if batch.count > 1 else b""
+            self._kv.put(keys.posting_prefix(self._stream, batch.subjects[0]) + keys.seq_suffix(first), value)
+            return
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            self._put_positions(subject, first, _alive(positions, dead))
+
+    def delete_postings(self, batch: Batch, first: int, dead: int) -> None:
+        """The postings that `put_postings` with the same arguments leaves."""
+        self._kv.delete_each(self._posting_keys(batch, first, dead))
+
+    def update_postings(self, batch: Batch, first: int, old_dead: int, gone: Iterable[int]) -> None:
+        """The live sequences `gone` of the block were deleted: rewrites the postings of their subjects."""
+        if len(batch.subjects) == 1:
+            return
+        dead = old_dead
+        for seq in gone:
+            dead |= 1 << (seq - first)
+        numbers = {batch.subject_number(seq - first) for seq in gone}
+        all_positions = batch.positions() if len(numbers) > 4 else None
+        for number in numbers:
+            subject = batch.subjects[number]
+            positions = batch.positions_of(number) if all_positions is None else all_positions[number]
+            old = _alive(positions, old_dead)
+            new = _alive(positions, dead)
+            if not new or new[0] != old[0]:
+                prefix = keys.posting_prefix(self._stream, subject)
+                self._kv.delete(prefix + keys.seq_suffix(first + old[0]))
+            self._put_positions(subject, first, new)
+
+    def cut(self, target: int, head_first: int) -> None:
+        """Takes all messages below `target` out, in one pass over all postings; the block table is still as it was.
+
+        Postings of the block that begins at `head_first`, which holds `target`, stay: its lower part is cut off.
+        """
+        current = b""
+        count = last = 0
+        gone: list[tuple[bytes, int, int]] = []
+        for key, value in self._kv.scan(*self._posting_range()):
+            seq = keys.seq_of(key)
+            if seq >= target:
+                continue
+            subject = keys.posting_subject(key)
+            if subject != current:
+                if count:
+                    gone.append((current, count, last))
+                current, count = subject, 0
+            seqs = self._posting_seqs(key, value)
+            below = bisect_left(seqs, target)
+            if below:
+                count += below
+                last = seqs[below - 1]
+            if seq < head_first:
+                self._kv.delete(key)
+        if count:
+            gone.append((current, count, last))
+        for subject, count, last in gone:
+            self.remove(subject, count, last)
+
+    def _posting_range(self) -> tuple[bytes, bytes]:
+        return keys.stream_prefix(keys.POSTING, self._stream), keys.stream_end(keys.POSTING, self._stream)
+
+    def _put_positions(self, subject: bytes, first: int, positions: list[int]) -> None:
+        if not positions:
+            return
+        start = positions[0]
+        key = keys.posting_prefix(self._stream, subject) + keys.seq_suffix(first + start)
+        if len(positions) == 1:
+            self._kv.put(key, b"")
+            return
+        further = array("H", [position - start for position in positions[1:]]).tobytes()
+        self._kv.put(key, _CRC.pack(_check(key, further)) + further)
+
+    def _posting_keys(self, batch: Batch, first: int, dead: int) -> list[bytes]:
+        stream = self._stream
+        if len(batch.subjects) == 1:
+            return [keys.posting_prefix(stream, batch.subjects[0]) + keys.seq_suffix(first)]
+        found = []
+        for subject, positions in zip(batch.subjects, batch.positions(), strict=True):
+            alive = _alive(positions, dead)
+            if alive:
+                found.append(keys.posting_prefix(stream, subject) + keys.seq_suffix(first + alive[0]))
+        return found
+
+    def loading(self) -> Generator[None, None, int]:
+        """Rebuilds the table from the postings, piece by piece; the block table must be loaded. Returns how many
+        messages they name. Raises DamagedError."""
+        self.clear()
+        table = self.table
+        total = 0
+        for chunk in self._kv.chunks(*self._posting_range()):
+            total += self._load_singles(chunk) or self._load_any(chunk)
+            yield
+        self.kept.restart()
+        self._sorted.rebuild(list(table))
+        return total
+
+    def _load_singles(self, chunk: list[KeyValue]) -> int:
+        """Postings of one message each, and each of another subject; 0 when that is not what they are."""
+        table = self.table
+        if b"".join([value for _, value in chunk]):
+            return 0
+        subjects = [key[POSTING_PREFIX:-8] for key, _ in chunk]
+        if subjects[0] in table or len(set(subjects)) < len(subjects):
+            return 0
+        seqs = array("Q", b"".join([key[-8:] for key, _ in chunk]))
+        seqs.byteswap()
+        if min(seqs) < self._blocks.first_seq:
+            return 0
+        table.update(zip(subjects, [seq << COUNT_BITS | 1 for seq in seqs], strict=True))
+        return len(chunk)
+
+    def _load_any(self, chunk: list[KeyValue]) -> int:
+        table = self.table
+        total = 0
+        first_seq = self._blocks.first_seq
+        seq_at, distance_at = _SEQ.unpack_from, _DISTANCE.unpack_from
+        # a subject's postings lie together; those of the first one may have begun in the chunk before
+        current = chunk[0][0][POSTING_PREFIX:-8]
+        last, count = divmod(table.get(current, 0), 1 << COUNT_BITS)
+        before = count
+        for key, value in chunk:
+            end = len(key) - 8
+            subject = key[POSTING_PREFIX:end]
+            if subject != current:
+                if count:
+                    table[current] = last << COUNT_BITS | count
+                    total += count
+                current, count, last = subject, 0, 0
+            if len(value) >= 6:
+                # As `_posting_seqs` would say: how many, and the last one, without making a list of them.
+                (seq,) = seq_at(key, end)
+                if seq >= first_seq:
+                    check_posting(key, value)
+                    count += len(value) // 2 - 1
+                    last = seq + distance_at(value, len(value) - 2)[0]
+                    continue
+            if value:
+                seqs = self._posting_seqs(key, value)
+                if seqs:
+                    count += len(seqs)
+                    last = seqs[-1]
+            else:
+                (seq,) = seq_at(key, end)
+                if seq >= first_seq:
+                    count += 1
+                    last = seq
+        if count:
+            table[current] = last << COUNT_BITS | count
+            total += count
+        return total - before
+
+    # -- one subject ----------------------------------------------------------------------------------------------
+
+    def last_at_or_before(self, subject: bytes, seq: int) -> int | None:
+        last = self.table.get(subject, 0) >> COUNT_BITS
+        if not last:
+            return None
+        if last <= seq:
+            return last
+        if self.table[subject] & _COUNT_MASK == 1:
+            return None
+        # a seek backward to nowhere would pass all tombstones of the subject, the one forward has its hint
+        first = self.first_of(subject)
+        assert first is not None
+        return self._seek_last(subject, seq) if first <= seq else None
+
+    def next_at_or_after(self, subject: bytes, seq: int) -> int | None:
+        packed = self.table.get(subject, 0)
+        last = packed >> COUNT_BITS
+        if last <= seq or packed & _COUNT_MASK == 1:
+            return last if last >= seq and packed else None
+        for part in self.walk(subject, seq):
+            return part[0]
+        return None
+
+    def first_of(self, subject: bytes) -> int | None:
+        """Lowest live sequence of the subject; None when it holds nothing."""
+        hint = self._first_hints.get(subject, 0)
+        if hint and self._blocks.find(hint) >= 0:
+            return hint
+        found = self.next_at_or_after(subject, max(hint, self._blocks.first_seq))
+        if found is not None and found != self.table[subject] >> COUNT_BITS:
+            self._keep_hint(subject, found)
+        return found
+
+    def _keep_hint(self, subject: bytes, seq: int) -> None:
+        if len(self._first_hints) >= HINTS_KEPT:
+            self._first_hints.clear()
+        self._first_hints[subject] = seq
+
+    def oldest(self, subject: bytes, n: int) -> Sequence[int]:
+        """The lowest `n` live sequences of the subject, fewer when it holds fewer."""
+        if n == 1:
+            first = self.first_of(subject)
+            return [] if first is None else [first]
+        hint = max(self._first_hints.get(subject, 0), self._blocks.first_seq)
+        found = self.seqs(subject, hint, keys.MAX_SEQ, n)[:n]
+        if len(found) > 1:
+            self._keep_hint(subject, found[0])
+        return found
+
+    def seqs(self, subject: bytes, start: int, end: int, limit: int) -> list[int]:
+        """Live sequences within start..end-1, ascending, about `limit` of them: whole postings, then it stops."""
+        packed = self.table.get(subject, 0)
+        last = packed >> COUNT_BITS
+        if last < start or not packed:
+            return []
+        if packed & _COUNT_MASK == 1:
+            return [last] if last < end else []
+        found: list[int] = []
+        for part in self.walk(subject, start, end):
+            if part[-1] >= end:
+                found += part[: bisect_left(part, end)]
+                break
+            found += part
+            if len(found) >= limit:
+                break
+        return found
+
+    def count_from(self, subject: bytes, seq: int) -> int:
+        """Number of live sequences of the subject >= `seq`; walks the postings of the shorter side."""
+        packed = self.table.get(subject, 0)
+        count = packed & _COUNT_MASK
+        blocks = self._blocks
+        if not count or packed >> COUNT_BITS < seq:
+            return 0
+        if seq <= blocks.first_seq or count == 1:
+            return count
+        if seq - blocks.first_seq < (packed >> COUNT_BITS) - seq:
+            return count - len(self.seqs(subject, blocks.first_seq, seq, count))
+        return len(self.seqs(subject, seq, keys.MAX_SEQ, count))
+
+    def walk(self, subject: bytes, seq: int, end: int = keys.MAX_SEQ) -> Iterator[list[int] | range]:
+        """Non-empty parts of the subject's live sequences from `seq` upward, one per posting that begins before
+        `end`. To be used up before the next mutation."""
+        prefix = keys.posting_prefix(self._stream, subject)
+        seq = max(seq, self._blocks.first_seq)
+        # the posting over `seq` may begin before it, but not before its block
+        at = self._blocks.containing(seq)
+        start = self._blocks.firsts[at] if at >= 0 else seq
+        for key, value in self._kv.scan(prefix + keys.seq_suffix(start), prefix + keys.seq_suffix(end)):
+            part = self._posting_seqs(key, value)
+            if part and part[0] < seq:
+                part = part[bisect_left(part, seq) :]
+            if part:
+                yield part
+
+    def _seek_last(self, subject: bytes, seq: int) -> int | None:
+        """From the postings; the block table may be ahead of `table`."""
+        prefix = keys.posting_prefix(self._stream, subject)
+        blocks = self._blocks
+        head = blocks.live_from(0)
+        if head == len(blocks.firsts):
+            return None
+        low = prefix + keys.seq_suffix(blocks.firsts[head])
+        while seq >= blocks.first_seq:
+            found = self._kv.floor(prefix + keys.seq_suffix(seq), low)
+            if found is None:
+                return None
+            part = self._posting_seqs(*found)
+            at = bisect_right(part, seq)
+            if at:
+                return part[at - 1]
+            seq = keys.seq_of(found[0]) - 1
+        return None
+
+    def _posting_seqs(self, key: bytes, value: bytes) -> list[int] | range:
+        """The live sequences of a posting, ascending."""
+        seq = keys.seq_of(key)
+        first_seq = self._blocks.first_seq
+        if not value:
+            return [seq] if seq >= first_seq else []
+        if value == WHOLE_BLOCK:
+            at = self._blocks.containing(seq)
+            if at < 0:
+                raise DamagedError(seq, seq)  # a posting of a block that is not there
+            return self._blocks.live_seqs(at)
+        check_posting(key, value)
+        further = array("H")
+        further.frombytes(value[4:])
+        found = [seq]
+        found += [seq + distance for distance in further]
+        return found if seq >= first_seq else found[bisect_left(found, first_seq) :]
+
+    # -- filters --------------------------------------------------------------------------------------------------
+
+    def covers_all(self, wanted: Wanted) -> bool:
+        """True when every message matches, as far as that is cheap to tell."""
+        if wanted == b">":
+            return True
+        if isinstance(wanted, bytes) and filters.is_literal(wanted):
+            return len(self.table) == 1 and wanted in self.table
+        return len(self.matching(wanted)) == len(self.table)
+
+    def spans_all(self, subject_filter: bytes) -> bool:
+        """As `covers_all`, but looks at no more than the first and the last subject."""
+        if not filters.only_rest(subject_filter):
+            return len(self.table) == 1 and subject_filter in self.table
+        low, high = filters.bounds(subject_filter)
+        first, _ = self.from_cursor(b">", b"", 1)
+        last = self._sorted.last(self.table)
+        return bool(first) and last is not None and low <= first[0] and (high is None or last < high)
+
+    def from_cursor(self, subject_filter: bytes, cursor: bytes, most: int) -> tuple[list[bytes], bytes | None]:
+        """The first `most` subjects, in byte order from `cursor` on, that begin as those that match do; and the next
+        cursor, None when these are fewer and so the last ones."""
+        low, high = filters.bounds(subject_filter)
+        at: bytes | None = max(low, cursor)
+        found: list[bytes] = []
+        while at is not None and len(found) < most:
+            part, at = self._sorted.part(at, high, max(most, CHUNK))
+            found += filter(self.table.__contains__, part)
+        if len(found) < most:
+            return found, None
+        del found[most:]
+        return found, found[-1] + b"\0"
+
+    def matching(self, wanted: Wanted) -> dict[bytes, None]:
+        """See `KeptFilters`."""
+        return self.kept.matching(wanted)
+
+
+def check_posting(key: bytes, value: bytes) -> None:
+    """Raises DamagedError. One sequence alone, and a whole block, are told by values without a checksum."""
+    if value and value != WHOLE_BLOCK and (len(value) < 6 or _CRC.unpack_from(value)[0] != _check(key, value[4:])):
+        seq = keys.seq_of(key)
+        raise DamagedError(seq, seq)
+
+
+def _check(key: bytes, further: bytes) -> int:
+    return zlib.crc32(further, zlib.crc32(key[keys.STREAM_PREFIX :]))
+
+
+def _alive(positions: list[int], dead: int) -> list[int]:
+    return [position for position in positions if not dead >> position & 1] if dead else positions
