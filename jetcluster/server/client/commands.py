@@ -51,13 +51,16 @@ _CONNECT_BEGINS = (b"C", b"c")
 class Portion:
     """The work that a client may do in one turn of the loop, counted in messages; other work is charged as several."""
 
+    # No __init__: a portion is made for each read, by `Commands._work`, and a call is saved.
     __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output")
 
-    def __init__(self) -> None:
-        self.messages = self.bytes = self.output = 0
-        """The messages, their bytes, and the client's `pending` with which the portion ends."""
-        self.in_msgs = self.in_bytes = 0
-        """The messages of the portion so far, and their bytes."""
+    messages: int
+    bytes: int
+    output: int
+    """The messages, their bytes, and the client's `pending` with which the portion ends."""
+    in_msgs: int
+    in_bytes: int
+    """The messages of the portion so far, and their bytes."""
 
     def charge(self, messages: int) -> None:
         """Takes off the portion what has cost as much as so many messages."""
@@ -67,7 +70,7 @@ class Portion:
 class Commands:
     """The input of one client. `login` answers CONNECT."""
 
-    __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_portion", "_queued", "_rest", "_session")
+    __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_queued", "_rest", "_session")
 
     def __init__(self, client: ClientConnection, parts: ServerParts, parser: Parser, login: Login) -> None:
         self._client = client
@@ -75,7 +78,6 @@ class Commands:
         self._parts = parts
         self._parser = parser
         self._login = login
-        self._portion = Portion()
         self._rest: list[Command] = []
         """Commands that were read and wait for their turn."""
         self._queued = False
@@ -175,7 +177,7 @@ class Commands:
     def _work(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
         """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
         when this client's turn comes."""
-        client, parser, portion = self._client, self._parser, self._portion
+        client, parser, portion = self._client, self._parser, Portion()
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
         portion.output = client.pending + PORTION_OUTPUT
         portion.in_msgs = portion.in_bytes = 0
