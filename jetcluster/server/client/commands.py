@@ -347,20 +347,20 @@ class Commands:
 
     # ---- the other commands: rows of `_ROWS`
 
-    def _connect(self, text: bytes, *_: bytes) -> None:
+    def connect(self, text: bytes, *_: bytes) -> None:
         self._login.connect(text)
 
-    def _ping(self, *_: bytes) -> None:
+    def ping(self, *_: bytes) -> None:
         client = self._client
         client.send(writer.PONG)
         if client.state is CONNECTED and client.protocol >= 1:
             client.advance(ConnectionEvent.PING)
             client.send(writer.info(client.info(first=False)))
 
-    def _pong(self, *_: bytes) -> None:
+    def pong(self, *_: bytes) -> None:
         self._client.pong_received()
 
-    def _subscribe(self, subject: bytes, queue_or_none: bytes, sid: bytes) -> None:
+    def subscribe(self, subject: bytes, queue_or_none: bytes, sid: bytes) -> None:
         client, router, permissions = self._client, self._session.router, self._session.permissions
         queue = queue_or_none or None
         assert router is not None
@@ -387,7 +387,7 @@ class Commands:
         if self._session.verbose:
             client.send(writer.OK)
 
-    def _unsubscribe(self, sid: bytes, maximum: bytes, _: bytes) -> None:
+    def unsubscribe(self, sid: bytes, maximum: bytes, _: bytes) -> None:
         client, router = self._client, self._session.router
         subscription = client.subscriptions.get(sid)
         if subscription is not None:
@@ -411,9 +411,9 @@ class _Row(NamedTuple):
 
 
 _ROWS: Final = {
-    CONNECT: _Row(Commands._connect, 64, always=True),
-    SUB: _Row(Commands._subscribe, 8),
-    UNSUB: _Row(Commands._unsubscribe, 8),
-    PING: _Row(Commands._ping, 1),
-    PONG: _Row(Commands._pong, 1),
+    CONNECT: _Row(Commands.connect, 64, always=True),
+    SUB: _Row(Commands.subscribe, 8),
+    UNSUB: _Row(Commands.unsubscribe, 8),
+    PING: _Row(Commands.ping, 1),
+    PONG: _Row(Commands.pong, 1),
 }
