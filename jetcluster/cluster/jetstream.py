@@ -53,7 +53,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.members import may_retire
-from jetcluster.replica.read_group import LAST
+from jetcluster.replica.reads.membership import LAST
 from jetcluster.replica.rounds import TICK, Background
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
@@ -477,7 +477,7 @@ class JetStream:
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""
         replica = self.replicas.get(gid)
-        return replica is not None and replica.reads.joined
+        return replica is not None and replica.reads.own.joined
 
     # ---- time
 

@@ -123,7 +123,7 @@ PUBLISHERS: dict[str, str] = {
     "replica/drift.py": "advisories, at their own subjects",
     "replica/leadership.py": "advisories, at their own subjects",
     "replica/repair.py": "advisories, at their own subjects",
-    "replica/read_group.py": "direct gets", "replica/stream_replica.py": "advisories, at their own subjects",
+    "replica/reads/membership.py": "direct gets", "replica/stream_replica.py": "advisories, at their own subjects",
     "server/message_trace.py": "trace", "server/router.py": "is the bus",
     "stream/answers.py": "ack of a publish", "stream/atomic_ingest.py": "ack of a batch",
     "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",

@@ -151,7 +151,7 @@ async def test_nothing_is_read_of_a_state_that_a_failing_command_took_with_it(
                 applies(index, term, command)
             finally:
                 monkeypatch.undo()
-                joined.append(replica.reads.joined)
+                joined.append(replica.reads.own.joined)
 
         joined: list[bool] = []
         applies, group = replica.apply, replica.group
