@@ -19,11 +19,6 @@ SECONDS_OF_CHAOS ?= 60
 UNIT_WORKERS ?= 3
 # Tests of real processes wait a third of their time, so three files run at a time, the long ones first.
 FILES ?= 3
-LONG := $(addprefix tests/cluster/test_, $(addsuffix .py, wipe atomic_batch membership mirrors damage sources \
-  consumer_faults full_disk push_backpressure)) $(addprefix tests/interop/test_, $(addsuffix .py, backup leaf other_languages)) \
-  $(wildcard tests/chaos/test_*.py)
-# These have bounds in seconds, so they want the machine for themselves.
-ALONE := $(addprefix tests/cluster/test_, $(addsuffix .py, attack consumer_takeover crash flood health large process))
 CHAOS ?=
 
 .PHONY: help install tools lint format test unit sim spark extras cluster suites oracle demo bench chaos docs image clean
@@ -63,9 +58,9 @@ test: install ## every test this machine can run; says which groups it cannot an
 	echo "== unit and transcripts"; $(BIN)/pytest -q -n $(UNIT_WORKERS) tests/unit tests/path tests/transcripts || missed "unit and transcripts"; \
 	echo "== simulation"; $(BIN)/pytest -q -n $(WORKERS) --dist worksteal tests/sim || missed "simulation"; \
 	echo "== processes and real clients, $(FILES) files at a time"; \
-	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder $(LONG) \
-	  $(filter-out $(LONG) $(ALONE), $(shell find tests/cluster tests/interop -name "test_*.py" | sort)) || missed "processes and real clients"; \
-	echo "== processes, one at a time"; $(BIN)/pytest -q $(ALONE) || missed "processes"; \
+	$(BIN)/pytest -q -n $(FILES) --dist loadfile --no-loadscope-reorder -m "not alone" tests/cluster tests/interop tests/chaos \
+	  || missed "processes and real clients"; \
+	echo "== processes, one at a time"; $(BIN)/pytest -q -m alone tests/cluster || missed "processes"; \
 	echo "== tests that nats-py carries"; $(BIN)/python -m tests.suites.run --short --workers 3 nats-py || missed "tests that nats-py carries"; \
 	echo "== spark, two sessions"; $(BIN)/pytest -q -rs -n $(WORKERS) --dist loadfile tests/spark || missed "spark"; \
 	echo "== image, compose and charts"; $(BIN)/pytest -q -rs tests/deploy || missed "image"; \
@@ -102,7 +97,7 @@ demo: install ## 336,776 real flights, the leader killed half-way, every replica
 	@$(BIN)/python -m scripts.demo
 
 bench: install tools ## jetcluster and nats-server in turns; writes docs/benchmarks.md
-	$(BIN)/python -m scripts.bench --out docs/benchmarks.md
+	$(BIN)/python -m bench page --out docs/benchmarks.md
 
 chaos: install tools ## faults under load, every acked message accounted for on every replica; more with CHAOS="--help"
 	$(BIN)/python -m chaos --seconds $(SECONDS_OF_CHAOS) $(CHAOS)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from bench.loads import _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from bench.result import CpuWatch, LoadResult
 from testkit.client import Client
 
 _ID_DIGITS = 10

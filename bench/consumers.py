@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from bench.loads import MARK, STALL, _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from bench.result import CpuWatch, LoadResult
 from testkit.client import Client, ClientError
 
 SECOND = 1_000_000_000

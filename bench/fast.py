@@ -7,7 +7,7 @@ import itertools
 import time
 
 from bench.loads import STALL, payload_of
-from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from bench.result import CpuWatch, LoadResult
 from testkit.client import Client, ClientError, Msg
 
 _ids = itertools.count(1)

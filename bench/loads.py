@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 
-from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from bench.result import CpuWatch, LoadResult
 from testkit.client import Client, ClientError, create_stream, render_publish
 
 MARK = b"~END"

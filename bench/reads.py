@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from bench.loads import MARK, _run_windows, _Window, payload_of
-from jetcluster.cli.bench_result import CpuWatch, LoadResult
+from bench.result import CpuWatch, LoadResult
 from testkit.client import Client, ClientError
 
 EOB = b"NATS/1.0 204 EOB"

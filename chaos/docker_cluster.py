@@ -16,8 +16,8 @@ import docker.errors
 
 from chaos.drills import Drill
 from chaos.links import Links
-from chaos.shim import Shim
 from testkit.harness import TOP, HarnessError, eventually, free_ports
+from testkit.shim import Shim
 
 NODES = 3
 LOCAL_ONLY = ("links", "shim", "disk", "files", "system", "drill", "drill-store", "few-files")

@@ -11,8 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos import drills, links, shim
+from chaos import drills, links
 from chaos.plants import Plant
+from testkit import shim
 from testkit.harness import TOP, HarnessError, Node, ProcessCluster
 
 SMALL_DISK_MIB = 320

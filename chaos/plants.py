@@ -64,7 +64,7 @@ replace(NodeHealth, "look", lambda self: self.time.settle())
             "cut-is-torn", "cut-journal", frozenset({"lost", "minority ack", "unhealed", "moved"}),
             "a journal that was cut short passes for one with a torn last write",
             """
-from jetcluster.raft.recovery import _Scan
+from jetcluster.raft.journal.recovery import _Scan
 replace(_Scan, "_vouched", lambda self, damage: None)
 """,
         ),

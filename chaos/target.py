@@ -7,7 +7,7 @@ from typing import Protocol
 
 from chaos.drills import Drill
 from chaos.links import Links
-from chaos.shim import Shim
+from testkit.shim import Shim
 
 
 class Target(Protocol):

@@ -3,7 +3,8 @@
 Checked are, in Markdown pages: relative links and their anchors, `make` targets, paths and file names in backticks, and
 names right behind a file's (`stream/ttl.py` `parse_ttl`), which it must define. In docstrings and comments of Python
 files: paths and file names, modules as `room.module`, sections of pages (`docs/limits.md, "Floods"`), and rows of
-docs/reference/pysyncobj.md (D1 and the like). Notes that do not ship may not be named anywhere.
+docs/reference/pysyncobj.md (D1 and the like). Notes that do not ship may not be named anywhere. The tables of
+docs/configuration.md must be those of the keys (`scripts.config_page`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from scripts import config_page
 
 TOP = Path(__file__).resolve().parents[1]
 CODE = ("jetcluster/", "testkit/", "tests/", "scripts/", "chaos/", "bench/")
@@ -179,6 +182,6 @@ def problems(tree: Tree) -> list[str]:
 
 
 if __name__ == "__main__":
-    lines = problems(Tree())
+    lines = problems(Tree()) + config_page.problems(config_page.PAGE.read_text())
     print("\n".join(lines) or "docs: every reference leads somewhere")
     sys.exit(bool(lines))

@@ -107,6 +107,12 @@ def busy_ports(ports: Iterable[int]) -> list[int]:
     return busy
 
 
+def resident(pid: int) -> int:
+    """Bytes of memory that the process has (VmRSS)."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
 @functools.cache
 def _fork_server() -> ForkServer:
     return ForkServer()

@@ -7,10 +7,11 @@ import contextlib
 import functools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from testkit.client import Client, ClientError, Msg
+from testkit.harness import ProcessCluster, eventually
 
 _ACK = re.compile(rb'^\{"stream": ?"[^"]+", ?(?:"domain": ?"[^"]+", ?)?"seq": ?(\d+)')
 
@@ -127,6 +128,31 @@ async def steady_publisher(
         if client is not None:
             client.close()
     return count
+
+
+@contextlib.asynccontextmanager
+async def load(cluster: ProcessCluster, subject: str = "s") -> AsyncIterator[Ledger]:
+    """A publisher that runs meanwhile; at the end all it sent is acked."""
+    ledger, stop = Ledger(), asyncio.Event()
+    task = asyncio.create_task(steady_publisher(cluster.urls, subject, ledger, stop))
+    try:
+        await until_acked(ledger, 1000)
+        yield ledger
+    finally:
+        stop.set()
+        async with asyncio.timeout(40):
+            sent = await task
+    assert len(ledger.acked) == sent
+
+
+async def until_acked(ledger: Ledger, more: int, within: float = 30.0) -> float:
+    """Seconds until `more` further messages are acked."""
+    goal = len(ledger.acked) + more
+
+    async def reached() -> bool:
+        return len(ledger.acked) >= goal
+
+    return await eventually(reached, within, f"{more} more acks")
 
 
 async def read_all(

@@ -58,6 +58,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
             notes.write(f"{report.nodeid} ({report.when}, {report.duration:.1f} s): {reason[1:].strip()[:300]}\n")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files run beside each other: those that take long begin first, lest the last of them runs alone."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
 def pytest_collection_finish() -> None:
     """Ten thousand collected tests stay to the end: no collection of garbage has to look at them. Tests that are over
     before their clusters are freed collect by hand (virtual_loop.py), which took longer than the tests themselves."""

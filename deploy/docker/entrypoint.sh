@@ -14,7 +14,7 @@ set -eu
 
 case "${1:-}" in
     "" | -*) ;;
-    *) exec "$@" ;; # another command, e.g. `jetcluster bench`
+    *) exec "$@" ;; # another command, e.g. `jetcluster up`
 esac
 
 if [ -n "${JETCLUSTER_REPLICAS:-}" ]; then

@@ -68,7 +68,7 @@ SYSTEM_SUBJECTS = ("META.>", "SERVER.>", "ACCOUNT.PURGE.*")
 
 
 INFO = b"$JS.API.INFO"
-INFOS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
+INFO_TOKENS = (b".STREAM.INFO.", b".CONSUMER.INFO.")
 
 
 class JetStreamApi:
@@ -150,7 +150,7 @@ class JetStreamApi:
 
     def waiting(self) -> tuple[int, int]:
         """Requests whose turn has not come, and how many of them only ask for STREAM.INFO or CONSUMER.INFO."""
-        infos = sum(1 for request in self._queue if any(kind in request.subject for kind in INFOS))
+        infos = sum(1 for request in self._queue if any(kind in request.subject for kind in INFO_TOKENS))
         return len(self._queue), infos
 
     def _to_bucket(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:

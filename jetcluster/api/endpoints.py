@@ -102,8 +102,8 @@ def _tiers(own: AccountLimits, used: Mapping[int, tuple[int, int, int]], claimed
 Fields = dict[str, Any]
 
 RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
-_EMPTY = (b"", b"{}")
-MAX_BY = 256
+_EMPTY_BODIES = (b"", b"{}")
+MAX_RESCUER_LENGTH = 256
 """Characters of who asked for a rescue: kept in the meta log."""
 PURGE_AT_ONCE = 100
 """Streams of one look at what an account still has."""
@@ -138,10 +138,10 @@ async def rescue_meta(context: ApiContext, request: Request) -> bytes:
     _check_clustered(context)
     client = request.client()
     by = " ".join(str(client[key]) for key in ("user", "name", "host") if client.get(key)) or str(client["acc"])
-    by = by[:MAX_BY]
+    by = by[:MAX_RESCUER_LENGTH]
     wanted: int | ApiError
     try:
-        if b"".join(request.payload.split()) in _EMPTY:
+        if b"".join(request.payload.split()) in _EMPTY_BODIES:
             raise by_code(BAD_REQUEST)
         wanted = RescueRequest.from_fields(request.fields, strict=request.strict).quorum_needed
     except ApiError as error:
@@ -234,7 +234,7 @@ def _endpoint(name: str, args: int | tuple[int, int], type: str, handler: _Plain
 
 
 _NO_PAGE: Final[dict[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
-_MANY: Final = 64
+_MAX_FILTER_TOKENS: Final = 64
 """Tokens of a filter subject at the end of CONSUMER.CREATE."""
 
 ALL: Final = (
@@ -256,7 +256,7 @@ ALL: Final = (
     _endpoint("STREAM.CANCEL_MOVE", 1, "stream_cancel_move_response", streams.cancel_move),
     _endpoint("CONSUMER.NAMES", 1, "consumer_names_response", consumers.names, **_NO_PAGE, consumers=[]),
     _endpoint("CONSUMER.LIST", 1, "consumer_list_response", consumers.list_consumers, **_NO_PAGE, consumers=[]),
-    _endpoint("CONSUMER.CREATE", (1, _MANY), "consumer_create_response", consumers.create),
+    _endpoint("CONSUMER.CREATE", (1, _MAX_FILTER_TOKENS), "consumer_create_response", consumers.create),
     _endpoint("CONSUMER.DURABLE.CREATE", 2, "consumer_create_response", consumers.create_durable),
     replace(_endpoint("CONSUMER.INFO", 2, "consumer_info_response", consumers.info), decodes=False),
     replace(_endpoint("CONSUMER.DELETE", 2, "consumer_delete_response", consumers.delete), decodes=False),

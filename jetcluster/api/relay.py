@@ -25,6 +25,8 @@ from jetcluster.errors import ApiError, by_code
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
+from jetcluster.model.codec import dumps, loads
+from jetcluster.model.transforms import results_filter
 from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
 from jetcluster.protocol.headers import set_header
 
@@ -118,9 +120,6 @@ def serve_relayed(
 def refusal(subject: bytes, payload: bytes, allowed: Callable[[bytes], bool]) -> bytes | None:
     """The answer to a request whose deliver subject the requester may not publish to (`Request.may_deliver_to`), which
     `allowed` says; None for any other, one that cannot be decoded included: that is refused where it is decoded."""
-    from jetcluster.model.codec import dumps, loads
-    from jetcluster.model.transforms import results_filter
-
     _, code, kind, keys = _delivering(subject)
     if not code or len(payload) > MAX_BODY or not (b"\\u" in payload or keys[-1].encode() in payload.lower()):
         return None

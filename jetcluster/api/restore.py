@@ -53,10 +53,10 @@ applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
 MAX_RESTORES: Final = 32
-MAX_HELD: Final = 256 << 20
+MAX_HELD_BYTES: Final = 256 << 20
 """Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
-RATIO: Final = 256
-ALLOWANCE: Final = 64 << 20
+MAX_RATIO: Final = 256
+ALLOWED_BYTES: Final = 64 << 20
 """An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
 request says that the stream has, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
@@ -198,7 +198,7 @@ class RestoreReceiver:
         self._waiting_bytes += len(payload) + CHUNK_OVERHEAD
         self._waiting.put_nowait(_Chunk(reply, payload))
         self._count()
-        if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD:
+        if self._waiting_bytes > MAX_WAITING_BYTES or self._room.held > MAX_HELD_BYTES:
             self._bus.unsubscribe(self._subscription)
 
     def _count(self, *, over: bool = False) -> None:
@@ -281,7 +281,7 @@ class RestoreReceiver:
         while await self._in_steps(self._until_full(decoding)):
             await self._flush()
         self._count()
-        if self._room.held > MAX_HELD:
+        if self._room.held > MAX_HELD_BYTES:
             raise archive.ArchiveError("too much is being restored at the same time")
 
     async def _in_steps(self, steps: Steps[T]) -> T:
@@ -316,7 +316,7 @@ class RestoreReceiver:
 
     def _check_size(self, more: int) -> None:
         self._decompressed += more
-        if self._decompressed > RATIO * self._received + ALLOWANCE + 2 * self._declared:
+        if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
             raise archive.ArchiveError("the archive is larger than what was received can hold")
 
     def _note(self, entry: archive.ArchiveEntry) -> None:

@@ -83,7 +83,7 @@ def mirror(
     creds: Credentials = "",
 ) -> None:
     """See to it that a stream of another domain is mirrored here; nothing happens if it is already."""
-    from jetcluster.cli.mirror import run_mirror
+    from jetcluster.cli.streams import run_mirror
 
     raise typer.Exit(run_mirror(server, stream, domain, name, replicas, within, creds))
 
@@ -111,23 +111,15 @@ def add_bucket(
     creds: Credentials = "",
 ) -> None:
     """Create a bucket for stock clients and the object service alike."""
-    from jetcluster.cli.object_store import Wish, run_add
+    from jetcluster.cli.streams import Wish, run_add
 
     raise typer.Exit(run_add(server, Wish(bucket, replicas, storage, max_bytes, ttl, description), creds))
 
 
 def run_command(words: Sequence[str]) -> int:
     """Runs a command line that does not start with `serve`; returns the exit code."""
-    if words[:1] == ["bench"]:
-        from jetcluster.cli.bench import app as bench
-
-        return _exit_code(bench, words[1:], "jetcluster bench")
-    return _exit_code(app, words, "jetcluster")
-
-
-def _exit_code(command: typer.Typer, words: Sequence[str], name: str) -> int:
     try:
-        result = command(args=list(words), prog_name=name, standalone_mode=True)
+        result = app(args=list(words), prog_name="jetcluster", standalone_mode=True)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
     return result if isinstance(result, int) else 0

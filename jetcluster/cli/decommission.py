@@ -22,7 +22,7 @@ from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, Reque
 
 EVACUATE = "$JS.API.SERVER.EVACUATE"
 REMOVE = "$JS.API.SERVER.REMOVE"
-LOOK_AGAIN = 0.5
+LOOK_SECONDS = 0.5
 ASK_SECONDS = 6.0
 """For one answer; the cluster itself waits up to 4 s for a leader."""
 NOT_MEMBER = 10044
@@ -79,7 +79,7 @@ class Decommission:
             gone = not left["online"] or (held is not None and not held["replicas"])
             if not left["assigned"] and gone:
                 return
-            time.sleep(self._left(LOOK_AGAIN))
+            time.sleep(self._left(LOOK_SECONDS))
 
     def _remove(self) -> None:
         try:
@@ -129,7 +129,7 @@ class Decommission:
         """A moment; then the next server is asked, as the one that was removed may not hear of it."""
         self._drop()
         self._at = (self._at + 1) % len(self.urls)
-        time.sleep(self._left(LOOK_AGAIN))
+        time.sleep(self._left(LOOK_SECONDS))
 
     def _left(self, most: float) -> float:
         """Seconds, at most so many. Raises TimeoutError when there are none."""

@@ -19,7 +19,6 @@ Commands:
     rescue   Show what is left of streams that lost their majority for good, and go on with one replica
     mirror   Mirror a stream of another JetStream domain here
     object   Make buckets for large objects
-    bench    Drive any NATS-compatible server and print rates
     pipeline Jobs on Spark: archive a stream, restore it, check it (needs jetcluster[spark] and Java)
 """
 

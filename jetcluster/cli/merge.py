@@ -112,7 +112,7 @@ def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:
     """The URL stands for address and login in the file; an empty one for no cluster at all."""
     from urllib.parse import unquote
 
-    from jetcluster.config.cluster_block import split_url
+    from jetcluster.config.links_block import split_url
     from jetcluster.config.reader import FieldError
 
     if not url:
@@ -129,7 +129,7 @@ def _listen_for_cluster(cluster: ClusterOptions, url: str) -> None:
 
 
 def _routes(text: str) -> list[str]:
-    from jetcluster.config.cluster_block import split_url
+    from jetcluster.config.links_block import split_url
     from jetcluster.config.reader import FieldError, without_secret
 
     routes = [url for url in (part.strip() for part in text.split(",")) if url]

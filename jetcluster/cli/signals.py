@@ -17,7 +17,7 @@ SIGNALS = {
     "ldm": signal.SIGUSR2,
 }
 _PROGRAMS = ("jetcluster", "nats-server")
-_OTHER_COMMANDS = ("up", "bench", "doctor", "help", "version")
+_OTHER_COMMANDS = ("up", "doctor", "help", "version")
 
 
 class SignalError(CallerError):

@@ -5,7 +5,7 @@ disjoint peer sets would be two clusters with one name, so a node starts only on
 announces too, and only if the set holds a majority of the nodes that the routes name. A node that meets a running
 cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the running meta group already counts on it,
 creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
-new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal.py).
+new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal/journal.py).
 
 A set without some of the nodes that the routes name is not started on while no majority of its wall clocks agrees:
 nobody could lead (`health.cluster_clock`), so nobody could add those who come later and know the time.
@@ -27,7 +27,7 @@ from dataclasses import asdict, field
 from typing import NamedTuple
 
 from jetcluster.config.nkeys import is_key
-from jetcluster.health.cluster_clock import LIMIT
+from jetcluster.health.cluster_clock import MAX_DIFFERENCE_NS
 from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
@@ -153,7 +153,7 @@ class Bootstrap:
     def heard(self, peer: str, announced: Announcement, wall_ns: int) -> None:
         """`wall_ns`: this node's wall clock when that came."""
         self.announcements[peer] = announced
-        if announced.wall_ns and abs(announced.wall_ns - wall_ns) > LIMIT:
+        if announced.wall_ns and abs(announced.wall_ns - wall_ns) > MAX_DIFFERENCE_NS:
             self.apart.add(peer)
         else:
             self.apart.discard(peer)

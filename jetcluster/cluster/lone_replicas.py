@@ -1,4 +1,4 @@
-"""Replicas that go on alone, once every other node has said that it has nothing of the stream (`raft.alone`).
+"""Replicas that go on alone, once every other node has said that it has nothing of the stream (`raft.rescue`).
 
 The journal of a replica has lost something, and by what is left nobody else ever had a vote. This node asks all nodes
 of the cluster, as it does not know who was a member; those that were removed from it never come back. A word counts
@@ -23,7 +23,7 @@ from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.raft.grouplog import GroupLog
+    from jetcluster.raft.journal.log import GroupLog
     from jetcluster.replica.stream_replica import StreamReplica
 
 METHOD: Final = "stream.rest"

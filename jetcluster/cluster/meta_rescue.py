@@ -30,7 +30,7 @@ from jetcluster.replica.context import NodeContext, tell
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.raft.group import Group
+    from jetcluster.raft.core.group import Group
 
 Body = dict[str, Any]
 METHOD: Final = "meta.rescue"

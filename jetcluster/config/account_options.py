@@ -25,7 +25,7 @@ class LatencyOptions:
 
     subject: str
     sampling: int = 100
-    """Per cent of the requests, 1 to 100; 0: those whose tracing headers ask for it."""
+    """Per cent of the requests, 1 to 100; 0: only requests with tracing headers that ask for it."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class ImportOptions:
     prefix: str = ""
     """The prefix of a stream import as written, which `local` is made with. For the texts of errors."""
     share: bool = False
-    """The exporter of a service is told everything about the client that asks."""
+    """The exporter of a service learns everything about the client that asks."""
     allow_trace: bool = False
     activated: bool = False
     """A valid activation token came with it (JWT); checked by the reader that made this object."""
@@ -89,8 +89,8 @@ class MappingDestination:
 
 @dataclass(slots=True)
 class MappingOptions:
-    """A mapping: what clients publish to `source` goes to one of `destinations`; what their weights leave open stays as
-    it is."""
+    """A mapping: a message that a client publishes to `source` goes to one of `destinations`; below 100 per cent, the
+    rest keeps its subject."""
 
     source: str
     destinations: list[MappingDestination] = field(default_factory=list)

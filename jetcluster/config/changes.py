@@ -1,51 +1,27 @@
 """The differences that a reload would make: the running `Options` against those read anew.
 
-A key that cannot change while the server runs refuses the whole reload, so that the server is always as one file
-describes it. Texts are the real server's.
+A key that cannot change while the server runs (`fixed` in `keys`) refuses the whole reload, so that the server is
+always as one file describes it. Texts are the real server's.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from operator import attrgetter
 
+from jetcluster.config.keys import KEYS
 from jetcluster.config.lexer import ConfigError
-from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, LeafOptions, OperatorOptions, Options
+from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
 from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
-_FIXED = {
-    "host": "Host",
-    "port": "Port",
-    "server_name": "ServerName",
-    "http_host": "HTTPHost",
-    "http_port": "HTTPPort",
-    "https_port": "HTTPSPort",
-    "http_base_path": "HTTPBasePath",
-    "no_header_support": "NoHeaderSupport",
-    "max_pending": "MaxPending",
-    "max_closed_clients": "MaxClosedClients",
-    "system_account": "SystemAccount",
-}
-_FIXED_WEBSOCKET = {"host": "websocket host", "port": "websocket port", "no_tls": "websocket no_tls"}
-_FIXED_CLUSTER = {
-    "name": "cluster name",
-    "host": "cluster host",
-    "port": "cluster port",
-}
-_LEAF_LIVE = frozenset({"remotes", "reconnect", "dial_timeout", "min_version", "compression"})
-_FIXED_JETSTREAM = {
-    "enabled": "JetStream",
-    "domain": "JetStreamDomain",
-    "sync_interval": "SyncInterval",
-    "strict": "JetStreamStrict",
-    "max_buffered_size": "StreamMaxBufferedSize",
-    "max_buffered_msgs": "StreamMaxBufferedMsgs",
-    "request_queue_limit": "JetStreamRequestQueueLimit",
-}
 _DURATIONS = frozenset(
     {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
 )
-_SECRET = frozenset({"authorization", "users", "tls"})
+_WITHOUT_VALUES = frozenset(
+    {"users", "tls", "store_dir", "operator.tokens", "operator.trusted_keys", "operator.resolver"}
+)
+"""Attributes whose values are secrets, or too long for a line of the log."""
 _NOT_COMPARED = frozenset(
     {"config_file", "config_digest", "warnings", "inert", "cluster", "jetstream", "leafnodes", "operator"}
 )
@@ -61,7 +37,7 @@ _NAMES = {
     "cluster": "cluster",
     "leafnodes": "LeafNode remotes",
 }
-"""The log's words for options whose new values it does not show."""
+"""The log's words for options whose new values are not shown."""
 
 
 def changed_fields(old: Options, new: Options) -> list[str]:
@@ -69,19 +45,19 @@ def changed_fields(old: Options, new: Options) -> list[str]:
 
     Raises ConfigError when one of them cannot change while the server runs.
     """
-    _refuse(old, new, _FIXED)
-    _refuse(old.cluster, new.cluster, _FIXED_CLUSTER)
-    _refuse(old.websocket, new.websocket, _FIXED_WEBSOCKET)
+    _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." not in name})
+    _refuse(old.cluster, new.cluster, _fixed("cluster"))
+    _refuse(old.websocket, new.websocket, _fixed("websocket"))
     if (old.websocket.tls is None) != (new.websocket.tls is None):
         raise ConfigError("config reload not supported for websocket tls on or off")
     _refuse_jetstream(old.jetstream, new.jetstream)
-    _refuse_leafnodes(old.leafnodes, new.leafnodes)
+    _refuse(old.leafnodes, new.leafnodes, _fixed("leafnodes"))
     if (old.cluster.tls is None) != (new.cluster.tls is None):
         raise ConfigError("config reload not supported for cluster tls on or off")
     if new.max_payload > max(old.max_payload, LARGE_PAYLOAD):
         # Frames between nodes have a bound that both sides agreed on when they met.
         raise ConfigError(f"config reload not supported for max_payload over {LARGE_PAYLOAD}: new={new.max_payload}")
-    _refuse_operator(old.operator, new.operator)
+    _refuse(old, new, {name: shown for name, shown in _fixed("").items() if "." in name})
     names = [field.name for field in fields(Options) if field.name not in _NOT_COMPARED]
     found = [name for name in names if getattr(old, name) != getattr(new, name)]
     if old.cluster.routes != new.cluster.routes:
@@ -96,7 +72,7 @@ def changed_fields(old: Options, new: Options) -> list[str]:
 
 
 def described(changed: list[str], old: Options, new: Options) -> list[str]:
-    """The changes as the log says them, behind `Reloaded: `."""
+    """The changes in the words of the log, after `Reloaded: `."""
     lines: list[str] = []
     for name in changed:
         if name == "authorization":
@@ -132,28 +108,21 @@ def _jetstream_lines(old: JetStreamOptions, new: JetStreamOptions) -> list[str]:
     return lines if same == old else [*lines, "JetStream limits"]
 
 
+def _fixed(block: str) -> dict[str, str]:
+    """Attributes of the block's options that must stay -> their names in the refusal."""
+    return {name: shown for key in KEYS[block].keys for name, shown in key.fixed.items()}
+
+
 def _refuse(old: object, new: object, names: dict[str, str]) -> None:
     for name, shown in names.items():
-        before, after = getattr(old, name), getattr(new, name)
+        before, after = attrgetter(name)(old), attrgetter(name)(new)
         if before != after:
-            values = "" if name in _SECRET else f": old={_text(name, before)}, new={_text(name, after)}"
+            values = "" if name in _WITHOUT_VALUES else f": old={_text(name, before)}, new={_text(name, after)}"
             raise ConfigError(f"config reload not supported for {shown}{values}")
 
 
-def _refuse_operator(old: OperatorOptions, new: OperatorOptions) -> None:
-    """The accounts that the memory resolver knows may change, who vouches for them may not."""
-    if [operator.token.text for operator in old.operators] != [operator.token.text for operator in new.operators]:
-        raise ConfigError("config reload not supported for TrustedOperators")
-    if old.trusted_keys != new.trusted_keys:
-        raise ConfigError("config reload not supported for TrustedKeys")
-    if old.resolver != new.resolver:
-        raise ConfigError("config reload not supported for AccountResolver")
-
-
 def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
-    _refuse(old, new, _FIXED_JETSTREAM)
-    if old.store_dir != new.store_dir:
-        raise ConfigError("config reload not supported for jetstream storage directory")
+    _refuse(old, new, _fixed("jetstream"))
     limits = [(old.max_memory_store, new.max_memory_store), (old.max_file_store, new.max_file_store)]
     if any(before < 0 <= after for before, after in limits):
         raise ConfigError("config reload not supported for jetstream dynamic max memory and store")
@@ -161,18 +130,6 @@ def _refuse_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
         raise ConfigError("config reload not supported for jetstream max memory and max store")
     if any(after < before for before, after in limits):
         raise ConfigError("config reload not supported for decreasing jetstream max memory and store")
-
-
-def _refuse_leafnodes(old: LeafOptions, new: LeafOptions) -> None:
-    """Remotes come and go; the port and who may use it stay."""
-    for field in fields(LeafOptions):
-        before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name not in _LEAF_LIVE and before != after:
-            shown = field.name.replace("_", " ").title().replace(" ", "")
-            values = (
-                "" if field.name in _SECRET else f": old={_text(field.name, before)}, new={_text(field.name, after)}"
-            )
-            raise ConfigError(f'config reload not supported for LeafNode: field "{shown}"{values}')
 
 
 def _text(name: str, value: object) -> str:

@@ -39,7 +39,8 @@ class RefusedImportError(OperatorError):
 
 @dataclass(slots=True, eq=False)
 class StreamImport:
-    """A stream import: what is published in `account` under `remote` appears as `local`; both may have wildcards."""
+    """A stream import: a message that is published in `account` to `remote` appears as `local`; both may have
+    wildcards."""
 
     account: str
     remote: bytes
@@ -56,7 +57,7 @@ class StreamImport:
 
 @dataclass(slots=True, eq=False)
 class ServiceImport:
-    """A service import: what is published to `local` is a request to `remote` of `account`."""
+    """A service import: a message to `local` is a request to `remote` of `account`."""
 
     account: str
     remote: bytes
@@ -88,8 +89,8 @@ class Settled:
 
 
 def system_exports() -> list[ExportOptions]:
-    """The exports of the system account in operator mode, without being told: views of the importing account, and how
-    many subscribe to a subject there. A configuration file says it itself if it wants that."""
+    """The exports that the system account has in operator mode without a claim: views of the importing account, and the
+    number of subscribers of a subject there. A configuration file must name them itself."""
     views = [
         ExportOptions(SERVICE, f"$SYS.REQ.ACCOUNT.*.{view}", account_token_position=4, response_type=STREAMED)
         for view in ("CONNZ", "STATZ")
@@ -98,8 +99,8 @@ def system_exports() -> list[ExportOptions]:
 
 
 def settle(accounts: Mapping[str, AccountOptions], system_account: str = "") -> Settled:
-    """Checks the exports, then the imports, streams first; those with a problem count as not there. `system_account`:
-    whose `system_exports` count too; "" for none."""
+    """Checks the exports, then the imports, streams first; those with a problem do not count. `system_account`: the
+    account to which `system_exports` are added; "" for none."""
     return _Settling(accounts, system_account).settled
 
 
@@ -289,7 +290,7 @@ ALL = 100
 
 
 class SubjectMapping:
-    """One source and where it goes. Weights are cumulative: a message takes the first destination whose weight is
+    """One source and its destinations. Weights are cumulative: a message takes the first destination whose weight is
     above a number from 0 to 99, and is lost where there is none."""
 
     __slots__ = ("destinations", "in_clusters", "source", "wild")
@@ -312,7 +313,7 @@ class SubjectMapping:
         return self.in_clusters.get(cluster) or self.destinations
 
     def _made(self, destinations: list[MappingDestination], lossy: bool) -> list[tuple[SubjectTransform, int]]:
-        """`lossy`: the source is a destination itself, so what is left over is lost on purpose."""
+        """`lossy`: the source is a destination itself, so the remaining weight is lost on purpose."""
         source = self.source
         weighed = [(SubjectTransform(source, d.subject.encode()), d.weight) for d in destinations]
         total = sum(weight for _, weight in weighed)

@@ -1,10 +1,9 @@
 """Scanner for nats-server's configuration format: characters, positions, keys, strings and scalar tokens.
 
-The grammar is a superset of JSON. What is accepted, error texts
-and the odd column count are the real server's, because harnesses compare them and files are meant to work on both:
-a column counts from the last newline *character*, so it is zero-based on line 1 and one-based on every later line, and
-an error names the line of the character that was read last, also when that character is a newline.
-tests/interop/test_config_check.py compares both servers.
+The grammar is a superset of JSON. The accepted input, the error texts and the odd column count are the real server's,
+because harnesses compare them and files are meant to work on both: a column counts from the last newline *character*,
+so it is zero-based on line 1 and one-based on every later line, and an error names the line of the character that was
+read last, also when that character is a newline. tests/interop/test_config_check.py compares both servers.
 """
 
 from __future__ import annotations

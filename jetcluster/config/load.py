@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from datetime import datetime
 
+from jetcluster.config.keys import KEYS
 from jetcluster.config.options import Options
 from jetcluster.config.parser import ConfigNode, parse_text, read_text
 from jetcluster.config.reader import Reader
@@ -26,7 +27,7 @@ def load_text(text: str, path: str, env: Mapping[str, str]) -> tuple[Options, li
     """The same of a file's content."""
     pairs = parse_text(text, path, env)
     options = Options(config_file=path, config_digest=config_digest(pairs))
-    reader = Reader()
+    reader = Reader(KEYS)
     read_server(reader, pairs, options)
     reader.raise_errors()
     if not pairs:

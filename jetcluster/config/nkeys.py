@@ -1,7 +1,7 @@
 """Text form of nkeys: base32 without padding of [prefix byte, 32 key bytes, CRC-16/XMODEM little-endian].
 
 A kind is the first letter of a public key's text: Operator, Account, User, N (server), Cluster, X (curve). A seed says
-`S` and the kind behind it. Only the form is handled here;
+`S` and then the kind. Only the form is handled here;
 signatures are in `auth` and `config.claims`.
 """
 
@@ -38,7 +38,7 @@ def is_key(kind: str, text: str) -> bool:
 
 
 def kind_of(text: str) -> str:
-    """The kind of a public key; "" for what is none."""
+    """The kind of a public key; "" for any other text."""
     if len(text) != _KEY_CHARS:
         return ""
     try:

@@ -10,7 +10,18 @@ from urllib.parse import urlsplit
 
 from jetcluster.config.options import CACHE, FULL, MEMORY, URL, LeafRemoteOptions, Options, ResolverOptions
 from jetcluster.config.parser import ConfigNode
-from jetcluster.config.reader import Blocks, FieldError, Reader, as_string, as_strings, mismatch, parse_duration
+from jetcluster.config.reader import (
+    Convert,
+    FieldError,
+    Reader,
+    as_bool,
+    as_int,
+    as_map,
+    as_string,
+    as_strings,
+    parse_duration,
+    wrong_type,
+)
 from jetcluster.config.tls_block import read_link_tls
 
 _MEMORY = re.compile(r"MEM", re.IGNORECASE)
@@ -21,12 +32,10 @@ _WRONG_RESOLVER = (
 _KINDS = {"FULL": FULL, "CACHE": CACHE, "MEM": MEMORY, "MEMORY": MEMORY}
 
 
-def _operators(reader: Reader, node: ConfigNode, options: Options) -> None:
+def read_operators(reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.claims.operator import read_operator
     from jetcluster.config.claims.token import ClaimsError
 
-    if not isinstance(node.value, str | list):
-        raise FieldError(f"error parsing operators: unsupported type {_type(node)}")
     found = []
     for text in as_strings(reader, "operator", node):
         try:
@@ -39,25 +48,25 @@ def _operators(reader: Reader, node: ConfigNode, options: Options) -> None:
     options.operator.operators = found
 
 
-def _trusted(_reader: Reader, node: ConfigNode, options: Options) -> None:
+def read_trusted_keys(_reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.nkeys import is_key
 
     items = node.value if isinstance(node.value, list) else [node]
     for item in items:
         if not isinstance(item.value, str):
-            raise FieldError(f"error parsing trusted: unsupported type {_type(item)}", item)
+            raise wrong_type("trusted_keys", item, "an nkey", element=item is not node, at=item)
         if not is_key("O", item.value):
             raise FieldError(f'trust key "{item.value}" required to be a valid public operator nkey', item)
     options.operator.trusted_keys = [str(item.value) for item in items]
 
 
-def _resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
+def read_resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
     value = node.value
     if isinstance(value, dict):
         options.operator.resolver = _directory(reader, node, value)
         return
     if not isinstance(value, str):
-        raise FieldError(f"error parsing operator resolver, wrong type {_type(node)}")
+        raise wrong_type("resolver", node, "a string or a map")
     if _MEMORY.search(value):
         options.operator.resolver = ResolverOptions(MEMORY)
         return
@@ -78,29 +87,24 @@ def _resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
 def _directory(reader: Reader, node: ConfigNode, pairs: dict[str, ConfigNode]) -> ResolverOptions:
     """Keys beyond those known are passed over, as nats-server does."""
 
-    def get(name: str, wanted: type, zero: Any) -> Any:
-        item = pairs.get(name)
-        if item is None:
-            return zero
-        if type(item.value) is not wanted:
-            raise mismatch(item, {str: "string", bool: "bool", int: "int64"}[wanted])
-        return item.value
+    def get(name: str, convert: Convert, zero: Any) -> Any:
+        return convert(reader, name, pairs[name]) if name in pairs else zero
 
     def seconds(name: str) -> float:
-        text = get(name, str, "")
+        text = get(name, as_string, "")
         try:
             return parse_duration(text) if text else 0.0
         except ValueError as error:
             raise FieldError(str(error)) from error
 
-    kind = _KINDS.get(get("type", str, "").upper())
+    kind = _KINDS.get(get("type", as_string, "").upper())
     if kind is None:
         raise FieldError(_WRONG_RESOLVER)
     if kind == MEMORY:
         return ResolverOptions()
-    found = ResolverOptions(kind, get("dir", str, ""), "", get("allow_delete", bool, False))
-    found.hard_delete = get("hard_delete", bool, False)
-    found.limit, found.ttl = get("limit", int, 0), seconds("ttl")
+    found = ResolverOptions(kind, get("dir", as_string, ""), "", get("allow_delete", as_bool, False))
+    found.hard_delete = get("hard_delete", as_bool, False)
+    found.limit, found.ttl = get("limit", as_int, 0), seconds("ttl")
     interval, timeout = seconds("interval"), seconds("timeout")
     for problem in _problems(found, interval, timeout, pairs):
         reader.error(node, problem)
@@ -130,18 +134,16 @@ def _problems(found: ResolverOptions, interval: float, timeout: float, given: di
     return problems
 
 
-def _preload(reader: Reader, node: ConfigNode, options: Options) -> None:
+def read_preload(reader: Reader, node: ConfigNode, options: Options) -> None:
     from jetcluster.config.claims.account import decode_account
     from jetcluster.config.claims.token import ClaimsError
 
-    if not isinstance(node.value, dict):
-        raise FieldError("preload should be a map of account_public_key:account_jwt")
     options.operator.preload = {}
-    for key, item in node.value.items():
+    for key, item in as_map(node, "resolver_preload").items():
         if item.used_as_variable:
             continue
         if not isinstance(item.value, str):
-            reader.error(item, "preload map value should be a string JWT")
+            reader.error(item, str(wrong_type("resolver_preload", item, "a string", element=True)))
             continue
         try:
             decode_account(item.value)
@@ -151,40 +153,19 @@ def _preload(reader: Reader, node: ConfigNode, options: Options) -> None:
         options.operator.preload[key] = item.value
 
 
-def _pinned(_reader: Reader, node: ConfigNode, options: Options) -> None:
-    items = node.value if isinstance(node.value, list) else [node]
-    for item in items:
-        if not isinstance(item.value, str):
-            where = "unsupported type in array" if items is node.value else "unsupported type"
-            raise FieldError(f"error parsing resolver_pinned_accounts: {where} {_type(item)}", item)
-    options.operator.pinned_accounts = [str(item.value) for item in items]
+def read_pinned_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
+    options.operator.pinned_accounts = as_strings(reader, "resolver_pinned_accounts", node)
 
 
-def _sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:
+def read_sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:
     options.operator.default_sentinel = as_string(reader, "default_sentinel", node)
 
 
-def _tls(reader: Reader, node: ConfigNode, options: Options) -> None:
-    """As of a remote: this server connects."""
+def read_resolver_tls(reader: Reader, node: ConfigNode, options: Options) -> None:
+    """Reads the TLS of a connecting end, as that of a remote."""
     remote = LeafRemoteOptions()
     read_link_tls(reader, node, remote)
     options.operator.resolver_tls = remote.tls
-
-
-def _type(node: ConfigNode) -> str:
-    """Go's name for the type of a value."""
-    return str(mismatch(node, "")).partition(" is ")[2].partition(",")[0]
-
-
-OPERATOR_BLOCKS: Blocks = {
-    **dict.fromkeys(("operator", "operators", "roots", "root", "root_operators", "root_operator"), _operators),
-    **dict.fromkeys(("trusted", "trusted_keys"), _trusted),
-    **dict.fromkeys(("resolver", "account_resolver", "accounts_resolver"), _resolver),
-    "resolver_preload": _preload,
-    "resolver_pinned_accounts": _pinned,
-    "resolver_tls": _tls,
-    "default_sentinel": _sentinel,
-}
 
 
 def settle_operator(options: Options) -> None:

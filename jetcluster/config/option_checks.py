@@ -270,7 +270,7 @@ def problem_of_values(options: Options) -> str | None:
 
 
 def _problem_of_ports(options: Options) -> str | None:
-    """But the client port's, which is told when it is opened."""
+    """Checks every port but the clients', whose error comes when it is opened."""
     for port, what in (
         (options.http_port, "Can't start monitoring: can't listen to the monitor port"),
         (options.https_port, "Can't start monitoring: can't listen to the monitor port"),

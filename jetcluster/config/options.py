@@ -56,11 +56,16 @@ class OperatorOptions:
     pinned_accounts: list[str] | None = None
     """Only users of these may log in; None: of all."""
     default_sentinel: str = field(default="", repr=False)
-    """The JWT of a bearer: who a client without a JWT is."""
+    """The JWT of a bearer, with which a client without a JWT logs in."""
 
     @property
     def is_on(self) -> bool:
         return bool(self.operators or self.trusted_keys)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The operators' JWTs."""
+        return [operator.token.text for operator in self.operators]
 
     @property
     def keys(self) -> list[str]:
@@ -230,7 +235,7 @@ class LeafOptions:
 
 @dataclass(slots=True)
 class WebSocketOptions:
-    """The `websocket` block: a port for clients whose bytes come in WebSocket frames."""
+    """The `websocket` block: a port for clients that send WebSocket frames."""
 
     host: str = "0.0.0.0"  # noqa: S104 - nats-server's default
     port: int = 0
@@ -277,7 +282,7 @@ class Options:
     https_port: int = 0
     """Monitoring over TLS, with the certificate of `tls`; one of the two only. As `http_port`."""
     https_verify: bool = False
-    """Ours: who looks at the monitoring must show a certificate of `tls.ca_file`; nats-server asks for none."""
+    """Ours: clients of the monitoring must show a certificate of `tls.ca_file`; nats-server asks for none."""
     http_port: int = 0
     """0: no monitoring; -1: random."""
     http_base_path: str = ""
@@ -298,7 +303,7 @@ class Options:
     ping_max: int = 2
     write_deadline: float = 10.0
     write_timeout: str = "default"
-    """"close" or "retry": what becomes of a client whose socket has taken nothing for write_deadline."""
+    """"close" or "retry", for a client whose socket has taken nothing for write_deadline."""
     no_fast_producer_stall: bool = False
     lame_duck_duration: float = 120.0
     lame_duck_grace_period: float = 10.0
@@ -382,7 +387,7 @@ class Options:
     @property
     def global_is_open(self) -> bool:
         """Only the system account is configured, so that its users can log in: clients without credentials are in `$G`,
-        as they were before, and wrong ones are refused. An `authorization` block says that it is to be otherwise."""
+        as without accounts, and wrong ones are refused. An `authorization` block turns that off."""
         auth = self.authorization
         if not self.accounts or not self.global_only:
             return False
@@ -406,11 +411,11 @@ class Options:
         return found
 
     def add_inert(self, names: Iterable[str]) -> None:
-        """Keys or flags that were given and do nothing yet, told in one warning."""
+        """Adds keys or flags that were given and do nothing; one warning names them."""
         self.inert += names
 
     def add_start_warnings(self) -> None:
-        """Appends what the operator should know about the final values, flags included."""
+        """Appends the warnings about the final values, flags included."""
         if self.inert:
             self.warnings.append(f"Accepted, but without effect in this version: {', '.join(self.inert)}")
         sync_interval = self.jetstream.sync_interval

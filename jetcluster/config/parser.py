@@ -248,7 +248,7 @@ class _Parser:
         return True
 
     def _end_of_pair(self, kind: str) -> None:
-        """Behind a value outside maps; a closing brace of the block is left."""
+        """Takes the end of a value outside of maps; a closing brace of the block is left."""
         scan = self._scan
         scan.skip_blanks()
         scan.skip_comment()
@@ -266,7 +266,7 @@ class _Parser:
         scan.take()
 
     def _is_last(self, kind: str, ends: str) -> bool:
-        """Takes what follows a value of a map or an array, one of `ends`; True when it was the last of them."""
+        """Takes the sign after a value of a map or an array, one of `ends`; True when it was the last one."""
         scan = self._scan
         scan.skip_blanks()
         scan.skip_comment()

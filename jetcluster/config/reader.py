@@ -1,8 +1,8 @@
-"""Turns parsed `ConfigNode`s into typed values, and collects every error and warning with its place in the file.
+"""The reader of blocks: turns parsed `ConfigNode`s into typed values, and collects every error and warning with its
+place in the file.
 
-A block is described by tables: `fields` (key -> attribute, or INERT, and converter), `blocks` (key -> function that
-reads a nested block). Keys of the real server that are accepted and do nothing here are named in a warning at start.
-Anything else is `F:line:col: unknown field "x"`, at every level, as the real server does.
+The keys of each block are a table (`keys`), of rows that `value`, `block`, `inert`, `refused` and `known` make. Any
+other key is `F:line:col: unknown field "x"`, at every level, as the real server does.
 """
 
 from __future__ import annotations
@@ -12,13 +12,401 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from jetcluster.config.lexer import ConfigError
+from jetcluster.config.nkeys import is_key
 from jetcluster.config.parser import ConfigNode
 from jetcluster.errors import OperatorError
 from jetcluster.model import durations
 
+Bytes = int
+Seconds = float
+Convert = Callable[["Reader", str, ConfigNode], Any]
+Read = Callable[["Reader", ConfigNode, Any], None]
+
+_TYPES = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", list: "a list", dict: "a map"}
+_SAYS_NOTHING = ("off", "default")
+"""Values with which an inert key changes nothing on the real server either."""
 _TERM = re.compile(r"(\d+\.?\d*|\.\d+)([a-zµμ]*)")
 _SIZE = re.compile(r"(-?\d+)([KMGT])(?:i?B)?", re.IGNORECASE)
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+
+
+class FieldError(OperatorError):
+    """A value that its key does not accept; the text follows `F:line:col: `."""
+
+    def __init__(self, text: str, node: ConfigNode | None = None) -> None:
+        super().__init__(text)
+        self.node = node
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+HONOURED: Final = "honoured"
+INERT: Final = "inert"
+REFUSED: Final = "refused"
+
+
+class Key:
+    """One key of a block, under all its names. `convert` makes the value of `attribute`, or `read` reads the node into
+    the block's options."""
+
+    __slots__ = ("attribute", "convert", "fixed", "names", "note", "once", "read", "status")
+
+    def __init__(
+        self, names: str, status: str, note: str, convert: Convert | None = None, read: Read | None = None, *,
+        attribute: str = "", fixed: str | Mapping[str, str] = "", once: str = "",
+    ) -> None:  # fmt: skip
+        self.names = tuple(names.split())
+        self.status = status
+        """HONOURED; INERT: checked and named in a warning at the start, as it tunes a part that this server does not
+        have; REFUSED: it would change security, durability, limits or the view of clients, and this server cannot."""
+        self.note = note
+        """For the page of the configuration."""
+        self.convert = convert
+        self.read = read
+        self.attribute = attribute
+        """Of the block's options; "" of a key that only is checked."""
+        self.fixed: Mapping[str, str] = {attribute: fixed} if isinstance(fixed, str) and fixed else fixed or {}
+        """Attributes that a reload must not change -> their names in its refusal."""
+        self.once = once
+        """Refuses a second one of the names in one block; "": the last one counts."""
+
+
+class Block:
+    """The keys of one block, and the options that they fill."""
+
+    __slots__ = ("by_name", "keys", "options", "unknown", "variables")
+
+    def __init__(
+        self, options: type | None, *keys: Key, unknown: str = 'unknown field "{key}"', variables: bool = True
+    ) -> None:
+        self.options = options
+        self.keys = keys
+        self.unknown = unknown
+        self.variables = variables
+        """An unknown key that some `$key` uses is a variable definition and no error."""
+        self.by_name = {name: key for key in keys for name in key.names}
+
+
+def value(
+    names: str, convert: Convert, note: str = "", *,
+    to: str = "", fixed: str = "", once: str = "", status: str = HONOURED,
+) -> Key:  # fmt: skip
+    """A key whose value is that of the attribute `to`, or of the attribute of its first name."""
+    return Key(names, status, note, convert, attribute=to or names.split()[0], fixed=fixed, once=once)
+
+
+def block(
+    names: str, read: Read, note: str = "", *, fixed: Mapping[str, str] | None = None, status: str = HONOURED
+) -> Key:
+    """A key that `read` reads into the options of the block in which it stands."""
+    return Key(names, status, note, read=read, fixed=fixed or {})
+
+
+def inert(names: str, convert: Convert, note: str) -> Key:
+    """A key that is checked, and without effect."""
+    return Key(names, INERT, note, convert)
+
+
+def refused(names: str, text: str, note: str = "", *, unless_false: bool = False) -> Key:
+    """A key that must not be ignored in silence; `unless_false`: a switch, of which this server only has the "off"."""
+
+    def refuse(reader: Reader, node: ConfigNode, _target: Any) -> None:
+        if not unless_false or as_bool(reader, names.split()[0], node):
+            raise FieldError(text)
+
+    return Key(names, REFUSED, note, read=refuse)
+
+
+def known(names: str) -> Key:
+    """A key of a block that is refused as a whole: it tells a block of the real server from a typing error."""
+    return Key(names, REFUSED, "", read=_pass)
+
+
+def _pass(_reader: Reader, _node: ConfigNode, _target: Any) -> None:
+    """Reads nothing."""
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Reads blocks by the tables of their keys. Errors and warnings of all blocks come together here."""
+
+    def __init__(self, blocks: Mapping[str, Block]) -> None:
+        self._blocks = blocks
+        self.errors: list[str] = []
+        self.pedantic_warnings: list[str] = []
+        """Printed to stderr at start; `-t` takes them for errors."""
+        self.inert: list[str] = []
+        """Inert keys that were given, with the path of their block."""
+        self.notes: list[str] = []
+        """Sentences for the log."""
+        self.user_places: dict[str, ConfigNode] = {}
+        """Account -> its `users`, for errors that show only when all accounts are known."""
+
+    def error(self, node: ConfigNode, text: str) -> None:
+        self.errors.append(f"{node.where}: {text}")
+
+    def warn(self, node: ConfigNode, text: str) -> None:
+        self.pedantic_warnings.append(f"{node.where}: {text}")
+
+    def raise_errors(self) -> None:
+        """Raises ConfigError when there are any."""
+        if self.errors:
+            raise ConfigError("\n".join([*self.pedantic_warnings, *self.errors]) + "\n")
+
+    def block(self, pairs: Mapping[str, ConfigNode], target: Any, name: str, *, path: str | None = None) -> bool:
+        """Reads the pairs of the block `name` into `target`; `path` names it in warnings where that is another word.
+        True when there was no error."""
+        found, known_errors = self._blocks[name], len(self.errors)
+        where = name if path is None else path
+        seen: set[Key] = set()
+        for text, node in pairs.items():
+            key = found.by_name.get(text.lower())
+            try:
+                if key is not None:
+                    self._take(key, text.lower(), node, target, where, again=key in seen)
+                    seen.add(key)
+                elif not (node.used_as_variable and found.variables):
+                    self.error(node, found.unknown.format(key=go_quoted(text)))
+            except FieldError as error:
+                self.error(error.node or node, str(error))
+        return len(self.errors) == known_errors
+
+    def _take(self, key: Key, name: str, node: ConfigNode, target: Any, path: str, *, again: bool) -> None:
+        """Raises FieldError."""
+        if again and key.once:
+            raise FieldError(key.once)
+        if key.read is not None:
+            key.read(self, node, target)
+        if key.convert is None:
+            return
+        made = key.convert(self, name, node)
+        if key.attribute:
+            setattr(target, key.attribute, made)
+        if key.status == INERT and made and made not in _SAYS_NOTHING:
+            self.inert.append(f"{path}.{name}" if path else name)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def go_quoted(text: str) -> str:
+    """A key between quotes as Go's %q shows it, without the quotes."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return text
+    shown = text.replace("\\", "\\\\").replace('"', '\\"')
+    return "".join(c if c.isprintable() else _escaped(c) for c in shown)
+
+
+def _escaped(char: str) -> str:
+    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
+    return short or (f"\\x{ord(char):02x}" if ord(char) < 0x80 else f"\\u{ord(char):04x}")
+
+
+def wrong_type(
+    name: str, node: ConfigNode, wanted: str, *, element: bool = False, at: ConfigNode | None = None
+) -> FieldError:
+    """The error of a value that has another type than its key. `element`: it is one of several in a list or map; `at`:
+    the place of the error, where that is not the key's."""
+    of = "each element of " if element else ""
+    return FieldError(f'{of}"{name}" must be {wanted}, not {_TYPES.get(type(node.value), "a time")}', at)
+
+
+def as_string(_reader: Reader, name: str, node: ConfigNode) -> str:
+    if not isinstance(node.value, str):
+        raise wrong_type(name, node, "a string")
+    return node.value
+
+
+def as_int(_reader: Reader, name: str, node: ConfigNode) -> int:
+    if isinstance(node.value, bool) or not isinstance(node.value, int):
+        raise wrong_type(name, node, "an integer")
+    return node.value
+
+
+def as_bool(_reader: Reader, name: str, node: ConfigNode) -> bool:
+    if not isinstance(node.value, bool):
+        raise wrong_type(name, node, "a boolean")
+    return node.value
+
+
+def as_strings(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
+    """A string or a list of strings."""
+    items = node.value if isinstance(node.value, list) else [node]
+    found = [item.value for item in items if isinstance(item.value, str)]
+    for item in items:
+        if not isinstance(item.value, str):
+            is_element = item is not node
+            raise wrong_type(name, item, "a string" if is_element else "a string or a list", element=is_element)
+    return found
+
+
+def as_texts(_reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:
+    """A map of strings."""
+    for item in as_map(node, name).values():
+        if not isinstance(item.value, str):
+            raise wrong_type(name, item, "a string", element=True, at=item)
+    return {key: str(item.value) for key, item in as_map(node, name).items()}
+
+
+def as_map(node: ConfigNode, name: str, *, element: bool = False) -> dict[str, ConfigNode]:
+    if not isinstance(node.value, dict):
+        raise wrong_type(name, node, "a map", element=element)
+    return node.value
+
+
+def as_list(node: ConfigNode, name: str) -> list[ConfigNode]:
+    if not isinstance(node.value, list):
+        raise wrong_type(name, node, "a list")
+    return node.value
+
+
+def unchecked(_reader: Reader, _name: str, _node: ConfigNode) -> bool:
+    """Any value."""
+    return True
+
+
+def as_duration(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    """A bare integer counts seconds, with the real server's warning."""
+    if isinstance(node.value, str):
+        return _seconds(name, node.value)
+    reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
+    return float(as_int(reader, name, node))
+
+
+def duration_of(label: str) -> Convert:
+    """`as_duration` of a key with several names, of which messages use this one."""
+
+    def convert(reader: Reader, _name: str, node: ConfigNode) -> Seconds:
+        return as_duration(reader, label, node)
+
+    return convert
+
+
+def as_duration_text(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    """A duration that nats-server takes as text only, not as a number."""
+    return _seconds(name, as_string(reader, name, node))
+
+
+def as_seconds(_reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    """A duration where the real server takes a plain number without a warning (timeouts of logins and of TLS)."""
+    if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
+        raise wrong_type(name, node, "a duration")
+    return _seconds(name, node.value) if isinstance(node.value, str) else float(node.value)
+
+
+def _seconds(name: str, text: str) -> Seconds:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise FieldError(f"error parsing {name}: {error}") from error
+
+
+def as_size(reader: Reader, name: str, node: ConfigNode) -> Bytes:
+    """An integer, or text such as "512M" (base 1024; "-1" = unlimited)."""
+    return size_of(name)(reader, name, node)  # type: ignore[no-any-return]
+
+
+def size_of(label: str) -> Convert:
+    """`as_size` of a key with several names, of which messages use this one."""
+
+    def convert(_reader: Reader, name: str, node: ConfigNode) -> Bytes:
+        if isinstance(node.value, bool) or not isinstance(node.value, int | str):
+            raise wrong_type(name, node, "a size")
+        try:
+            return parse_storage_size(label, node.value)
+        except ValueError as error:
+            raise FieldError(str(error)) from error
+
+    return convert
+
+
+def one_of(*words: str) -> Convert:
+    """One of some words."""
+
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
+        text = as_string(reader, name, node)
+        if text not in words:
+            listed = [f"'{word}'" for word in words]
+            raise FieldError(f"{name} must be {', '.join(listed[:-1])} or {listed[-1]}")
+        return text
+
+    return convert
+
+
+def without_spaces(label: str) -> Convert:
+    """A name, which errors call by the label."""
+
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
+        text = as_string(reader, name, node)
+        if " " in text:
+            raise FieldError(f"{label} cannot contain spaces")
+        return text
+
+    return convert
+
+
+def user_nkey_of(label: str) -> Convert:
+    """The public nkey of a user, which errors call by the label."""
+
+    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
+        text = as_string(reader, name, node)
+        if not is_key("U", text):
+            raise FieldError(f"Not a valid public nkey for {label}")
+        return text
+
+    return convert
+
+
+as_write_timeout = one_of("default", "close", "retry")
+
+
+def as_switch(name: str, node: ConfigNode) -> bool | dict[str, ConfigNode]:
+    """`true`, `enabled`, `disabled` or a map: the forms of a `jetstream` block."""
+    if isinstance(node.value, str):
+        word = node.value.lower()
+        if word not in ("enabled", "enable", "disabled", "disable"):
+            raise FieldError(f"Expected 'enabled' or 'disabled' for string value, got '{node.value}'")
+        return word.startswith("enable")
+    if not isinstance(node.value, bool | dict):
+        raise wrong_type(name, node, "a boolean, a string or a map")
+    return node.value
+
+
+def go_value(node: ConfigNode) -> str:
+    """A scalar as Go's %v prints it."""
+    return ("false", "true")[node.value] if isinstance(node.value, bool) else str(node.plain())
+
+
+def as_address(name: str, node: ConfigNode) -> tuple[str, int]:
+    """(host, port) of a `listen` value: `4222`, `":4222"`, `"host:4222"`, `"[::1]:4222"`; host "" means unset."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        return "", node.value
+    if not isinstance(node.value, str):
+        raise wrong_type(name, node, "a port or host:port")
+    return split_address(node.value)
+
+
+def read_listen(_reader: Reader, node: ConfigNode, target: Any) -> None:
+    """`listen` of a block whose options have a host and a port."""
+    host, port = as_address("listen", node)
+    target.host, target.port = host or target.host, port
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """Raises FieldError with the real server's text."""
+    host, colon, port = text.rpartition(":")
+    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise FieldError(f'could not parse address string "{text}"')
+    try:
+        number = int(port)
+    except ValueError as error:
+        raise FieldError(f'could not parse port "{port}"') from error
+    return host.strip("[]"), number
+
+
+# --- durations, sizes and URLs as text --------------------------------------------------------------------------------
 
 
 def parse_duration(text: str) -> float:
@@ -68,286 +456,7 @@ def parse_storage_size(name: str, value: object) -> int:
 
 
 def without_secret(url: str) -> str:
-    """For messages: what stands before the host may be a password or a token."""
+    """The URL for messages: without the part before the host, which may be a password or a token."""
     scheme, colon, rest = url.rpartition("://")
     secret, at, address = rest.rpartition("@")
     return f"{scheme}{colon}{'[REDACTED]@' if at and secret else ''}{address}"
-
-
-_GO_TYPES = {
-    bool: "bool",
-    int: "int64",
-    float: "float64",
-    str: "string",
-    list: "[]interface {}",
-    dict: "map[string]interface {}",
-}
-
-
-INERT: Final = ""
-"""In place of the attribute: a field of something that this server does not have. Its value is checked."""
-_SAYS_NOTHING = ("off", "default")
-"""Values with which an inert field changes nothing on the real server either."""
-
-
-class FieldError(OperatorError):
-    """A value that its field does not accept; the text goes behind `F:line:col: `."""
-
-    def __init__(self, text: str, node: ConfigNode | None = None) -> None:
-        super().__init__(text)
-        self.node = node
-
-
-class Reader:
-    def __init__(self) -> None:
-        self.errors: list[str] = []
-        self.pedantic_warnings: list[str] = []
-        """Printed to stderr at start; `-t` takes them for errors."""
-        self.inert: list[str] = []
-        self.notes: list[str] = []
-        """Sentences for the log."""
-        self.user_places: dict[str, ConfigNode] = {}
-        """Account -> its `users`, for errors that show only when all accounts are known."""
-
-    def error(self, node: ConfigNode, text: str) -> None:
-        self.errors.append(f"{node.where}: {text}")
-
-    def warn(self, node: ConfigNode, text: str) -> None:
-        self.pedantic_warnings.append(f"{node.where}: {text}")
-
-    def raise_errors(self) -> None:
-        if self.errors:
-            raise ConfigError("\n".join([*self.pedantic_warnings, *self.errors]) + "\n")
-
-    def block(
-        self,
-        pairs: Mapping[str, ConfigNode],
-        target: Any,
-        fields: Fields,
-        blocks: Blocks | None = None,
-        inert: frozenset[str] = frozenset(),
-        *,
-        path: str = "",
-        unknown: str = 'unknown field "{key}"',
-        variables: bool = True,
-    ) -> None:
-        """Reads the pairs of one block into `target`. `path` names the block in warnings ("" = top level). `inert`:
-        names that are no fields, or that are kept although they change nothing. An unknown key that some `$key` used is
-        a variable definition and no error, unless `variables` is False."""
-        for key, node in pairs.items():
-            name = key.lower()
-            try:
-                if name in fields:
-                    attribute, convert = fields[name]
-                    value = convert(self, name, node)
-                    if attribute:
-                        setattr(target, attribute, value)
-                    if (not attribute or name in inert) and value and value not in _SAYS_NOTHING:
-                        self.inert.append(f"{path}.{name}" if path else name)
-                elif blocks is not None and name in blocks:
-                    blocks[name](self, node, target)
-                elif name in inert:
-                    self.inert.append(f"{path}.{name}" if path else name)
-                elif not (node.used_as_variable and variables):
-                    self.error(node, unknown.format(key=go_quoted(key)))
-            except FieldError as error:
-                self.error(error.node or node, str(error))
-
-
-Convert = Callable[[Reader, str, ConfigNode], Any]
-Fields = Mapping[str, tuple[str, Convert]]
-Blocks = Mapping[str, Callable[[Reader, ConfigNode, Any], None]]
-
-
-def refuse(text: str) -> Refusal:
-    """A block reader for what must not be ignored in silence."""
-    return Refusal(text)
-
-
-class Refusal:
-    """Its own class so that docs and tests can tell a field that is refused (tests/unit/config/test_field_table.py)."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __call__(self, _reader: Reader, _node: ConfigNode, _target: Any) -> None:
-        raise FieldError(self.text)
-
-
-def refuse_when_true(text: str) -> Refusal:
-    """Refuses "on" of a switch whose "off" is what we do anyway."""
-    return _RefusalOfTrue(text)
-
-
-class _RefusalOfTrue(Refusal):
-    __slots__ = ()
-
-    def __call__(self, reader: Reader, node: ConfigNode, _target: Any) -> None:
-        if as_bool(reader, "", node):
-            raise FieldError(self.text)
-
-
-def go_quoted(text: str) -> str:
-    """A key between quotes as Go's %q shows it, without the quotes."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return text
-    shown = text.replace("\\", "\\\\").replace('"', '\\"')
-    return "".join(c if c.isprintable() else _escaped(c) for c in shown)
-
-
-def _escaped(char: str) -> str:
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
-    return short or (f"\\x{ord(char):02x}" if ord(char) < 0x80 else f"\\u{ord(char):04x}")
-
-
-def go_type(node: ConfigNode) -> str:
-    """The real server's name for the type of a value."""
-    return _GO_TYPES.get(type(node.value), "time.Time")
-
-
-def mismatch(node: ConfigNode, wanted: str) -> FieldError:
-    return FieldError(f"interface conversion: interface {{}} is {go_type(node)}, not {wanted}")
-
-
-def as_string(_reader: Reader, _name: str, node: ConfigNode) -> str:
-    if not isinstance(node.value, str):
-        raise mismatch(node, "string")
-    return node.value
-
-
-def as_int(_reader: Reader, _name: str, node: ConfigNode) -> int:
-    if isinstance(node.value, bool) or not isinstance(node.value, int):
-        raise mismatch(node, "int64")
-    return node.value
-
-
-def as_bool(_reader: Reader, _name: str, node: ConfigNode) -> bool:
-    if not isinstance(node.value, bool):
-        raise mismatch(node, "bool")
-    return node.value
-
-
-def as_duration(reader: Reader, name: str, node: ConfigNode) -> float:
-    """Seconds. A bare integer counts seconds, with the real server's warning."""
-    if isinstance(node.value, str):
-        return _seconds(name, node.value)
-    reader.warn(node, f'invalid use of field "{name}": {name} should be converted to a duration')
-    return float(as_int(reader, name, node))
-
-
-def duration_of(label: str) -> Convert:
-    """`as_duration` of a field with several spellings, of which messages use this one."""
-    return lambda reader, _name, node: as_duration(reader, label, node)
-
-
-def as_duration_text(reader: Reader, name: str, node: ConfigNode) -> float:
-    """A duration that nats-server takes as text only, not as a number. Seconds."""
-    return _seconds(name, as_string(reader, name, node))
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise FieldError(f"error parsing {name}: {error}") from error
-
-
-def as_seconds(_reader: Reader, name: str, node: ConfigNode) -> float:
-    """Seconds, where the real server takes a plain number without a warning (authorization and TLS timeouts)."""
-    if isinstance(node.value, bool) or not isinstance(node.value, int | float | str):
-        raise FieldError(f"error parsing {name}: unsupported type")
-    if not isinstance(node.value, str):
-        return float(node.value)
-    try:
-        return parse_duration(node.value)
-    except ValueError as error:
-        raise FieldError(f"error parsing {name}: {error}") from error
-
-
-def storage_size(label: str) -> Convert:
-    def convert(_reader: Reader, _name: str, node: ConfigNode) -> int:
-        try:
-            return parse_storage_size(label, node.value)
-        except ValueError as error:
-            raise FieldError(str(error)) from error
-
-    return convert
-
-
-def as_name(_reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(_reader, name, node)
-    if " " in text:
-        label = "server name" if name == "server_name" else "cluster name"
-        raise FieldError(f"{label} cannot contain spaces")
-    return text
-
-
-def one_of(*words: str) -> Convert:
-    def convert(reader: Reader, name: str, node: ConfigNode) -> str:
-        text = as_string(reader, name, node)
-        if text not in words:
-            listed = [f"'{word}'" for word in words]
-            raise FieldError(f"{name} must be {', '.join(listed[:-1])} or {listed[-1]}")
-        return text
-
-    return convert
-
-
-as_write_timeout = one_of("default", "close", "retry")
-
-
-def queue_limit(_reader: Reader, name: str, node: ConfigNode) -> int:
-    if isinstance(node.value, bool) or not isinstance(node.value, int):
-        raise FieldError(f'Expected a parseable size for "{name}", got {go_value(node)}')
-    return node.value
-
-
-def go_value(node: ConfigNode) -> str:
-    """A scalar as Go's %v prints it."""
-    value = node.value
-    return ("false", "true")[value] if isinstance(value, bool) else str(node.plain())
-
-
-def as_strings(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """A string or an array of strings."""
-    if isinstance(node.value, str):
-        return [node.value]
-    if isinstance(node.value, list):
-        return [as_string(_reader, name, item) for item in node.value]
-    raise mismatch(node, "string")
-
-
-def as_map(node: ConfigNode, label: str) -> dict[str, ConfigNode]:
-    if not isinstance(node.value, dict):
-        raise FieldError(f"Expected map to define {label}, got {_GO_TYPES.get(type(node.value), 'time.Time')}")
-    return node.value
-
-
-def as_address(node: ConfigNode) -> tuple[str, int]:
-    """(host, port) of a `listen` value: `4222`, `":4222"`, `"host:4222"`, `"[::1]:4222"`; host "" means unset."""
-    value = node.value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return "", value
-    if not isinstance(value, str):
-        raise FieldError(f"expected port or host:port, got {_GO_TYPES.get(type(value), 'time.Time')}")
-    return split_address(value)
-
-
-def read_listen(_reader: Reader, node: ConfigNode, target: Any) -> None:
-    """`listen` of a block whose options have a host and a port."""
-    host, port = as_address(node)
-    target.host, target.port = host or target.host, port
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Raises FieldError with the real server's text."""
-    host, colon, port = text.rpartition(":")
-    if not colon or (":" in host and not (host.startswith("[") and host.endswith("]"))):
-        raise FieldError(f'could not parse address string "{text}"')
-    try:
-        number = int(port)
-    except ValueError as error:
-        raise FieldError(f'could not parse port "{port}"') from error
-    return host.strip("[]"), number

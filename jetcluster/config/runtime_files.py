@@ -27,7 +27,7 @@ class PortsFileError(OperatorError, OSError):
 
 
 def write_pid_file(path: str, pid: int | None = None) -> None:
-    """Decimal pid, no newline; left behind at exit, as the real server does. Raises PidFileError."""
+    """Writes the decimal pid without a newline; the file stays at exit, as the real server's. Raises PidFileError."""
     try:
         _replace(Path(path), str(os.getpid() if pid is None else pid))
     except OSError as error:

@@ -1,11 +1,9 @@
 """The `authorization` and `accounts` blocks.
 
-What would weaken security if it were silently ignored (auth callout, certificate mapping, pins) is refused.
+A key that would weaken security if it were silently ignored (auth callout, proxies) is refused.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from jetcluster.config.account_options import (
     AccountJetStreamOptions,
@@ -16,26 +14,23 @@ from jetcluster.config.account_options import (
     SubjectLists,
     UserOptions,
 )
-from jetcluster.config.exports_block import read_exports, read_imports, read_mappings
-from jetcluster.config.nkeys import decode_user_key, is_key
-from jetcluster.config.options import Options
+from jetcluster.config.nkeys import is_key
+from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
-    Blocks,
     FieldError,
-    Fields,
     Reader,
-    as_bool,
+    Seconds,
     as_duration,
     as_int,
+    as_list,
     as_map,
-    as_seconds,
     as_string,
     as_strings,
+    as_switch,
     go_quoted,
     go_value,
-    refuse,
-    storage_size,
+    wrong_type,
 )
 
 CLUSTER_PERMISSIONS = "cluster permissions are not supported: all nodes of a cluster see all subjects"
@@ -51,12 +46,12 @@ def is_valid_subject(subject: str) -> bool:
 # --- permissions ------------------------------------------------------------------------------------------------------
 
 
-def _subjects(reader: Reader, node: ConfigNode, is_subscribe: bool) -> list[str]:
+def _subjects(reader: Reader, name: str, node: ConfigNode, is_subscribe: bool) -> list[str]:
     items = node.value if isinstance(node.value, list) else [node]
     subjects: list[str] = []
     for item in items:
         if not isinstance(item.value, str):
-            raise FieldError("Expected subject permissions to be a subject, or array of subjects")
+            raise wrong_type(name, item, "a subject", element=item is not node)
         parts = item.value.split()
         if is_subscribe and len(parts) == 2 and all(is_valid_subject(part) for part in parts):
             subjects.append(" ".join(parts))
@@ -67,18 +62,18 @@ def _subjects(reader: Reader, node: ConfigNode, is_subscribe: bool) -> list[str]
     return subjects
 
 
-def _subject_lists(reader: Reader, node: ConfigNode, is_subscribe: bool) -> SubjectLists:
+def _subject_lists(reader: Reader, name: str, node: ConfigNode, is_subscribe: bool) -> SubjectLists:
     if not isinstance(node.value, dict):
-        return SubjectLists(allow=_subjects(reader, node, is_subscribe))
+        return SubjectLists(allow=_subjects(reader, name, node, is_subscribe))
     lists = SubjectLists()
     for key, item in node.value.items():
         name = key.lower()
         if item.used_as_variable:
             continue
         if name == "allow":
-            lists.allow = _subjects(reader, item, is_subscribe)
+            lists.allow = _subjects(reader, name, item, is_subscribe)
         elif name == "deny":
-            lists.deny = _subjects(reader, item, is_subscribe)
+            lists.deny = _subjects(reader, name, item, is_subscribe)
         else:
             reader.error(
                 item, f"Unknown field name \"{key}\" parsing subject permissions, only 'allow' or 'deny' are permitted"
@@ -86,69 +81,41 @@ def _subject_lists(reader: Reader, node: ConfigNode, is_subscribe: bool) -> Subj
     return lists
 
 
-def _publish(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
-    target.publish = _subject_lists(reader, node, is_subscribe=False)
+def as_publish_lists(reader: Reader, name: str, node: ConfigNode) -> SubjectLists:
+    return _subject_lists(reader, name, node, is_subscribe=False)
 
 
-def _subscribe(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
-    target.subscribe = _subject_lists(reader, node, is_subscribe=True)
+def as_subscribe_lists(reader: Reader, name: str, node: ConfigNode) -> SubjectLists:
+    return _subject_lists(reader, name, node, is_subscribe=True)
 
 
-def _responses(reader: Reader, node: ConfigNode, target: PermissionOptions) -> None:
+def as_responses(reader: Reader, name: str, node: ConfigNode) -> ResponseOptions | None:
     if isinstance(node.value, bool):
-        target.responses = ResponseOptions() if node.value else None
-        return
-    target.responses = ResponseOptions()
-    reader.block(
-        as_map(node, "allow_responses"),
-        target.responses,
-        _RESPONSE_FIELDS,
-        path="allow_responses",
-        unknown='Unknown field "{key}" parsing permissions',
-    )
+        return ResponseOptions() if node.value else None
+    responses = ResponseOptions()
+    reader.block(as_map(node, name), responses, "allow_responses")
+    return responses
 
 
-def _response_count(reader: Reader, name: str, node: ConfigNode) -> int:
+def as_response_count(reader: Reader, name: str, node: ConfigNode) -> int:
     """0 is the default, and less is no limit."""
     return as_int(reader, name, node) or ResponseOptions().max_messages
 
 
-def _response_time(reader: Reader, name: str, node: ConfigNode) -> float:
+def as_response_time(reader: Reader, name: str, node: ConfigNode) -> Seconds:
     return as_duration(reader, name, node) or ResponseOptions().expires
 
 
-_RESPONSE_FIELDS: Fields = {
-    **dict.fromkeys(("max", "max_msgs", "max_messages", "max_responses"), ("max_messages", _response_count)),
-    **dict.fromkeys(("expires", "expiration", "ttl"), ("expires", _response_time)),
-}
-_PERMISSION_BLOCKS: Blocks = {
-    **dict.fromkeys(("publish", "pub", "import"), _publish),
-    **dict.fromkeys(("subscribe", "sub", "export"), _subscribe),
-    **dict.fromkeys(("allow_responses", "allow_response", "publish_allow_responses"), _responses),
-}
-
-
-def as_permissions(reader: Reader, _name: str, node: ConfigNode) -> PermissionOptions:
+def as_permissions(reader: Reader, name: str, node: ConfigNode) -> PermissionOptions:
     permissions = PermissionOptions()
-    pairs = as_map(node, "permissions")
-    unknown = 'Unknown field "{key}" parsing permissions'
-    reader.block(pairs, permissions, {}, _PERMISSION_BLOCKS, path="permissions", unknown=unknown)
+    reader.block(as_map(node, name), permissions, "permissions")
     return permissions
 
 
 # --- users ------------------------------------------------------------------------------------------------------------
 
 
-def _nkey(_reader: Reader, _name: str, node: ConfigNode) -> str:
-    text = as_string(_reader, _name, node)
-    try:
-        decode_user_key(text)
-    except ValueError as error:
-        raise FieldError("Not a valid public nkey for a user") from error
-    return text
-
-
-def _connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:
+def as_connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     types = [text.upper() for text in as_strings(reader, name, node)]
     bad = [text for text in types if text not in CONNECTION_TYPES]
     if bad:
@@ -157,37 +124,14 @@ def _connection_types(reader: Reader, name: str, node: ConfigNode) -> list[str]:
     return types
 
 
-_USER_FIELDS: Fields = {
-    "user": ("user", as_string),
-    "username": ("user", as_string),
-    "nkey": ("nkey", _nkey),
-    "pass": ("password", as_string),
-    "password": ("password", as_string),
-    **dict.fromkeys(("permission", "permissions", "authorization"), ("permissions", as_permissions)),
-    **dict.fromkeys(
-        ("allowed_connection_types", "connection_types", "clients"), ("connection_types", _connection_types)
-    ),
-}
-
-
 def _users(reader: Reader, node: ConfigNode, account: str) -> list[UserOptions]:
     reader.user_places[account] = node
-    if not isinstance(node.value, list):
-        raise FieldError("Expected users field to be an array")
     users: list[UserOptions] = []
-    for item in node.value:
-        known_errors = len(reader.errors)
-        user = UserOptions(account=account)
-        reader.block(
-            as_map(item, "user"),
-            user,
-            _USER_FIELDS,
-            {"proxy_required": refuse("proxy_required is not supported")},
-            path="users",
-        )
-        if len(reader.errors) > known_errors:
+    for item in as_list(node, "users"):
+        user, pairs = UserOptions(account=account), as_map(item, "users", element=True)
+        if not reader.block(pairs, user, "users"):
             continue
-        place = next(reversed(as_map(item, "user").values()), item)  # the last key that was read, as upstream
+        place = next(reversed(pairs.values()), item)  # the last key that was read, as upstream
         if not user.user and not user.nkey:
             reader.error(place, "User entry requires a user")
         elif user.nkey and (user.user or user.password):
@@ -199,32 +143,14 @@ def _users(reader: Reader, node: ConfigNode, account: str) -> list[UserOptions]:
 # --- authorization ----------------------------------------------------------------------------------------------------
 
 
-def _authorization_users(reader: Reader, node: ConfigNode, target: AuthorizationOptions) -> None:
+def read_authorization_users(reader: Reader, node: ConfigNode, target: AuthorizationOptions) -> None:
     target.users = _users(reader, node, "$G")
-
-
-_AUTHORIZATION_FIELDS: Fields = {
-    "user": ("user", as_string),
-    "username": ("user", as_string),
-    "pass": ("password", as_string),
-    "password": ("password", as_string),
-    "token": ("token", as_string),
-    "timeout": ("timeout", as_seconds),
-    **dict.fromkeys(
-        ("default_permission", "default_permissions", "permissions"), ("default_permissions", as_permissions)
-    ),
-}
-_AUTHORIZATION_BLOCKS: Blocks = {
-    "users": _authorization_users,
-    "auth_callout": refuse("auth_callout is not supported"),
-    "proxy_required": refuse("proxy_required is not supported"),
-}
 
 
 def read_authorization(reader: Reader, node: ConfigNode, options: Options) -> None:
     auth = options.authorization = AuthorizationOptions(given=True)
     pairs = as_map(node, "authorization")
-    reader.block(pairs, auth, _AUTHORIZATION_FIELDS, _AUTHORIZATION_BLOCKS, path="authorization")
+    reader.block(pairs, auth, "authorization")
     if auth.token and (auth.user or auth.password):
         raise FieldError("Cannot have a user/pass and token")
     if "users" in {key.lower() for key in pairs}:
@@ -236,10 +162,10 @@ def read_authorization(reader: Reader, node: ConfigNode, options: Options) -> No
         _apply_defaults(auth.users, auth.default_permissions)
 
 
-def read_cluster_authorization(reader: Reader, node: ConfigNode, target: Any) -> None:
-    auth = target.authorization = AuthorizationOptions()
+def read_cluster_authorization(reader: Reader, node: ConfigNode, cluster: ClusterOptions) -> None:
+    auth = cluster.authorization = AuthorizationOptions()
     pairs = as_map(node, "authorization")
-    reader.block(pairs, auth, _AUTHORIZATION_FIELDS, _AUTHORIZATION_BLOCKS, path="cluster.authorization")
+    reader.block(pairs, auth, "authorization", path="cluster.authorization")
     if auth.users or "users" in pairs:
         raise FieldError("Cluster authorization does not allow multiple users")
     if auth.token:
@@ -257,111 +183,47 @@ def _apply_defaults(users: list[UserOptions], permissions: PermissionOptions) ->
 # --- accounts ---------------------------------------------------------------------------------------------------------
 
 
-def _cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
-    """Whose account Raft's messages between servers count for in nats-server; here it is no account's."""
+def as_cluster_traffic(_reader: Reader, name: str, node: ConfigNode) -> str:
+    """Checked only: nats-server counts Raft's messages between servers for an account, this server for none."""
     if node.value not in ("system", "owner", ""):
         raise FieldError(f"Expected 'system' or 'owner' string value for \"{name}\", got {go_value(node)}")
     return ""
 
 
-def _account_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
+def as_account_nkey(reader: Reader, name: str, node: ConfigNode) -> str:
     text = as_string(reader, name, node)
     if not is_key("A", text):
         raise FieldError(f'Not a valid public nkey for an account: "{go_quoted(text)}"')
     return text
 
 
-_ACCOUNT_JETSTREAM_FIELDS: Fields = {
-    **dict.fromkeys(("max_memory", "max_mem", "mem", "memory"), ("max_memory", storage_size("max_memory"))),
-    **dict.fromkeys(("max_store", "max_file", "max_disk", "store", "disk"), ("max_store", storage_size("max_store"))),
-    **dict.fromkeys(("max_streams", "streams"), ("max_streams", as_int)),
-    **dict.fromkeys(("max_consumers", "consumers"), ("max_consumers", as_int)),
-    "max_ack_pending": ("max_ack_pending", as_int),
-    **dict.fromkeys(
-        ("memory_max_stream_bytes", "mem_max_stream_bytes"),
-        ("memory_max_stream_bytes", storage_size("memory_max_stream_bytes")),
-    ),
-    **dict.fromkeys(
-        ("store_max_stream_bytes", "disk_max_stream_bytes", "file_max_stream_bytes"),
-        ("store_max_stream_bytes", storage_size("store_max_stream_bytes")),
-    ),
-    **dict.fromkeys(("max_bytes_required", "max_stream_bytes", "max_bytes"), ("max_bytes_required", as_bool)),
-    "cluster_traffic": ("", _cluster_traffic),
-}
-_ACCOUNT_LIMIT_FIELDS: Fields = {
-    **dict.fromkeys(("max_connections", "max_conn"), ("max_connections", as_int)),
-    **dict.fromkeys(("max_subscriptions", "max_subs"), ("max_subscriptions", as_int)),
-    **dict.fromkeys(("max_payload", "max_pay"), ("max_payload", as_int)),
-    **dict.fromkeys(("max_leafnodes", "max_leafs"), ("max_leafnodes", as_int)),
-}
+def read_account_jetstream(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
+    given = as_switch("jetstream", node)
+    account.jetstream = AccountJetStreamOptions() if given or isinstance(given, dict) else None
+    if isinstance(given, dict):
+        path = f"accounts.{account.name}.jetstream"
+        reader.block(given, account.jetstream, "accounts.jetstream", path=path)
 
 
-def _account_jetstream(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
-    value = node.value
-    if isinstance(value, bool):
-        account.jetstream = AccountJetStreamOptions() if value else None
-    elif isinstance(value, str):
-        word = value.lower()
-        if word not in ("enabled", "enable", "disabled", "disable"):
-            raise FieldError(f"Expected 'enabled' or 'disabled' for string value, got '{value}'")
-        account.jetstream = AccountJetStreamOptions() if word.startswith("enable") else None
-    else:
-        account.jetstream = AccountJetStreamOptions()
-        reader.block(
-            as_map(node, "JetStream"),
-            account.jetstream,
-            _ACCOUNT_JETSTREAM_FIELDS,
-            inert=frozenset({"cluster_traffic"}),
-            path=f"accounts.{account.name}.jetstream",
-        )
+def read_account_limits(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
+    path = f"accounts.{account.name}.limits"
+    reader.block(as_map(node, "limits"), account.limits, "accounts.limits", path=path)
 
 
-def _account_limits(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
-    reader.block(
-        as_map(node, "account limits"),
-        account.limits,
-        _ACCOUNT_LIMIT_FIELDS,
-        path=f"accounts.{account.name}.limits",
-        unknown='Unknown field "{key}" parsing account limits',
-    )
-
-
-def _account_users(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
+def read_account_users(reader: Reader, node: ConfigNode, account: AccountOptions) -> None:
     account.users = _users(reader, node, account.name)
-
-
-_ACCOUNT_FIELDS: Fields = {
-    "nkey": ("nkey", _account_nkey),
-    **dict.fromkeys(
-        ("default_permission", "default_permissions", "permissions"), ("default_permissions", as_permissions)
-    ),
-}
-_ACCOUNT_BLOCKS: Blocks = {
-    "users": _account_users,
-    "jetstream": _account_jetstream,
-    "limits": _account_limits,
-    "exports": read_exports,
-    "imports": read_imports,
-    **dict.fromkeys(("mappings", "maps"), read_mappings),
-    **dict.fromkeys(
-        ("msg_trace", "trace_dest"),
-        refuse("traces that a Traceparent header asks for are not supported: a publisher asks with Nats-Trace-Dest"),
-    ),
-}
-_ACCOUNT_INERT = frozenset({"nkey"})
 
 
 def read_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
     """`accounts { A { users: [...] } }` or `accounts: [A, B]`."""
+    options.accounts = {}
     if isinstance(node.value, list):
-        options.accounts = {}
         for item in node.value:
             name = as_string(reader, "accounts", item)
             if name in options.accounts:
                 raise FieldError(f"Duplicate Account Entry: {name}", item)
             options.accounts[name] = AccountOptions(name)
         return
-    options.accounts = {}
     for name, item in as_map(node, "accounts").items():
         if item.used_as_variable:
             continue
@@ -370,14 +232,7 @@ def read_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
             reader.error(item, '"$G" is a Reserved Account')
             continue
         try:
-            reader.block(
-                as_map(item, "account"),
-                account,
-                _ACCOUNT_FIELDS,
-                _ACCOUNT_BLOCKS,
-                _ACCOUNT_INERT,
-                path=f"accounts.{name}",
-            )
+            reader.block(as_map(item, name), account, "accounts", path=f"accounts.{name}")
         except FieldError as error:
             reader.error(error.node or item, str(error))
         if account.default_permissions is not None:

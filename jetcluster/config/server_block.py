@@ -1,77 +1,94 @@
-"""The top level of a configuration file."""
+"""The top level of a configuration file, and the blocks `jetstream`, `compat` and `websocket`.
+
+Blocks of nats-server that this server does not have (gateways, MQTT, OCSP, trusted proxies): their keys are checked
+against the real server's, so that a typing error is reported as one; then a block that would open a port or change
+logins is refused by name. An empty one does nothing there either.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from jetcluster.config.cluster_block import read_cluster
-from jetcluster.config.compat_block import read_compat
-from jetcluster.config.exports_block import check_imports, read_mappings
-from jetcluster.config.jetstream_block import as_store_dir, read_jetstream
-from jetcluster.config.leafnodes_block import read_leafnodes
-from jetcluster.config.operator_block import OPERATOR_BLOCKS, settle_operator
-from jetcluster.config.options import MIN_LAME_DUCK_DURATION, Options
+from jetcluster.config.account_options import AuthorizationOptions
+from jetcluster.config.exports_block import check_imports
+from jetcluster.config.operator_block import settle_operator
+from jetcluster.config.options import MIN_LAME_DUCK_DURATION, PRESETS, JetStreamOptions, Options, WebSocketOptions
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
-    INERT,
-    Blocks,
+    Bytes,
+    Convert,
     FieldError,
-    Fields,
+    Read,
     Reader,
+    Seconds,
     as_address,
     as_bool,
     as_duration,
+    as_duration_text,
     as_int,
-    as_name,
+    as_map,
+    as_size,
     as_string,
     as_strings,
-    as_write_timeout,
-    go_quoted,
-    go_type,
-    mismatch,
-    read_listen,
-    refuse_when_true,
+    as_switch,
+    as_texts,
+    go_value,
+    parse_duration,
+    wrong_type,
 )
-from jetcluster.config.security_block import check_users, read_accounts, read_authorization
-from jetcluster.config.tls_block import read_tls
-from jetcluster.config.unsupported_blocks import read_gateway, read_mqtt, read_ocsp, read_proxies
-from jetcluster.config.websocket_block import read_websocket
+from jetcluster.config.security_block import check_users
 from jetcluster.model import durations
 
-
-def _http(_reader: Reader, node: ConfigNode, options: Options) -> None:
-    options.http_host, options.http_port = as_address(node)
-
-
-def _https(_reader: Reader, node: ConfigNode, options: Options) -> None:
-    options.http_host, options.https_port = as_address(node)
+NO_GATEWAYS = "gateways are not supported: connect clusters with leafnodes, mirrors or sources"
+NO_MQTT = "mqtt is not supported"
+NO_OCSP = "ocsp is not supported: certificates are shown without an OCSP response"
+NO_PROXIES = "proxies are not supported: clients log in themselves"
 
 
-def _lame_duck_duration(reader: Reader, name: str, node: ConfigNode) -> float:
-    as_string(reader, name, node)
-    seconds = as_duration(reader, name, node)
+def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
+    """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
+    reader.block(pairs, options, "")
+    settle_operator(options)
+    check_users(reader, options)
+    check_imports(reader, pairs, options)
+
+
+# --- server -----------------------------------------------------------------------------------------------------------
+
+
+def read_http(_reader: Reader, node: ConfigNode, options: Options) -> None:
+    options.http_host, options.http_port = as_address("http", node)
+
+
+def read_https(_reader: Reader, node: ConfigNode, options: Options) -> None:
+    options.http_host, options.https_port = as_address("https", node)
+
+
+def as_lame_duck_duration(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    seconds = as_duration_text(reader, name, node)
     if seconds < MIN_LAME_DUCK_DURATION:
         given = durations.render(int(seconds * 1e9))
         raise FieldError(f"invalid lame_duck_duration of {given}, minimum is {MIN_LAME_DUCK_DURATION:.0f} seconds")
     return seconds
 
 
-def _lame_duck_grace_period(reader: Reader, name: str, node: ConfigNode) -> float:
-    as_string(reader, name, node)
-    seconds = as_duration(reader, name, node)
+def as_lame_duck_grace_period(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    seconds = as_duration_text(reader, name, node)
     if seconds < 0:
         raise FieldError("invalid lame_duck_grace_period, needs to be positive")
     return seconds
 
 
-def _int32(reader: Reader, name: str, node: ConfigNode) -> int:
+def as_int32(reader: Reader, name: str, node: ConfigNode) -> int:
     number = as_int(reader, name, node)
     if not -(2**31) <= number < 2**31:
         raise FieldError(f"{name} value is too big")
     return number
 
 
-def _max_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
+def as_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
     number = as_int(reader, name, node)
     if number > 255:
         raise FieldError("max_sub_tokens value is too big")
@@ -80,39 +97,28 @@ def _max_sub_tokens(reader: Reader, name: str, node: ConfigNode) -> int:
     return number
 
 
-def _tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
-    """One tag, several with commas between them, or an array; without those said before, in lower case."""
-    if isinstance(node.value, list):
-        for item in node.value:
-            if not isinstance(item.value, str):
-                raise FieldError("error parsing tags: unsupported type *conf.token where string is expected")
-    elif not isinstance(node.value, str):
-        raise FieldError(f"error parsing tags: unsupported type {go_type(node)}")
+def as_tags(reader: Reader, name: str, node: ConfigNode) -> list[str]:
+    """One tag, several with commas between them, or a list; each once, in lower case."""
     words = [part.strip().lower() for text in as_strings(reader, name, node) for part in text.split(",")]
     return list(dict.fromkeys(word for word in words if word))
 
 
-def _metadata(_reader: Reader, _name: str, node: ConfigNode) -> dict[str, str]:
-    if not isinstance(node.value, dict):
-        raise FieldError(f"error parsing metadata: unsupported type {go_type(node)}")
-    for item in node.value.values():
-        if not isinstance(item.value, str):
-            raise FieldError(str(mismatch(item, "string")), item)
-    return {key: str(item.value) for key, item in node.value.items()}
-
-
-def _feature_flags(_reader: Reader, _name: str, node: ConfigNode) -> dict[str, bool]:
-    if not isinstance(node.value, dict):
-        raise FieldError(f"error parsing feature flags: unsupported type {go_type(node)}")
-    for key, item in node.value.items():
+def as_feature_flags(_reader: Reader, name: str, node: ConfigNode) -> dict[str, bool]:
+    for item in as_map(node, name).values():
         if not isinstance(item.value, bool):
-            text = f'error parsing feature flag "{go_quoted(key)}": expected bool, got {go_type(item)}'
-            raise FieldError(text, item)
-    return {key: bool(item.value) for key, item in node.value.items()}
+            raise wrong_type(name, item, "a boolean", element=True, at=item)
+    return {key: bool(item.value) for key, item in as_map(node, name).items()}
 
 
-def _trace(attribute: str) -> Any:
-    """`trace_verbose` and `trace_headers` say `trace` as well, on or off."""
+def as_log_format(reader: Reader, name: str, node: ConfigNode) -> str:
+    text = as_string(reader, name, node)
+    if text not in ("text", "json"):
+        raise FieldError(f'log_format must be "text" or "json", got "{text}"')
+    return text
+
+
+def trace_and(attribute: str) -> Read:
+    """A reader of `trace_verbose` or `trace_headers`, which say `trace` as well, on or off."""
 
     def read(reader: Reader, node: ConfigNode, options: Options) -> None:
         options.trace = as_bool(reader, attribute, node)
@@ -121,117 +127,170 @@ def _trace(attribute: str) -> Any:
     return read
 
 
-def _system_account(_reader: Reader, _name: str, node: ConfigNode) -> str:
-    if not isinstance(node.value, str):
-        raise FieldError("system account name must be a string")
-    return node.value
-
-
 def refuse_default_domain(_reader: Reader, node: ConfigNode, _options: Options) -> None:
-    if not isinstance(node.value, dict):
-        raise FieldError(f"error default_js_domain config: unsupported type {go_type(node)}")
-    if node.value:
+    if as_map(node, "default_js_domain"):
         raise FieldError("default_js_domain is not supported: clients name the domain they mean")
 
 
-def _log_format(reader: Reader, name: str, node: ConfigNode) -> str:
-    text = as_string(reader, name, node)
-    if text not in ("text", "json"):
-        raise FieldError(f'log_format must be "text" or "json", got "{text}"')
-    return text
+# --- jetstream --------------------------------------------------------------------------------------------------------
 
 
-FIELDS: Fields = {
-    "host": ("host", as_string),
-    "net": ("host", as_string),
-    "port": ("port", as_int),
-    "server_name": ("server_name", as_name),
-    "client_advertise": ("client_advertise", as_string),
-    "http_port": ("http_port", as_int),
-    "monitor_port": ("http_port", as_int),
-    "https_port": ("https_port", as_int),
-    "http_base_path": ("http_base_path", as_string),
-    **dict.fromkeys(("pidfile", "pid_file"), ("pid_file", as_string)),
-    "ports_file_dir": ("ports_file_dir", as_string),
-    "server_tags": ("server_tags", _tags),
-    "server_metadata": ("server_metadata", _metadata),
-    "no_header_support": ("no_header_support", as_bool),
-    "prof_port": (INERT, as_int),
-    "prof_block_rate": (INERT, as_int),
-    "feature_flags": (INERT, _feature_flags),
-    **dict.fromkeys(("disable_sublist_cache", "no_sublist_cache"), (INERT, as_bool)),
-    # log
-    "debug": ("debug", as_bool),
-    "trace": ("trace", as_bool),
-    "max_traced_msg_len": ("max_traced_msg_len", as_int),
-    "logtime": ("logtime", as_bool),
-    "logtime_utc": ("logtime_utc", as_bool),
-    **dict.fromkeys(("logfile", "log_file"), ("log_file", as_string)),
-    **dict.fromkeys(("logfile_size_limit", "log_size_limit"), ("log_size_limit", as_int)),
-    **dict.fromkeys(("logfile_max_num", "log_max_num"), ("log_max_num", as_int)),
-    "syslog": ("syslog", as_bool),
-    "remote_syslog": ("remote_syslog", as_string),
-    # There is a system account all the same: nobody is its user unless the configuration says so.
-    **dict.fromkeys(("no_system_account", "no_system", "no_sys_acc"), ("", as_bool)),
-    "connect_error_reports": (INERT, as_int),
-    "reconnect_error_reports": (INERT, as_int),
-    "log_format": ("log_format", _log_format),
-    # limits
-    **dict.fromkeys(("max_connections", "max_conn"), ("max_connections", as_int)),
-    **dict.fromkeys(("max_subscriptions", "max_subs"), ("max_subscriptions", as_int)),
-    **dict.fromkeys(("max_sub_tokens", "max_subscription_tokens"), ("max_sub_tokens", _max_sub_tokens)),
-    "max_control_line": ("max_control_line", _int32),
-    "max_payload": ("max_payload", _int32),
-    "max_pending": ("max_pending", as_int),
-    "max_closed_clients": ("max_closed_clients", as_int),
-    "ping_interval": ("ping_interval", as_duration),
-    "ping_max": ("ping_max", as_int),
-    "write_deadline": ("write_deadline", as_duration),
-    "write_timeout": ("write_timeout", as_write_timeout),
-    "no_fast_producer_stall": ("no_fast_producer_stall", as_bool),
-    "lame_duck_duration": ("lame_duck_duration", _lame_duck_duration),
-    "lame_duck_grace_period": ("lame_duck_grace_period", _lame_duck_grace_period),
-    # security
-    "no_auth_user": ("no_auth_user", as_string),
-    **dict.fromkeys(("system_account", "system"), ("system_account", _system_account)),
-    "allow_non_tls": ("allow_non_tls", as_bool),
-    "https_verify": ("https_verify", as_bool),
-}
-"""Plain fields, by their names in a file. This table and those below are what docs/configuration.md lists."""
+def read_jetstream(reader: Reader, node: ConfigNode, options: Options) -> None:
+    given = as_switch("jetstream", node)
+    options.jetstream.enabled = bool(given) or isinstance(given, dict)
+    if isinstance(given, dict):
+        reader.block(given, options.jetstream, "jetstream")
 
 
-BLOCKS: Blocks = {
-    "listen": read_listen,
-    "http": _http,
-    "https": _https,
-    "authorization": read_authorization,
-    "accounts": read_accounts,
-    "tls": read_tls,
-    "cluster": read_cluster,
-    "jetstream": read_jetstream,
-    "compat": read_compat,
-    "leafnodes": read_leafnodes,
-    "leaf": read_leafnodes,
-    "websocket": read_websocket,
-    "ws": read_websocket,
-    "gateway": read_gateway,
-    "mqtt": read_mqtt,
-    **dict.fromkeys(("store_dir", "storedir"), as_store_dir(lambda options: options.jetstream)),
-    "trace_verbose": _trace("trace_verbose"),
-    "trace_headers": _trace("trace_headers"),
-    "default_js_domain": refuse_default_domain,
-    "proxy_protocol": refuse_when_true("proxy_protocol is not supported: connections begin with NATS or TLS"),
-    "proxies": read_proxies,
-    "ocsp": read_ocsp,
-    **dict.fromkeys(("mappings", "maps"), read_mappings),
-    **OPERATOR_BLOCKS,
-}
-INERT_NAMES = frozenset({"ocsp_cache"})
+def read_limits(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
+    reader.block(as_map(node, "limits"), jetstream, "jetstream.limits")
 
 
-def read_server(reader: Reader, pairs: dict[str, ConfigNode], options: Options) -> None:
-    """Reads a whole configuration into `options`; errors and warnings stay in `reader`."""
-    reader.block(pairs, options, FIELDS, BLOCKS, INERT_NAMES)
-    settle_operator(options)
-    check_users(reader, options)
-    check_imports(reader, pairs, options)
+def read_batch(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
+    reader.block(as_map(node, "batch"), jetstream, "jetstream.limits.batch")
+
+
+def read_objects(reader: Reader, node: ConfigNode, jetstream: JetStreamOptions) -> None:
+    """Ours: nats-server has no object service."""
+    reader.block(as_map(node, "objects"), jetstream, "jetstream.limits.objects")
+
+
+def store_dir_of(target_of: Callable[[Any], JetStreamOptions]) -> Read:
+    """A reader of the store's folder, which may be given once: at the top level or in the block. `target_of` finds the
+    JetStreamOptions in the target."""
+
+    def read(reader: Reader, node: ConfigNode, target: Any) -> None:
+        jetstream = target_of(target)
+        if jetstream.store_dir:
+            raise FieldError("Duplicate 'store_dir' configuration")
+        jetstream.store_dir = as_string(reader, "store_dir", node)
+
+    return read
+
+
+def as_sync_interval(reader: Reader, name: str, node: ConfigNode) -> Seconds | None:
+    """None for "always"; a duration is taken as given, and a warning names the loss of durability."""
+    if isinstance(node.value, str) and node.value.lower() == "always":
+        return None
+    return as_duration(reader, name, node)
+
+
+def as_tag_prefix(reader: Reader, name: str, node: ConfigNode) -> str:
+    return as_string(reader, name, node).strip().lower()
+
+
+def absolute(least: int, most: int = 0) -> Convert:
+    """An integer of at least `least`, and of at most `most` unless that is 0."""
+
+    def convert(_reader: Reader, name: str, node: ConfigNode) -> int:
+        number = node.value if isinstance(node.value, int) and not isinstance(node.value, bool) else None
+        if number is None or number < least or (most and number > most):
+            between = f" between {least} and {most}" if most else ""
+            raise FieldError(f'Expected an absolute size for "{name}"{between}, got {go_value(node)}')
+        return number
+
+    return convert
+
+
+def as_compact_size(reader: Reader, name: str, node: ConfigNode) -> Bytes:
+    size = as_size(reader, name, node)
+    if size < 0:
+        raise FieldError(f'Expected an absolute size for "{name}", got {go_value(node)}')
+    return size
+
+
+# --- compat -----------------------------------------------------------------------------------------------------------
+
+
+def read_compat(reader: Reader, node: ConfigNode, options: Options) -> None:
+    """`seeds`, `nats-server`, or a map of single choices."""
+    if isinstance(node.value, str):
+        if node.value not in PRESETS:
+            words = " or ".join(f'"{word}"' for word in PRESETS)
+            raise FieldError(f'compat must be {words} or a map, got "{node.value}"')
+        options.compat = replace(PRESETS[node.value])
+        return
+    if not isinstance(node.value, dict):
+        raise wrong_type("compat", node, "a string or a map")
+    reader.block(node.value, options.compat, "compat")
+
+
+# --- websocket --------------------------------------------------------------------------------------------------------
+
+
+def read_websocket(reader: Reader, node: ConfigNode, options: Options) -> None:
+    websocket = options.websocket = WebSocketOptions()
+    reader.block(as_map(node, "websocket"), websocket, "websocket")
+
+
+def read_websocket_login(reader: Reader, node: ConfigNode, websocket: WebSocketOptions) -> None:
+    """One user or a token; users and permissions are those of the server."""
+    websocket.authorization = AuthorizationOptions()
+    reader.block(as_map(node, "authorization"), websocket.authorization, "websocket.authorization")
+
+
+def as_handshake_timeout(reader: Reader, name: str, node: ConfigNode) -> Seconds:
+    """A plain number is taken without the warning that other durations have."""
+    if not isinstance(node.value, str):
+        return float(as_int(reader, name, node))
+    try:
+        return parse_duration(node.value)
+    except ValueError as error:
+        raise FieldError(str(error)) from error
+
+
+def as_headers(reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:
+    found = as_texts(reader, name, node)
+    for key, text in found.items():
+        if any(char in key + text for char in "\r\n\0") or ":" in key or not key.strip():
+            raise FieldError(f"error parsing header key {key}: not a header", as_map(node, name)[key])
+    return found
+
+
+# --- blocks that this server does not have ----------------------------------------------------------------------------
+
+
+def read_gateway(reader: Reader, node: ConfigNode, _options: Options) -> None:
+    """Refused unless it is empty: the real server does not start with a name alone either."""
+    is_known = reader.block(as_map(node, "gateway"), None, "gateway")
+    pairs = {key.lower(): item for key, item in as_map(node, "gateway").items()}
+    name = pairs.get("name")
+    if name is not None and isinstance(name.value, str) and " " in name.value:
+        raise FieldError("gateway name cannot contain spaces", name)
+    remotes = pairs.get("gateways")
+    for item in remotes.value if remotes is not None and isinstance(remotes.value, list) else []:
+        if isinstance(item.value, dict):
+            is_known &= reader.block(item.value, None, "gateway.gateways")
+    if is_known and pairs:
+        raise FieldError(NO_GATEWAYS)
+
+
+def read_mqtt(reader: Reader, node: ConfigNode, _options: Options) -> None:
+    pairs = as_map(node, "mqtt")
+    if reader.block(pairs, None, "mqtt") and pairs:
+        raise FieldError(NO_MQTT)
+
+
+def read_proxies(reader: Reader, node: ConfigNode, _options: Options) -> None:
+    pairs = as_map(node, "proxies")
+    if reader.block(pairs, None, "proxies") and pairs:
+        raise FieldError(NO_PROXIES)
+
+
+def read_ocsp(_reader: Reader, node: ConfigNode, _options: Options) -> None:
+    """Refused unless it says what this server does: `false` or `mode: never`."""
+    if isinstance(node.value, bool):
+        if node.value:
+            raise FieldError(NO_OCSP)
+        return
+    if not isinstance(node.value, dict):
+        raise wrong_type("ocsp", node, "a boolean or a map")
+    for key, item in node.value.items():
+        if key.lower() == "mode":
+            if not isinstance(item.value, str):
+                raise wrong_type("mode", item, "a string", at=item)
+            if item.value.lower() not in ("always", "must", "auto", "never"):
+                raise FieldError("error parsing ocsp config: unsupported ocsp mode string", item)
+            if item.value.lower() == "never":
+                return
+    raise FieldError(NO_OCSP)

@@ -70,7 +70,7 @@ def alerts_on(connection: socket.socket) -> Iterator[socket.socket]:
 
 async def say_goodbye(connection: socket.socket) -> None:
     """After an alert was sent. A socket that is closed with something unread in it resets the connection, and the other
-    end may never see the alert: so what still comes is read, for a while."""
+    end may never see the alert; so the rest is read for a while."""
     loop = asyncio.get_running_loop()
     try:
         connection.shutdown(socket.SHUT_WR)

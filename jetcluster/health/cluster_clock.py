@@ -1,26 +1,27 @@
 """`ClusterClock`: wall time that one bad clock cannot move.
 
-What is stamped into logs decides what expires, when schedules fire and which message ids count as repeated, on all
-replicas; so a clock that is hours ahead deletes data everywhere, and one that is hours behind does so once it is set
-right. Every node tells its wall clock with its heartbeats. A wall clock is compared as its *base*: wall time minus
+The stamps in the logs decide which messages expire, when schedules fire and which message ids count as repeated, on
+all replicas. So a clock that is hours ahead deletes data everywhere, and one that is hours late does so once it is set
+right. Every node sends its wall clock with its heartbeats. A wall clock is compared as its *base*: wall time minus
 monotonic time, which is constant as long as a clock runs as it should.
 
-The *reference* is the base that the node believes in. *Majority* is one of all nodes that belong to the cluster, heard
-or not. Rules, in this order:
+The *reference* is the base that the node believes in. A *majority* is one of all nodes that belong to the cluster,
+heard or not. Rules, in this order:
 
 1. At the start there is no reference: the node reads its own clock, and `established` is False, so that it does not
-   lead. It takes the reference of peers that have one, else that of a majority whose clocks agree (within LIMIT). Of
-   clocks of which no majority agrees none can be told to be right. Where all nodes are heard and the clocks of a
-   majority are less than a minute apart, so much is accepted after as many seconds: nobody is left who could outvote
-   them.
-2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is left behind,
-   this node's own as any other. Without a majority the reference goes on by the monotonic clock.
-3. A majority that does not agree with it, and agrees on another time for HOLD seconds, takes it over: somebody has set
-   the clocks of the cluster right.
-4. A node that had no majority for HOLD seconds takes that of the majority at once when it is back: that of so many
-   others as make one, or, where its own clock does not agree with its reference either, as make one with itself.
-5. What was said while this node stood still, or by a peer that was silent, may have waited for long, and a reading that
-   waited makes a clock look late. So nothing heard counts in the first second after such a pause (PROVEN).
+   lead. It takes the reference of peers that have one, else that of a majority whose clocks agree (within
+   MAX_DIFFERENCE_NS). If no majority agrees, no clock can be known to be right. Where all nodes are heard and the
+   clocks of a majority are less than a minute apart, a difference of n seconds is accepted after n seconds: no node is
+   left that could outvote them.
+2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is ignored, this
+   node's own as any other. Without a majority the reference goes on by the monotonic clock.
+3. A majority that does not agree with the reference, and agrees on another time for AGREED_SECONDS, replaces it:
+   somebody has set the clocks of the cluster right.
+4. A node that had no majority for AGREED_SECONDS takes the majority's time at once when it is back. The others alone
+   must be a majority; where the node's own clock does not agree with its reference either, it counts as one of them.
+5. A reading that was sent while this node stood still, or by a peer that was silent, may have waited for long, and a
+   reading that waited makes a clock look late. So no reading counts in the first second after such a pause
+   (PROVEN_SECONDS).
 
 As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
 algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) decide likewise: a majority that agrees is right.
@@ -37,26 +38,26 @@ from jetcluster.clock import Clock
 from jetcluster.records import dataclass
 
 SECOND: Final = 1_000_000_000
-LIMIT: Final = 5 * SECOND
+MAX_DIFFERENCE_NS: Final = 5 * SECOND
 """Nanoseconds by which clocks may differ and count as equal. Far above what NTP leaves, far below any sensible
 max_age, window for duplicates or schedule."""
-HOLD: Final = 30.0
+AGREED_SECONDS: Final = 30.0
 """Seconds that a majority must have agreed on another time before it is believed."""
-FRESH: Final = 3.0
-"""A peer that was not heard for so many seconds tells no time."""
-DOUBT: Final = 2.0
+HEARD_SECONDS: Final = 3.0
+"""Seconds without a heartbeat after which a peer's clock does not count."""
+DOUBT_SECONDS: Final = 2.0
 """Seconds after which a start at which clocks disagree is a trouble, not only the order in which peers are heard."""
-PROVEN: Final = 1.0
-"""Seconds after a pause until what is heard counts. What has waited is read within milliseconds."""
-ROUGH: Final = 60.0
-"""Seconds by which clocks may differ at most at a start at which all are heard."""
-KEPT: Final = 20
+PROVEN_SECONDS: Final = 1.0
+"""Seconds after a pause until readings count. Those that have waited are read within milliseconds."""
+START_DIFFERENCE_SECONDS: Final = 60.0
+"""The most seconds by which clocks may differ at a start at which all nodes are heard."""
+READINGS_PER_PEER: Final = 20
 """Readings per peer: a delay makes a clock look late, so the latest one of them is right."""
 
 
 @dataclass(slots=True)
 class _Heard:
-    bases: deque[int] = field(default_factory=lambda: deque(maxlen=KEPT))
+    bases: deque[int] = field(default_factory=lambda: deque(maxlen=READINGS_PER_PEER))
     trusted: int | None = None
     """The peer's own reference, once it has one."""
     at: float = 0.0
@@ -70,7 +71,9 @@ class _Heard:
 class ClusterClock:
     """A `Clock`. `settle` is to be called some ten times per second, `heard` with each heartbeat of a peer."""
 
-    def __init__(self, system: Clock, limit: int = LIMIT, on_moved: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self, system: Clock, limit: int = MAX_DIFFERENCE_NS, on_moved: Callable[[float], None] | None = None
+    ) -> None:
         """`on_moved(seconds)`: the reference was given up for another one, that many seconds later."""
         self._system = system
         self.monotonic = system.monotonic
@@ -115,9 +118,10 @@ class ClusterClock:
     @property
     def trusted_ns(self) -> int:
         """The time that others may take over, in nanoseconds since the Unix epoch. 0 without a reference, and after
-        HOLD seconds without a majority that agrees if the own clock does not agree either: one of the two is wrong."""
+        AGREED_SECONDS without a majority that agrees if the own clock does not agree either: one of the two is
+        wrong."""
         now = self._system.monotonic()
-        if not self.established or (now - self._secure_at >= HOLD and not self._agrees(self._base())):
+        if not self.established or (now - self._secure_at >= AGREED_SECONDS and not self._agrees(self._base())):
             return 0
         return self._reference + int(now * SECOND)
 
@@ -134,7 +138,7 @@ class ClusterClock:
     @property
     def trouble(self) -> str:
         """Why the own clock is not to be trusted; "" while it is."""
-        if self._doubt_since is not None and self._system.monotonic() - self._doubt_since >= DOUBT:
+        if self._doubt_since is not None and self._system.monotonic() - self._doubt_since >= DOUBT_SECONDS:
             return "the wall clocks of the servers differ, and no majority of them agrees on the time"
         skew = self._base() - self._reference
         if abs(skew) <= self._limit:
@@ -148,14 +152,14 @@ class ClusterClock:
         known = self._peers.get(peer)
         if known is None:
             known = self._peers[peer] = _Heard()
-        elif now - known.at > FRESH:
+        elif now - known.at > HEARD_SECONDS:
             known.bases.clear()
-            known.counts_at = now + PROVEN
+            known.counts_at = now + PROVEN_SECONDS
         uptime = int(now * SECOND)
         known.bases.append(wall_ns - uptime)
         known.trusted = trusted_ns - uptime if trusted_ns else None
         known.at = now
-        if not self.established or now - self._secure_at >= HOLD:
+        if not self.established or now - self._secure_at >= AGREED_SECONDS:
             self.settle()
 
     def forget(self, peer: str) -> None:
@@ -184,12 +188,12 @@ class ClusterClock:
 
     def _note_pause(self, now: float) -> None:
         """This process, or its machine, stood still."""
-        if self._settled_at is not None and now - self._settled_at > FRESH:
+        if self._settled_at is not None and now - self._settled_at > HEARD_SECONDS:
             self._settled_at = now
-            self._counts_at = now + PROVEN
+            self._counts_at = now + PROVEN_SECONDS
 
     def _counts(self, known: _Heard, now: float) -> bool:
-        return now - known.at <= FRESH and now >= max(known.counts_at, self._counts_at)
+        return now - known.at <= HEARD_SECONDS and now >= max(known.counts_at, self._counts_at)
 
     def _establish(
         self, heard: dict[str, _Heard], bases: list[int], others: Collection[str] | None, majority: int, now: float
@@ -217,7 +221,7 @@ class ClusterClock:
         elif self._all_since is None:
             self._all_since = now
         waited = 0.0 if self._all_since is None else now - self._all_since
-        return max(self._limit, int(min(waited, ROUGH) * SECOND))
+        return max(self._limit, int(min(waited, START_DIFFERENCE_SECONDS) * SECOND))
 
     def _note_doubt(self, bases: list[int], now: float) -> None:
         if all(abs(base - bases[0]) <= self._limit for base in bases):
@@ -230,7 +234,7 @@ class ClusterClock:
         carried = sum(self._agrees(known.base) or self._agrees(known.trusted) for known in heard)
         if 1 + carried >= majority:
             self._secure_at = now
-        elif now - self._secure_at >= HOLD and len(bases) >= majority:
+        elif now - self._secure_at >= AGREED_SECONDS and len(bases) >= majority:
             found = self._found(heard, bases, majority)
             if found:
                 self._secure_at = now
@@ -254,7 +258,7 @@ class ClusterClock:
             self._apart_since = None
         elif self._apart_since is None or abs(other - self._apart_at) > self._limit:
             self._apart_since, self._apart_at = now, other
-        elif now - self._apart_since >= HOLD:
+        elif now - self._apart_since >= AGREED_SECONDS:
             self._move_to(other)
 
     def _agrees(self, base: int | None) -> bool:

@@ -16,11 +16,11 @@ from typing import Final
 SHORTAGE: Final = (errno.EMFILE, errno.ENFILE)
 """This process, or the whole system, has no more descriptors. Others may be given back: what needs one can wait."""
 
-SHARE: Final = 5
-LEAST: Final = 32
-MOST: Final = 512
+RESERVE_SHARE: Final = 5
+MIN_RESERVE: Final = 32
+MAX_RESERVE: Final = 512
 """The reserve is this part of the limit, within these bounds."""
-MARGIN: Final = 16
+RESERVE_MARGIN: Final = 16
 """Between what clients may use and the reserve: a store at work must not touch it at once."""
 
 
@@ -35,11 +35,11 @@ class DescriptorWatch:
 
     @property
     def reserve(self) -> int:
-        return min(MOST, max(LEAST, self.limit // SHARE))
+        return min(MAX_RESERVE, max(MIN_RESERVE, self.limit // RESERVE_SHARE))
 
     def crowded(self, descriptor: int) -> bool:
         """True when a connection with this descriptor is one too many."""
-        return descriptor >= self.limit - self.reserve - MARGIN
+        return descriptor >= self.limit - self.reserve - RESERVE_MARGIN
 
     def nearly_out(self, descriptor: int) -> bool:
         """True when half of the reserve is taken: links between servers may use the rest, strangers may not."""

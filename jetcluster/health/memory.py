@@ -14,11 +14,11 @@ from typing import Final
 
 from jetcluster.clock import Clock
 
-EVERY: Final = 1.0
+LOOK_SECONDS: Final = 1.0
 """Seconds between two looks."""
-MOST: Final = 0.92
+MAX_GROUP_SHARE: Final = 0.92
 """Share of the control group's limit that the process may use."""
-LEAST: Final = 0.02
+MIN_MACHINE_SHARE: Final = 0.02
 """Share of the machine's memory that must be available."""
 
 
@@ -38,7 +38,7 @@ class MemoryWatch:
         """Which limit is near; "" while none is, or where the kernel does not say."""
         now = self._clock.monotonic()
         if now >= self._next:
-            self._next = now + EVERY
+            self._next = now + LOOK_SECONDS
             self._found = self._group() or self._machine()
         return self._found
 
@@ -46,7 +46,7 @@ class MemoryWatch:
         if self._limit is None:
             return ""
         used = _resident(self._root / "proc/self/statm") * self._page
-        if used <= MOST * self._limit:
+        if used <= MAX_GROUP_SHARE * self._limit:
             return ""
         return f"{used >> 20} MiB are used of the {self._limit >> 20} MiB that the control group allows"
 
@@ -63,7 +63,7 @@ class MemoryWatch:
                         break
         except (OSError, ValueError, IndexError):
             return ""
-        if available >= LEAST * total:
+        if available >= MIN_MACHINE_SHARE * total:
             return ""
         return f"{available >> 10} MiB are available of the machine's {total >> 10} MiB"
 

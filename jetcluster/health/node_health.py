@@ -15,6 +15,8 @@
 the present leader stays: a stream that is slow is better than one that nobody leads. *Votes* are promises that the
 journal must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then what
 they have is all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
+
+`LoopWatch` says when the event loop of this process stands still so much that others should lead.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from jetcluster.clock import Clock
 from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.records import dataclass
 
-CALM: Final = 1.0
+CALM_SECONDS: Final = 1.0
 
 
 class Aspect(enum.Enum):
@@ -74,7 +76,7 @@ class NodeHealth:
     """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` is to be called once in a
     while; nothing is measured here."""
 
-    def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM) -> None:
+    def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
         """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is
         believed to be well again."""
         self.time = time if time is not None else ClusterClock(clock)
@@ -138,3 +140,34 @@ class NodeHealth:
     def _tell(self, trouble: Trouble, *, began: bool) -> None:
         for changed in self._listeners:
             changed(trouble, began)
+
+
+LOOP_WINDOW: Final = 5.0
+"""Seconds after which a pause counts a third."""
+MOST_STILL: Final = 2.5
+"""Seconds of the window that the loop may stand still."""
+SHORTEST_PAUSE: Final = 0.25
+"""Seconds; a busy machine makes everybody wait for less."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds; a longer pause counts as this: it is over, and what counts is that pauses come again and again."""
+
+
+class LoopWatch:
+    """Watches the event loop of this process. `beat` is called by a timer that is due every `period` seconds."""
+
+    def __init__(self) -> None:
+        self._stood_still = 0.0
+
+    def beat(self, period: float, late: float) -> None:
+        """Notes that the timer came `late` seconds after it was due."""
+        pause = min(max(late, 0.0), LONGEST_PAUSE)
+        self._stood_still *= math.exp(-(period + pause) / LOOP_WINDOW)
+        if pause > SHORTEST_PAUSE:
+            self._stood_still += pause
+
+    @property
+    def trouble(self) -> str:
+        """ "" while all is well."""
+        if self._stood_still < MOST_STILL:
+            return ""
+        return f"the event loop stood still for half of the last {LOOP_WINDOW:.0f} seconds"

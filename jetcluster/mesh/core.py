@@ -44,9 +44,8 @@ from jetcluster.mesh.frames import (
     encode_raft,
 )
 from jetcluster.mesh.info import decode_gossip, decode_info, encode_info
-from jetcluster.mesh.peer_link import MeshCounters, PeerLink
+from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic, size_of
 from jetcluster.mesh.rpc import Handler, Rpc
-from jetcluster.mesh.traffic import RouteTraffic, size_of
 from jetcluster.protocol.connection_states import JOINED, ConnectionEvent
 from jetcluster.protocol.interest import RemotePeer, Switchboard
 

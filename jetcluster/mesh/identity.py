@@ -1,4 +1,4 @@
-"""Identity of a node: a peer id that lives exactly as long as the node's store.
+"""Identity of a node: a peer id that lives exactly as long as the node's store, and the mark of a store left out.
 
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
 next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
@@ -15,6 +15,7 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Final
 
 from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.errors import OperatorError
@@ -28,6 +29,9 @@ PEER_ID_LENGTH = 8
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _FORMAT = 1
+
+LEFT_OUT_FILE: Final = "LEFT-OUT"
+"""In the JetStream folder."""
 
 
 class IdentityError(OperatorError):
@@ -172,3 +176,42 @@ def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity, fil
     """Durable once this returns. Raises OSError."""
     fields = {"format": _FORMAT, **asdict(identity)}
     write_durably(Path(store_dir) / FILE_NAME, json.dumps(fields), files)
+
+
+def mark_left_out(directory: Path, text: str, files: Files = os) -> None:
+    """Marks the store of a node that its cluster was rescued without, which keeps it from coming back. Durable once
+    this returns. Raises OSError.
+
+    Nodes of the old majority may come back with their stores, all of them: by what they know they may elect leaders and
+    take messages. The first member of the rescued cluster that one of them meets refuses it and says why
+    (`cluster.meta_rescue`). It then stops, and the mark has it refuse to start again with that store.
+
+    One that has been up since before the rescue and follows a leader is not among those: it was declared lost by
+    mistake, on the other side of a partition. Ending the majority because of that would make things worse, so it
+    says what has happened, and goes on."""
+    write_durably(directory / LEFT_OUT_FILE, text, files)
+
+
+def left_out_reason(directory: Path, files: Files = os) -> str:
+    """Why this store must not be used; "" when it may be. Raises OSError."""
+    try:
+        return read_text(directory / LEFT_OUT_FILE, files, errors="replace").strip()
+    except FileNotFoundError:
+        return ""
+
+
+def left_out_advice(directory: Path, said: str) -> str:
+    """For the log of the node that was left out."""
+    return (
+        f"this store is of before: {said}. The node must not come back with it, all that it promised is void. Move "
+        f"{directory} away: it then starts empty, as a new member that takes the place of the old one. What only this "
+        'store has is still in it (docs/membership.md, "A majority is lost")'
+    )
+
+
+def two_clusters(said: str) -> str:
+    """For the log of a node that was up when the cluster was rescued without it."""
+    return (
+        f"there are two clusters: {said}, while this node was up and its side had a leader. Both go on and take "
+        "messages. Decide which one is right, stop the nodes of the other one and start them with empty stores"
+    )

@@ -62,7 +62,7 @@ def reachable_url(url: str, remote_ip: str) -> str:
 
 @dataclass(slots=True, frozen=True)
 class Proof:
-    """Further fields of the first INFO of a link; see `mesh.proof`."""
+    """Further fields of the first INFO of a link; see `mesh.auth`."""
 
     signature: bytes = b""
     dialled: str = ""

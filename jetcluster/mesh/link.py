@@ -26,7 +26,7 @@ from itertools import islice
 from typing import NamedTuple, cast
 
 from jetcluster.clock import Clock
-from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused
+from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused, own_addresses
 from jetcluster.mesh.frames import (
     MAX_HANDSHAKE_FRAME,
     FrameError,
@@ -36,9 +36,7 @@ from jetcluster.mesh.frames import (
     encode_ping,
 )
 from jetcluster.mesh.options import MeshOptions
-from jetcluster.mesh.peer_link import MeshCounters, PeerLink
-from jetcluster.mesh.proof import own_addresses
-from jetcluster.mesh.traffic import RouteTraffic
+from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 
 HIGH_WATER = 256 * 1024
@@ -163,7 +161,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     @property
     def own_addresses(self) -> tuple[str, ...]:
-        """See `mesh.proof`."""
+        """See `mesh.auth`."""
         transport = self._transport
         return own_addresses(self._cluster_url(), None if transport is None else transport.get_extra_info("sockname"))
 

@@ -24,7 +24,9 @@ from jetcluster.mesh.auth import (
     Reason,
     Refused,
     RouteCredentials,
+    check_info,
     derive_key,
+    first_info,
     shortened,
 )
 from jetcluster.mesh.core import MeshCore
@@ -41,7 +43,6 @@ from jetcluster.mesh.info import (
 from jetcluster.mesh.link import LinkContext, LinkEvents, TcpLink
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
 from jetcluster.mesh.peer_link import PeerLink
-from jetcluster.mesh.proof import check, first_info
 from jetcluster.ordered import OrderedSet
 from jetcluster.protocol.connection_states import CHOSEN, ConnectionEvent
 
@@ -400,7 +401,7 @@ class NodeMesh(MeshCore):
                 Reason.AUTHORIZATION, f"node {info.name!r} is not the one that the cluster knows as {info.peer_id}"
             )
         if info.key:
-            check(info, body, link.handshake, link.dialled, link.own_addresses)
+            check_info(info, body, link.handshake, link.dialled, link.own_addresses)
 
     def _check_origin(self, link: TcpLink, peer_id: str) -> None:
         """Nothing was asked of this peer, so it must be a member, or on this machine. Raises Refused."""

@@ -17,16 +17,63 @@ from jetcluster.mesh.frames import (
     encode_msg,
     encode_msgs,
 )
-from jetcluster.mesh.traffic import RouteTraffic
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
 from jetcluster.protocol.valve import Valve
 from jetcluster.records import dataclass
 
+MAX_ACCOUNTS = 16_384
+
 MAX_GATHERED = 16 * 1024
 """Bytes of a message that goes together with others; larger ones gain nothing by it."""
 TOLD_EVERY = 16 * 1024
 """Bytes of messages that are gathered before they count as queued."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Messages and bytes (of headers and payloads) of one account."""
+
+    in_msgs: int = 0
+    in_bytes: int = 0
+    out_msgs: int = 0
+    out_bytes: int = 0
+
+
+class RouteTraffic:
+    """Traffic of links to other nodes, by account: /accstatz tells it apart from what clients send and get. Traffic of
+    all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not counted."""
+
+    def __init__(self) -> None:
+        self.by_account: dict[str, Traffic] = {}
+
+    def __getitem__(self, account: str) -> Traffic:
+        found = self.by_account.get(account)
+        if found is None:
+            found = Traffic()
+            if len(self.by_account) < MAX_ACCOUNTS:
+                self.by_account[account] = found
+        return found
+
+    def sent(self, account: str, size: int) -> None:
+        """One message."""
+        traffic = self[account]
+        traffic.out_msgs += 1
+        traffic.out_bytes += size
+
+    def sent_many(self, account: str, messages: Sequence[Outgoing]) -> None:
+        traffic = self[account]
+        traffic.out_msgs += len(messages)
+        traffic.out_bytes += size_of(messages)
+
+    def received(self, account: str, messages: int, size: int) -> None:
+        traffic = self[account]
+        traffic.in_msgs += messages
+        traffic.in_bytes += size
+
+
+def size_of(messages: Sequence[Outgoing]) -> int:
+    return sum(len(headers) + len(payload) for _, _, headers, payload in messages)
 
 
 @dataclass(slots=True)

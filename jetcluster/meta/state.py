@@ -170,7 +170,7 @@ class Node:
     draining: bool = False
     """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
     level: int = 0
-    """Which commands it understands, as it said last (`raft.levels`); 0 before it did."""
+    """Which commands it understands, as it said last (`raft.node_state`); 0 before it did."""
     key: str = ""
     """Its public key (`mesh.node_key`), "" before that is known; once it is, it stays."""
 

@@ -21,8 +21,7 @@ from jetcluster.mirror.inflow import Inflow
 from jetcluster.mirror.link_log import LinkLog
 from jetcluster.mirror.pace import Pace
 from jetcluster.mirror.ports import LinkDependencies
-from jetcluster.mirror.start import start_of
-from jetcluster.mirror.upstream import Start, Upstream
+from jetcluster.mirror.upstream import Start, Upstream, start_of
 from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block

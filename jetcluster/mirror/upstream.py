@@ -11,9 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
+from jetcluster.mirror.ports import LinkTarget
+from jetcluster.model import times
 from jetcluster.model.transforms import SubjectTransform
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import FIELD, appended, nats_fields
 from jetcluster.stream.rules import link_filters, link_index, link_key
 
@@ -24,6 +27,10 @@ MAX_ACK_PENDING: Final = 4096
 """Most unacknowledged messages of an upstream that waits for acknowledgements; nats-server asks for 1000."""
 _SOURCE: Final = b"Nats-Stream-Source"
 _DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
+
+CHUNK: Final = 512
+SEARCHED: Final = 65_536
+"""Messages looked through for one of a source that nothing else is known of."""
 
 
 class Start(NamedTuple):
@@ -167,3 +174,37 @@ def _without_orders(block: bytes, *, source: bool) -> bytes:
         if name.startswith(_DROPPED) or (source and name == _SOURCE):
             block = header_block.remove(block, name)
     return block
+
+
+def start_of(upstream: Upstream, target: LinkTarget, identity: bytes) -> Start:
+    """`identity` is the upstream's of now. Raises DamagedError."""
+    store = target.store
+    cursor = target.cursor(upstream.key)
+    if upstream.mirror:
+        return Start(store.last_seq, configured=not store.last_seq and cursor is None)
+    if cursor is not None:
+        renewed = b"" not in (identity, cursor.identity) and identity != cursor.identity
+        if renewed:
+            return Start(0)
+        return Start(cursor.seq, configured=not cursor.seq)
+    found = newest_of(upstream, store) if store.messages else None
+    if found is not None:
+        return Start(0 if found[1] not in (b"", identity) else found[0])
+    if store.messages and store.first_seq > 1:
+        return Start(0, time=times.rfc3339(store.last_ts))
+    return Start(0, configured=True)
+
+
+def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None:
+    """Place that the newest stored message of the source names: after a restore from an archive, or when a source comes
+    back that was taken out, that is all there is. (sequence, identity) or None."""
+    high = store.last_seq
+    low = max(store.first_seq, high - SEARCHED)
+    while high >= low:
+        start = max(low, high - CHUNK + 1)
+        for message in reversed(store.read(range(start, high + 1))):
+            found = upstream.seq_of(message)
+            if found is not None:
+                return found
+        high = start - 1
+    return None

@@ -51,45 +51,40 @@ def consumer_pause(stream: str, consumer: str, state: Mapping[str, Any]) -> Even
     return Event(subject, "consumer_pause", {"stream": stream, "consumer": consumer, **state})
 
 
-def leader_elected(stream: str, leader: str, replicas: Sequence[Mapping[str, Any]], account: str = "") -> Event:
-    """`replicas` are `model.cluster_info` replica objects of all peers, the leader's own included; `account` is given
-    only in the system account's copy."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "leader": leader, "replicas": replicas}
+def for_system_account(event: Event, account: str) -> Event:
+    """The system account's copy of an event of `account`, which names that account first."""
+    return event._replace(fields={"account": account, **event.fields})
+
+
+def leader_elected(stream: str, leader: str) -> Event:
+    """Without its `replicas`: `model.cluster_info` replica objects of all peers, the leader's own included."""
+    fields = {"stream": stream, "leader": leader}
     return Event(f"{PREFIX}STREAM.LEADER_ELECTED.{stream}".encode(), "stream_leader_elected", fields)
 
 
-def quorum_lost(stream: str, replicas: Sequence[Mapping[str, Any]], account: str = "") -> Event:
-    """As `leader_elected`."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "replicas": replicas}
-    return Event(f"{PREFIX}STREAM.QUORUM_LOST.{stream}".encode(), "stream_quorum_lost", fields)
+def quorum_lost(stream: str) -> Event:
+    """Without its `replicas`, as `leader_elected`."""
+    return Event(f"{PREFIX}STREAM.QUORUM_LOST.{stream}".encode(), "stream_quorum_lost", {"stream": stream})
 
 
-def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str, account: str = "") -> Event:
-    """Ours: records of one replica cannot be read. `account` as in `leader_elected`."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "server": server, "peer": peer, "damage": damage}
+def replica_damaged(stream: str, server: str, peer: str, damage: str, cause: str) -> Event:
+    """Ours: records of one replica cannot be read."""
+    fields = {"stream": stream, "server": server, "peer": peer, "damage": damage}
     if cause:
         fields["cause"] = cause
     return Event(f"{PREFIX}STREAM.REPLICA_DAMAGED.{stream}".encode(), "stream_replica_damaged", fields)
 
 
-def leader_refused(
-    stream: str, server: str, peer: str, reason: str, replicas: Sequence[Mapping[str, Any]], account: str = ""
-) -> Event:
-    """Ours: a replica does not follow a leader that contradicts what is committed there. Else as `leader_elected`."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "server": server, "peer": peer, "reason": reason, "replicas": replicas}
+def leader_refused(stream: str, server: str, peer: str, reason: str) -> Event:
+    """Ours: a replica does not follow a leader that contradicts what is committed there. Without its `replicas`, as
+    `leader_elected`."""
+    fields = {"stream": stream, "server": server, "peer": peer, "reason": reason}
     return Event(f"{PREFIX}STREAM.LEADER_REFUSED.{stream}".encode(), "stream_leader_refused", fields)
 
 
-def replicas_differ(
-    stream: str, server: str, index: int, replicas: Sequence[tuple[str, str, str]], account: str = ""
-) -> Event:
+def replicas_differ(stream: str, server: str, index: int, replicas: Sequence[tuple[str, str, str]]) -> Event:
     """Ours: replicas (name, peer id, hash in hex or "") differ at a log index, and no majority of them agrees."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "server": server, "index": index}
+    fields: dict[str, Any] = {"stream": stream, "server": server, "index": index}
     fields["replicas"] = [{"name": name, "peer": peer, "hash": value} for name, peer, value in replicas]
     return Event(f"{PREFIX}STREAM.REPLICAS_DIFFER.{stream}".encode(), "stream_replicas_differ", fields)
 
@@ -116,11 +111,12 @@ def server_health(server: str, peer: str, aspect: str, reason: str, seconds: flo
     return Event(f"{PREFIX}SERVER.HEALTHY.{server}".encode(), "server_healthy", fields | {"seconds": seconds})
 
 
-def batch_abandoned_events(stream: str) -> tuple[tuple[bytes, str], ...]:
-    """(subject, kind) of the real server's event and of the specification's."""
+def batch_abandoned(stream: str, batch_id: bytes, reason: str) -> tuple[Event, Event]:
+    """The real server's event and the specification's."""
+    fields = {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
     return (
-        (f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned"),
-        (f"{PREFIX}BATCH_ABANDONED.{stream}".encode(), "batch_abandoned"),
+        Event(f"{PREFIX}STREAM.BATCH_ABANDONED.{stream}".encode(), "stream_batch_abandoned", fields),
+        Event(f"{PREFIX}BATCH_ABANDONED.{stream}".encode(), "batch_abandoned", fields),
     )
 
 
@@ -148,12 +144,6 @@ class Advisories:
     def render(self, event: Event, client: Client | None = None) -> bytes:
         """`client`: whose request it was, where it was one."""
         return self._event(event.kind, event.fields, client=client)
-
-    def batch_abandoned(self, kind: str, stream: str, batch_id: bytes, reason: str, account: str = "") -> bytes:
-        """`kind` of `batch_abandoned_events`; `account` only in the system account's copy."""
-        fields: dict[str, Any] = {"account": account} if account else {}
-        fields |= {"stream": stream, "batch": batch_id.decode("utf-8", "replace"), "reason": reason}
-        return self._event(kind, fields)
 
     def snapshot_create(self, stream: str, state: Mapping[str, Any], client: Client) -> bytes:
         return self._event("snapshot_create", {"stream": stream, "state": state}, client=client)

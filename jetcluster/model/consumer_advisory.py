@@ -3,9 +3,6 @@ payload."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from jetcluster.model.advisory import PREFIX, Event, consumer_pause
 from jetcluster.model.times import rfc3339
 
@@ -27,13 +24,9 @@ def subject(name: str, stream: str, consumer: str) -> bytes:
     return f"{prefix}CONSUMER.{name}.{stream}.{consumer}".encode()
 
 
-def leader_elected(
-    stream: str, consumer: str, leader: str, replicas: Sequence[Mapping[str, Any]], account: str = ""
-) -> Event:
-    """As `advisory.leader_elected`."""
-    fields: dict[str, Any] = {"account": account} if account else {}
-    fields |= {"stream": stream, "consumer": consumer, "leader": leader, "replicas": replicas}
-    return Event(subject(LEADER_ELECTED, stream, consumer), "consumer_leader_elected", fields)
+def leader_elected(stream: str, consumer: str, leader: str) -> Event:
+    """Without its `replicas`, as `advisory.leader_elected`."""
+    return _event(LEADER_ELECTED, "consumer_leader_elected", stream, consumer, leader=leader)
 
 
 def max_deliveries(stream: str, consumer: str, seq: int, deliveries: int) -> Event:

@@ -11,7 +11,7 @@ from jetcluster.monitor.view import leaf_links, mesh_of, now_text
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
-    from jetcluster.mesh.traffic import Traffic
+    from jetcluster.mesh.peer_link import Traffic
     from jetcluster.server.client_connection import ClientConnection
     from jetcluster.server.clients import Totals
     from jetcluster.server.leaf_connection import LeafConnection
@@ -51,53 +51,50 @@ def account_stats(node: Node, names: list[str]) -> list[Json]:
         row = rows.get(client.account)
         if row is not None:
             row.conns += 1
-            row.add(client)
+            row.all.add(client)
     for link in links:
         row = rows.get(link.account)
         if row is not None:
-            row.add_leaf(link)
+            row.leafnodes += 1
+            row.all.add(link)
+            row.leafs.add(link)
     mesh = mesh_of(node)
     routed = mesh.traffic.by_account if mesh is not None else {}
     for name, row in rows.items():
         if name in routed:
-            row.add_routes(routed[name])
+            row.all.add(routed[name])
+            row.routes.add(routed[name])
         closed = server.clients.closed_totals.get(name)
         if closed is not None:
-            row.add(closed)
+            row.all.add(closed)
             row.slow_consumers = closed.slow_consumers
         row.subscriptions = server.accounts[name].index.count
     return [row.wire(name, account_name(node, name)) for name, row in rows.items()]
 
 
+class _Sums:
+    """Messages and bytes of several connections."""
+
+    def __init__(self) -> None:
+        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+
+    def add(self, traffic: ClientConnection | LeafConnection | Totals | Traffic) -> None:
+        self.in_msgs += traffic.in_msgs
+        self.in_bytes += traffic.in_bytes
+        self.out_msgs += traffic.out_msgs
+        self.out_bytes += traffic.out_bytes
+
+
 class _Row:
-    """Sums for one account."""
+    """Sums for one account. Clients are what `all` has more than the others; there are no gateways
+    (docs/compatibility.md)."""
 
     def __init__(self) -> None:
         self.conns = self.leafnodes = self.subscriptions = self.slow_consumers = 0
-        self.sent, self.received = [0, 0], [0, 0]
-        self.leaf_sent, self.leaf_received = [0, 0], [0, 0]
-        self.routes_sent, self.routes_received = [0, 0], [0, 0]
-
-    def add(self, traffic: ClientConnection | LeafConnection | Totals | Traffic) -> None:
-        self.sent[0] += traffic.out_msgs
-        self.sent[1] += traffic.out_bytes
-        self.received[0] += traffic.in_msgs
-        self.received[1] += traffic.in_bytes
-
-    def add_leaf(self, link: LeafConnection) -> None:
-        self.leafnodes += 1
-        self.add(link)
-        self.leaf_sent[0] += link.out_msgs
-        self.leaf_sent[1] += link.out_bytes
-        self.leaf_received[0] += link.in_msgs
-        self.leaf_received[1] += link.in_bytes
-
-    def add_routes(self, traffic: Traffic) -> None:
-        self.add(traffic)
-        self.routes_sent = [traffic.out_msgs, traffic.out_bytes]
-        self.routes_received = [traffic.in_msgs, traffic.in_bytes]
+        self.all, self.routes, self.leafs = _Sums(), _Sums(), _Sums()
 
     def wire(self, account: str, name: str) -> Json:
+        routes, leafs = self.routes, self.leafs
         return {
             "acc": account,
             "name": name,
@@ -105,19 +102,20 @@ class _Row:
             "leafnodes": self.leafnodes,
             "total_conns": self.conns + self.leafnodes,
             "num_subscriptions": self.subscriptions,
-            "sent": _by_kind(self.sent, self.routes_sent, self.leaf_sent),
-            "received": _by_kind(self.received, self.routes_received, self.leaf_received),
+            "sent": {
+                **data_stats(self.all.out_msgs, self.all.out_bytes),
+                "gateways": data_stats(0, 0),
+                "routes": data_stats(routes.out_msgs, routes.out_bytes),
+                "leafs": data_stats(leafs.out_msgs, leafs.out_bytes),
+            },
+            "received": {
+                **data_stats(self.all.in_msgs, self.all.in_bytes),
+                "gateways": data_stats(0, 0),
+                "routes": data_stats(routes.in_msgs, routes.in_bytes),
+                "leafs": data_stats(leafs.in_msgs, leafs.in_bytes),
+            },
             "slow_consumers": self.slow_consumers,
         }
-
-
-def _by_kind(all_kinds: list[int], routes: list[int], leafs: list[int]) -> Json:
-    """Clients are what the total has more than the others. There are no gateways (docs/compatibility.md)."""
-    return data_stats(*all_kinds) | {
-        "gateways": data_stats(0, 0),
-        "routes": data_stats(*routes),
-        "leafs": data_stats(*leafs),
-    }
 
 
 def data_stats(messages: int, size: int) -> Json:

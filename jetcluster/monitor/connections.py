@@ -21,20 +21,21 @@ HEAD_SECONDS: Final = 5.0
 """From the accept, or from the first byte of a further request (from the answer before it, where that came later), to
 the end of its headers."""
 ANSWER_SECONDS: Final = 60.0
-"""From there until the answer is handed to the transport: for the page, and for who reads it."""
+"""From there until the answer is handed to the transport: for the page, and for its reader."""
 IDLE_SECONDS: Final = 180.0
 """Between an answer and the next request; what the transport still holds has gone by then."""
 END: Final = b"\r\n\r\n"
 """The end of a request's head."""
-FEW: Final = 4
-"""So many connections there may be where clients have taken all descriptors but the reserve: a server that is full is
-to be looked at, too."""
-LOG_EVERY: Final = 10.0
+CONNECTIONS_WHEN_FULL: Final = 4
+"""The limit where clients have taken all descriptors but the reserve: a full server can be looked at, too."""
+LOG_SECONDS: Final = 10.0
+"""Seconds between two lines of the log about refused connections."""
 
 
 class Connections:
-    """The connections of one port. `has_room_at(descriptor)`: False when the store needs what descriptors are left.
-    When there are `most`, or `FEW` then, the one that has waited longest for a request makes room for a new one."""
+    """The connections of one port. `has_room_at(descriptor)`: False when the store needs the descriptors that are left;
+    then `CONNECTIONS_WHEN_FULL` is the limit, else `most`. At the limit the connection that has waited longest for a
+    request makes room for a new one."""
 
     def __init__(self, has_room_at: Callable[[int], bool], clock: Clock, most: int) -> None:
         self.most = most
@@ -42,7 +43,7 @@ class Connections:
         self._clock = clock
         self._guards: dict[asyncio.BaseProtocol, Guard] = {}
         """By aiohttp's protocol; those that have waited longest first."""
-        self._told = -LOG_EVERY
+        self._told = -LOG_SECONDS
         self._untold = 0
 
     def __len__(self) -> int:
@@ -70,7 +71,7 @@ class Connections:
 
     def add(self, guard: Guard, descriptor: int) -> bool:
         """False when there is no room for it."""
-        most = self.most if self._has_room_at(descriptor) else min(FEW, self.most)
+        most = self.most if self._has_room_at(descriptor) else min(CONNECTIONS_WHEN_FULL, self.most)
         while len(self._guards) >= most:
             self.note(f"there is room for {most}")
             oldest = next((one for one in self._guards.values() if not one.busy), None)
@@ -96,7 +97,7 @@ class Connections:
         """One line now and then about what any number of strangers do."""
         self._untold += 1
         now = self._clock.monotonic()
-        if now - self._told >= LOG_EVERY:
+        if now - self._told >= LOG_SECONDS:
             log.info(f"Monitoring connection refused or closed: {what} ({self._untold} since the last such line)")
             self._told, self._untold = now, 0
 

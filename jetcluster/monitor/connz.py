@@ -11,7 +11,7 @@ from jetcluster.model.times import rfc3339
 from jetcluster.monitor import subsz
 from jetcluster.monitor.claims_view import of_connection
 from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier, number, subs_detail
-from jetcluster.monitor.view import now_text, rtt, uptime, wall_time
+from jetcluster.monitor.view import figures, now_text, rtt, uptime, wall_time
 from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
 from jetcluster.server.client_connection import ClientConnection
@@ -172,10 +172,7 @@ def _connection(node: Node, connection: Shown, *, auth: bool, listed: bool, deta
         "uptime": uptime((end - connection.start_ns) / 1e9),
         "idle": uptime(idle),
         "pending_bytes": pending,
-        "in_msgs": connection.in_msgs,
-        "out_msgs": connection.out_msgs,
-        "in_bytes": connection.in_bytes,
-        "out_bytes": connection.out_bytes,
+        **figures(connection),
     }
     if stalls:
         found["stalls"] = stalls

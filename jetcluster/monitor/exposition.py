@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from jetcluster.latency import BOUNDS, Latency
@@ -25,6 +25,11 @@ class Exposition:
 
     def gauge(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
         self._sample("gauge", name, help, value, labels)
+
+    def gauges(self, prefix: str, labels: Labels, values: Mapping[str, float]) -> None:
+        """One for each value, whose name without the prefix is its help, too."""
+        for key, value in values.items():
+            self.gauge(f"{prefix}_{key}", key, value, labels)
 
     def counter(self, name: str, help: str, value: float, labels: Labels = ()) -> None:
         """`name` ends with `_total`, but for the exporter's own."""

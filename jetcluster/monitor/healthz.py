@@ -21,7 +21,7 @@ MAX_LAG = 1000
 """Committed entries a replica may still have to apply and count as current: under load it always has some."""
 UNWELL = "HEALTH"
 """Type of a problem that nats-server does not know: `health.node_health`."""
-NAMED = 10
+MAX_NAMED_RISKS = 10
 """Groups that the answer names; the others are counted."""
 
 
@@ -82,7 +82,7 @@ async def restart_health(node: Node) -> Health:
             "error": f"{len(safety.risks)} of {safety.groups} groups would lose their majority",
             "groups": safety.groups,
             "unsafe": len(safety.risks),
-            "first": [risk.text for risk in safety.risks[:NAMED]],
+            "first": [risk.text for risk in safety.risks[:MAX_NAMED_RISKS]],
         },
     )
 

@@ -22,8 +22,8 @@ from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
 from jetcluster.monitor.exposition import CONTENT_TYPE
 from jetcluster.monitor.metrics import Metrics
-from jetcluster.monitor.pages import NodeSource, expvarz
-from jetcluster.monitor.source import BUSY, Json, Query, QueryError, flag
+from jetcluster.monitor.pages import NodeSource
+from jetcluster.monitor.source import BUSY, Json, Query, QueryError
 
 MAX_TASKS = 1000
 
@@ -73,19 +73,19 @@ _PAGES = {
     "stacksz": "Threads and tasks",
     "metrics": "Metrics for Prometheus",
 }
+_JSON_PAGES = {
+    **{name: name for name in _PAGES if name not in ("healthz", "debug/vars", "stacksz", "metrics")},
+    "subscriptionsz": "subsz",
+    "ipqueuesz": "ipqueuesz",
+    "debug/vars": "expvarz",
+}
+"""Path -> name of the page."""
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> web.Application:
     """Paths get `base_path` in front (`http_base_path`)."""
     prefix = "/" + base_path.strip("/") if base_path.strip("/") else ""
-    names = ("varz", "connz", "routez", "leafz", "gatewayz", "accountz", "accstatz", "raftz", "subsz", "jsz")
-    endpoints: dict[str, Callable[[Query], Steps[Json]]] = {name: _named(source, name) for name in names}
-    endpoints |= {
-        "subscriptionsz": endpoints["subsz"],
-        "ipqueuesz": _ipqueuesz,
-        "debug/vars": _expvarz(source),
-    }
     app = web.Application()
 
     def add(path: str, handler: Handler, shown: str = "") -> None:
@@ -95,8 +95,8 @@ def application(source: NodeSource, metrics: Metrics, base_path: str = "") -> we
     add(prefix or "/", _index, "/")
     if prefix:
         add(prefix + "/", _index, "/")
-    for name, answer in endpoints.items():
-        add(f"{prefix}/{name}", _json(source, answer))
+    for path, name in _JSON_PAGES.items():
+        add(f"{prefix}/{path}", _json(source, name))
     add(f"{prefix}/metrics", _metrics(metrics))
     add(f"{prefix}/healthz", _health(source))
     add(f"{prefix}/stacksz", _stacks)
@@ -126,25 +126,6 @@ async def _unknown(request: web.Request) -> web.Response:
     return _text(404, "404 page not found\n")
 
 
-def _named(source: NodeSource, name: str) -> Callable[[Query], Steps[Json]]:
-    return lambda query: source.in_steps(name, query)
-
-
-def _ipqueuesz(query: Query) -> Steps[Json]:
-    """Queues between goroutines: there are none. Raises QueryError."""
-    flag(query, "all")
-    yield
-    return {}
-
-
-def _expvarz(source: NodeSource) -> Callable[[Query], Steps[Json]]:
-    def steps(query: Query) -> Steps[Json]:
-        yield
-        return expvarz(source.usage)
-
-    return steps
-
-
 def _rendered(page: Steps[Json]) -> Steps[bytes]:
     return (yield from encoding((yield from page), indent=2, ensure_ascii=False))
 
@@ -161,9 +142,10 @@ def _json_response(status: int, body: bytes) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json", headers=_HEADERS)
 
 
-def _json(source: NodeSource, answer: Callable[[Query], Steps[Json]]) -> Handler:
+def _json(source: NodeSource, name: str) -> Handler:
     async def handle(request: web.Request) -> web.Response:
-        return _json_response(200, await source.run(ASKER, _rendered(answer(_query(request)))))
+        steps = source.in_steps(name, _query(request))
+        return _json_response(200, await source.run(ASKER, _rendered(steps)))
 
     return handle
 

@@ -15,7 +15,7 @@ from jetcluster.monitor.claims_view import account_name
 from jetcluster.monitor.source import Json, NotAskedError, Query, flag, number
 from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 from jetcluster.replica.replica_info import all_replicas, cluster_object, consumer_cluster
 from jetcluster.stream.info import state_object
 

@@ -17,7 +17,7 @@ from jetcluster.node.node import Node
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
-INTERVAL = 1.0
+NOTE_SECONDS = 1.0
 MAX_NOTES = 64
 """Per stream. Beyond it every second one goes: the older, the coarser."""
 IDLE_SECONDS = 300.0
@@ -64,7 +64,7 @@ class LagNotes:
             del self.notes[gid]
         for gid, replica in led.items():
             self._note(self.notes.setdefault(gid, []), replica, now)
-        self._timer = self._node.server.timers.call_later(INTERVAL, self._take_notes)
+        self._timer = self._node.server.timers.call_later(NOTE_SECONDS, self._take_notes)
 
     @staticmethod
     def _note(notes: list[_Note], replica: StreamReplica, now: float) -> None:

@@ -95,8 +95,7 @@ def _connections(out: Exposition, prefix: str, node: Node, labels: Labels) -> No
         sums.update(figures(client))
     for key in ("in_bytes", "out_bytes", "in_msgs", "out_msgs"):
         out.counter(f"{prefix}_{key}", key, sums[key], labels)
-    for key, value in totals.items():
-        out.gauge(f"{prefix}_{key}", key, value, labels)
+    out.gauges(prefix, labels, totals)
 
 
 def _each_connection(out: Exposition, prefix: str, node: Node, source: NodeSource, own: Labels, query: Query) -> None:
@@ -109,16 +108,15 @@ def _each_connection(out: Exposition, prefix: str, node: Node, source: NodeSourc
         account = (("account", client.account), ("account_id", client.account), ("name_tag", client.account))
         labels = (*own, *((name, shown.get(name, "")) for name in _CONNECTION_LABELS), *account)
         idle = int((now - client.last_activity) * 1000)
-        for key, value in (
-            ("pending_bytes", client.pending),
-            ("subscriptions", len(client.subscriptions)),
-            ("start", client.start_ns // MILLISECOND),
-            ("last_activity", now_ns // MILLISECOND - idle),
-            ("rtt", round(client.rtt * 1e6)),
-            ("uptime", (now_ns - client.start_ns) // MILLISECOND),
-            ("idle", idle),
-        ):
-            out.gauge(f"{prefix}_{key}", key, value, labels)
+        out.gauges(prefix, labels, {
+            "pending_bytes": client.pending,
+            "subscriptions": len(client.subscriptions),
+            "start": client.start_ns // MILLISECOND,
+            "last_activity": now_ns // MILLISECOND - idle,
+            "rtt": round(client.rtt * 1e6),
+            "uptime": (now_ns - client.start_ns) // MILLISECOND,
+            "idle": idle,
+        })  # fmt: skip
         for key, value in figures(client).items():
             out.counter(f"{prefix}_{key}", key, value, labels)
 
@@ -133,22 +131,13 @@ def _routes(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
         stats, info = link.stats, link.info
         labels = (*own, ("rid", stats.rid))
         remote = (("remote_id", link.peer_id), ("remote_name", info.name if info is not None else ""))
-        out.gauge(
-            f"{prefix}_route_info",
-            "route_info",
-            1,
-            (*labels, *remote, ("account", ""), ("ip", stats.ip), ("compression", "off")),
-        )
+        details = (*labels, *remote, ("account", ""), ("ip", stats.ip), ("compression", "off"))
+        out.gauge(f"{prefix}_route_info", "route_info", 1, details)
         out.gauge(f"{prefix}_route_rtt_seconds", "rtt_seconds", stats.rtt, labels)
         out.gauge(f"{prefix}_route_uptime_seconds", "uptime_seconds", round(now - stats.started, 3), labels)
-        out.gauge(
-            f"{prefix}_route_subscriptions",
-            "subscriptions",
-            sum(router.peers.wanted_by(link) for router in node.server.accounts),
-            labels,
-        )
-        for key, count in figures(stats).items():
-            out.gauge(f"{prefix}_route_{key}", key, count, labels)
+        wanted = sum(router.peers.wanted_by(link) for router in node.server.accounts)
+        out.gauge(f"{prefix}_route_subscriptions", "subscriptions", wanted, labels)
+        out.gauges(f"{prefix}_route", labels, figures(stats))
 
 
 def _leafs(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
@@ -160,26 +149,24 @@ def _leafs(out: Exposition, prefix: str, node: Node, own: Labels) -> None:
         out.gauge(f"{prefix}_info", "info", 1, labels)
         out.gauge(f"{prefix}_conn_rtt", "rtt", link.rtt, labels)
         out.gauge(f"{prefix}_conn_subscriptions_total", "subscriptions_total", link.wanted, labels)
-        for key, value in figures(link).items():
-            out.gauge(f"{prefix}_conn_{key}", key, value, labels)
+        out.gauges(f"{prefix}_conn", labels, figures(link))
 
 
 def _account_stats(out: Exposition, prefix: str, stats: list[Json], own: Labels) -> None:
     for stat in stats:
         name = stat["acc"]
         labels = (*own, ("account", name), ("account_id", name), ("account_name", name))
-        for key, value in (
-            ("current_connections", stat["conns"]),
-            ("total_connections", stat["total_conns"]),
-            ("subscriptions", stat["num_subscriptions"]),
-            ("leaf_nodes", stat["leafnodes"]),
-            ("sent_messages", stat["sent"]["msgs"]),
-            ("sent_bytes", stat["sent"]["bytes"]),
-            ("received_messages", stat["received"]["msgs"]),
-            ("received_bytes", stat["received"]["bytes"]),
-            ("slow_consumers", stat["slow_consumers"]),
-        ):
-            out.gauge(f"{prefix}_{key}", key, value, labels)
+        out.gauges(prefix, labels, {
+            "current_connections": stat["conns"],
+            "total_connections": stat["total_conns"],
+            "subscriptions": stat["num_subscriptions"],
+            "leaf_nodes": stat["leafnodes"],
+            "sent_messages": stat["sent"]["msgs"],
+            "sent_bytes": stat["sent"]["bytes"],
+            "received_messages": stat["received"]["msgs"],
+            "received_bytes": stat["received"]["bytes"],
+            "slow_consumers": stat["slow_consumers"],
+        })  # fmt: skip
 
 
 def _account_details(out: Exposition, prefix: str, node: Node, stats: list[Json], own: Labels) -> None:
@@ -187,16 +174,15 @@ def _account_details(out: Exposition, prefix: str, node: Node, stats: list[Json]
     for stat in stats:
         name = stat["acc"]
         labels = (*own, ("account_id", name), ("account_name", name))
-        for key, value in (
-            ("expired", False),
-            ("complete", True),
-            ("jetstream_enabled", name in apis),
-            ("is_system", name == node.options.system_account_name),
-            ("leafnode_connections", stat["leafnodes"]),
-            ("client_connections", stat["conns"]),
-            ("subscriptions", stat["num_subscriptions"]),
-        ):
-            out.gauge(f"{prefix}_{key}", key, value, labels)
+        out.gauges(prefix, labels, {
+            "expired": False,
+            "complete": True,
+            "jetstream_enabled": name in apis,
+            "is_system": name == node.options.system_account_name,
+            "leafnode_connections": stat["leafnodes"],
+            "client_connections": stat["conns"],
+            "subscriptions": stat["num_subscriptions"],
+        })  # fmt: skip
         for key in _NO_LIMIT:
             out.gauge(f"{prefix}_limit_{key}", f"limit_{key}", 0, labels)
 
@@ -350,16 +336,15 @@ def jetstream_metrics(out: Exposition, node: Node, source: NodeSource, system: s
         ("meta_leader", leader),
         ("is_meta_leader", _truth(not meta or leader == name)),
     )
-    for key, value in (
-        ("jetstream_disabled", int(page.get("disabled", False))),
-        ("max_memory", page["config"]["max_memory"]),
-        ("max_storage", page["config"]["max_storage"]),
-        ("total_streams", page["streams"]),
-        ("total_consumers", page["consumers"]),
-        ("total_messages", page.get("messages", 0)),
-        ("total_message_bytes", page.get("bytes", 0)),
-    ):
-        out.gauge(f"{system}_server_{key}", key, value, own)
+    out.gauges(f"{system}_server", own, {
+        "jetstream_disabled": int(page.get("disabled", False)),
+        "max_memory": page["config"]["max_memory"],
+        "max_storage": page["config"]["max_storage"],
+        "total_streams": page["streams"],
+        "total_consumers": page["consumers"],
+        "total_messages": page.get("messages", 0),
+        "total_message_bytes": page.get("bytes", 0),
+    })  # fmt: skip
     engine = engine_of(node)
     if engine is None:
         return
@@ -402,17 +387,16 @@ def _stream(out: Exposition, engine: JetStream, replica: StreamReplica, system: 
         ("is_stream_leader", _truth(leader == name)),
         ("stream_raft_group", stream_group_name(replica)),
     )
-    for key, value in (
-        ("total_messages", state.messages),
-        ("total_bytes", state.bytes),
-        ("first_seq", state.first_seq),
-        ("last_seq", state.last_seq),
-        ("consumer_count", replica.machine.consumer_count),
-        ("subject_count", state.num_subjects),
-        ("limit_bytes", assignment.config["max_bytes"]),
-        ("limit_messages", assignment.config["max_msgs"]),
-    ):
-        out.gauge(f"{system}_stream_{key}", key, value, labels)
+    out.gauges(f"{system}_stream", labels, {
+        "total_messages": state.messages,
+        "total_bytes": state.bytes,
+        "first_seq": state.first_seq,
+        "last_seq": state.last_seq,
+        "consumer_count": replica.machine.consumer_count,
+        "subject_count": state.num_subjects,
+        "limit_bytes": assignment.config["max_bytes"],
+        "limit_messages": assignment.config["max_msgs"],
+    })  # fmt: skip
     return labels
 
 
@@ -429,8 +413,7 @@ def _consumers(
                 ("is_consumer_leader", _truth(not leader or leader == name)),
                 ("consumer_desc", info["config"].get("description", "")),
             )
-            for key, value in _consumer_values(info):
-                out.gauge(f"{system}_consumer_{key}", key, value, labels)
+            out.gauges(f"{system}_consumer", labels, _consumer_values(info))
             for key, help_, seconds in _ages(info):
                 out.gauge(f"{system}_consumer_{key}", help_, seconds, labels)
             yield
@@ -450,17 +433,14 @@ def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
             yield key, help_, max((now - parse_rfc3339(last)) / SECOND, 0.0)
 
 
-def _consumer_values(info: Json) -> tuple[tuple[str, int], ...]:
-    return (
-        ("delivered_consumer_seq", info["delivered"]["consumer_seq"]),
-        ("delivered_stream_seq", info["delivered"]["stream_seq"]),
-        ("num_ack_pending", info["num_ack_pending"]),
-        ("num_redelivered", info["num_redelivered"]),
-        ("num_waiting", info["num_waiting"]),
-        ("num_pending", info["num_pending"]),
-        ("ack_floor_stream_seq", info["ack_floor"]["stream_seq"]),
-        ("ack_floor_consumer_seq", info["ack_floor"]["consumer_seq"]),
-    )
+def _consumer_values(info: Json) -> dict[str, int]:
+    return {
+        "delivered_consumer_seq": info["delivered"]["consumer_seq"],
+        "delivered_stream_seq": info["delivered"]["stream_seq"],
+        **{key: info[key] for key in ("num_ack_pending", "num_redelivered", "num_waiting", "num_pending")},
+        "ack_floor_stream_seq": info["ack_floor"]["stream_seq"],
+        "ack_floor_consumer_seq": info["ack_floor"]["consumer_seq"],
+    }
 
 
 def _truth(value: bool) -> str:

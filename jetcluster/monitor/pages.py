@@ -22,14 +22,14 @@ from jetcluster.monitor.accstatz import accstatz
 from jetcluster.monitor.connz import connz_steps
 from jetcluster.monitor.healthz import healthz, restart_health
 from jetcluster.monitor.jsz import jsz_steps, log_bytes, node_name
-from jetcluster.monitor.source import ROWS, Health, Json, Query, flag, subs_detail
+from jetcluster.monitor.source import ROWS_PER_STEP, Health, Json, Query, flag, subs_detail
 from jetcluster.monitor.subsz import in_portions, subsz_steps
 from jetcluster.monitor.varz import varz
-from jetcluster.monitor.view import engine_of, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
+from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, now_text, rtt, text, uptime, wall_time
 from jetcluster.node.node import Node
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.raft.api import GroupStatus, Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 from jetcluster.server.subscription import RemoteInterest
 
 if TYPE_CHECKING:
@@ -176,10 +176,7 @@ def _route(node: Node, link: PeerLink, subscriptions: int) -> Json:
         "uptime": uptime(now - stats.started),
         "idle": uptime(now - stats.last_activity),
         "pending_size": link.pending,
-        "in_msgs": stats.in_msgs,
-        "out_msgs": stats.out_msgs,
-        "in_bytes": stats.in_bytes,
-        "out_bytes": stats.out_bytes,
+        **figures(stats),
         "subscriptions": subscriptions,
     }
     return found
@@ -187,8 +184,8 @@ def _route(node: Node, link: PeerLink, subscriptions: int) -> Json:
 
 def _listed(interests: list[tuple[str, RemoteInterest]], rid: int, *, detailed: bool) -> Steps[Json]:
     shown: list[Json | str] = []
-    for start in range(0, len(interests), ROWS):
-        some = interests[start : start + ROWS]
+    for start in range(0, len(interests), ROWS_PER_STEP):
+        some = interests[start : start + ROWS_PER_STEP]
         if detailed:
             shown += [_detail(account, interest, rid) for account, interest in some]
         else:
@@ -230,10 +227,7 @@ def _leaf(node: Node, link: LeafConnection, *, listed: bool) -> Json:
     if link.rtt:
         found["rtt"] = rtt(link.rtt)
     found |= {
-        "in_msgs": link.in_msgs,
-        "out_msgs": link.out_msgs,
-        "in_bytes": link.in_bytes,
-        "out_bytes": link.out_bytes,
+        **figures(link),
         "subscriptions": link.wanted,
     }
     if listed:
@@ -261,16 +255,30 @@ def expvarz(usage: Usage) -> Json:
     return {"memstats": {"Sys": usage.memory_bytes(), "NumGC": collections, "Frees": freed}}
 
 
+def _ipqueuesz(node: Node, query: Query) -> Json:
+    """Queues between goroutines: there are none. Raises QueryError."""
+    flag(query, "all")
+    return {}
+
+
+def _profilez(node: Node, query: Query) -> Json:
+    name = query.get("name", "")
+    if not name:
+        return {"profile": None, "error": "Profile name not specified"}
+    return {"profile": None, "error": f'no profile "{name}": this server is not a Go program, use py-spy'}
+
+
 T = TypeVar("T")
 _IN_STEPS = {"connz": connz_steps, "jsz": jsz_steps, "routez": routez_steps, "subsz": subsz_steps}
 """Pages as long as a client or the number of streams makes them."""
-
-
 _SHORT: Mapping[str, Callable[[Node, Query], Json]] = {
     "accountz": accountz,
     "accstatz": accstatz,
+    "expvarz": lambda node, _: expvarz(node.page_counters.usage),
     "gatewayz": gatewayz,
+    "ipqueuesz": _ipqueuesz,
     "leafz": leafz,
+    "profilez": _profilez,
     "raftz": raftz,
     "varz": lambda node, _: varz(node),
 }
@@ -302,10 +310,6 @@ class NodeSource:
     async def run(self, asker: str, steps: Steps[T]) -> T:
         """Within the time of the loop that the node's jobs have. Raises BusyError, and what `steps` raise."""
         return await self._node.server.budget.run(("monitor", asker), steps)
-
-    @property
-    def usage(self) -> Usage:
-        return self._node.page_counters.usage
 
     def count_request(self, path: str) -> None:
         """Counts a request over HTTP, for `http_req_stats` of /varz."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 log = get_logger("monitor")
 
 BACKLOG = 128
-ATTACH_DELAY = 0.1
+ATTACH_DELAY_SECONDS = 0.1
 """Seconds between the start and the import: it shares the interpreter with the start of everything else."""
-MOST_CONNECTIONS = 128
+MAX_CONNECTIONS = 128
 SHUTDOWN_SECONDS = 0.25
 """Seconds for which a request in progress may delay the exit of the process."""
 
@@ -53,12 +53,12 @@ class Monitor:
         self._server: asyncio.Server | None = None
         self.connections: Connections | None = None
         """Once aiohttp is there."""
-        self.most_connections = MOST_CONNECTIONS
+        self.most_connections = MAX_CONNECTIONS
         self.host, self.port = listener.getsockname()[:2]
         self._attaching: asyncio.Task[None] | None = asyncio.get_running_loop().create_task(self._attach())
 
     async def _attach(self) -> None:
-        await asyncio.sleep(ATTACH_DELAY)
+        await asyncio.sleep(ATTACH_DELAY_SECONDS)
         try:
             await asyncio.to_thread(import_pages)
             from aiohttp import web

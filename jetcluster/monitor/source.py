@@ -12,7 +12,7 @@ Query = Mapping[str, str]
 """Decoded query parameters; the first value of each name."""
 
 Json = dict[str, Any]
-ROWS = 128
+ROWS_PER_STEP = 128
 """Lines of a list that are made in one step, well below a millisecond."""
 BUSY = "too much is being worked on, try again"
 """The answer where a `BusyError` is raised."""

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from jetcluster.budget import Steps
-from jetcluster.monitor.source import ROWS, Json, Query, QueryError, number, subs_detail
+from jetcluster.monitor.source import ROWS_PER_STEP, Json, Query, QueryError, number, subs_detail
 from jetcluster.monitor.view import links_of, now_text, text
 from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
@@ -47,8 +47,8 @@ def lists(subscriptions: list[ClientSubscription], *, detailed: bool) -> Steps[J
 
 def portions(subscriptions: list[ClientSubscription]) -> Iterator[list[ClientSubscription]]:
     """For a step each."""
-    for start in range(0, len(subscriptions), ROWS):
-        yield subscriptions[start : start + ROWS]
+    for start in range(0, len(subscriptions), ROWS_PER_STEP):
+        yield subscriptions[start : start + ROWS_PER_STEP]
 
 
 DEFAULT_LIMIT = 1024
@@ -112,15 +112,15 @@ def _page(
 
 
 def in_portions(index: Sublist[AnySubscription, Route]) -> Generator[list[AnySubscription], None, None]:
-    """The subscriptions of a subject index, `ROWS` or a few more at a time; in between it may change."""
+    """The subscriptions of a subject index, `ROWS_PER_STEP` or a few more at a time; in between it may change."""
     some: list[AnySubscription] = []
     for few in index.portions():
-        if len(few) > ROWS:
-            for start in range(0, len(few), ROWS):
-                yield few[start : start + ROWS]
+        if len(few) > ROWS_PER_STEP:
+            for start in range(0, len(few), ROWS_PER_STEP):
+                yield few[start : start + ROWS_PER_STEP]
             continue
         some += few
-        if len(some) >= ROWS:
+        if len(some) >= ROWS_PER_STEP:
             yield some
             some = []
     if some:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
     from jetcluster.server.client_connection import ClientConnection
+    from jetcluster.server.clients import ClosedClient
     from jetcluster.server.leaf_connection import LeafConnection
 
 
@@ -45,7 +46,7 @@ def leaf_links(node: Node) -> list[LeafConnection]:
     return [] if node.leafnodes is None else sorted(node.leafnodes.links, key=lambda link: int(link.cid))
 
 
-def figures(counted: ClientConnection | LeafConnection | LinkStats) -> dict[str, int]:
+def figures(counted: ClientConnection | ClosedClient | LeafConnection | LinkStats) -> dict[str, int]:
     """The messages and bytes of one connection, by nats-server's names."""
     return {
         "in_msgs": counted.in_msgs,
@@ -85,7 +86,7 @@ def text(value: bytes) -> str:
 
 
 FEATURE_FLAGS: Final[Mapping[str, bool]] = {
-    "js_ack_fc_v2": False,  # subjects of acks and flow control have no domain and account (`owner.ack_subject`)
+    "js_ack_fc_v2": False,  # subjects of acks and flow control lack domain and account (`consumer.owner.ack_subject`)
     "js_api_reply_v2": False,  # nor have those on which answers to the server's own requests come
     "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.sourced`)
     "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources

@@ -14,7 +14,7 @@ from jetcluster.model.limits import AccountLimits, tier_replicas
 UNKNOWN_DISK = 1 << 40
 """Assumed where the system does not tell the free space."""
 UNKNOWN_MEMORY = 1 << 30
-NOTICEABLE = 16
+NOTICED_PART = 16
 """A disk has room again when that is one part in so many more than before."""
 
 
@@ -30,10 +30,10 @@ class Capacity:
 
     def look(self, free: int, stored: int) -> bool:
         """So many bytes are free on the disk, and so many stored in streams here: True when `max_storage` is another
-        one now. It never falls: what others write is what `raft.journal` keeps a reserve for. Small differences count
-        for nothing, so that clients see the same number for long."""
+        one now. It never falls: what others write is what `raft.journal.journal` keeps a reserve for. Small differences
+        count for nothing, so that clients see the same number for long."""
         found = (free + stored) // 4 * 3
-        if found - self._disk <= self._disk // NOTICEABLE:
+        if found - self._disk <= self._disk // NOTICED_PART:
             return False
         self._disk = found
         return self.by_disk

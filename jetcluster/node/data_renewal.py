@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from jetcluster.clock import Clock
 from jetcluster.cluster.meta_replica import LOST_KEY, STATE_KEY
 from jetcluster.files import (
     Files,
@@ -38,11 +39,14 @@ from jetcluster.store.block_store import ALL_KINDS, BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
 
+if TYPE_CHECKING:
+    from jetcluster.logs import Log
+
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
 MARKER = "DAMAGED"
-SMALL_DISK = 1 << 30
-CHUNK = 1 << 20
-COOL_DOWN = 600.0
+SMALL_DISK_BYTES = 1 << 30
+COPY_BYTES = 1 << 20
+RENEWAL_PAUSE_SECONDS = 600.0
 """Seconds between two renewals: a disk that rots faster is no longer worth it."""
 
 
@@ -65,7 +69,7 @@ def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
     names = names_in(directory / QUARANTINE, files)
     stamps = [name.removeprefix("data-") for name in names if name.startswith("data-")]
     # Not what somebody put there, and nothing of a time that is still to come: the clock was wrong then.
-    return any(stamp.isdecimal() and 0 <= now - int(stamp) < COOL_DOWN for stamp in stamps)
+    return any(stamp.isdecimal() and 0 <= now - int(stamp) < RENEWAL_PAUSE_SECONDS for stamp in stamps)
 
 
 def settle(directory: Path, files: Files = os) -> None:
@@ -103,7 +107,7 @@ def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
     """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
     of room was seen to keep it."""
     make_folder(data, files)
-    owner_flushes = total_bytes(data, files) >= SMALL_DISK
+    owner_flushes = total_bytes(data, files) >= SMALL_DISK_BYTES
     return open_store(data, owner_flushes=owner_flushes)
 
 
@@ -166,7 +170,7 @@ def _copy_stream(old: RocksKv, new: RocksKv, stream: int) -> bool:
         if old.get(keys.stream_prefix(keys.INSTALLING, stream)) is None:
             for key, value in transfer.copy(old.snapshot(), stream):
                 new.put(key, value)
-                if new.open_bytes >= CHUNK:
+                if new.open_bytes >= COPY_BYTES:
                     new.commit()
             BlockStore(new, stream, memory=False)  # its records agree with each other
             new.commit()
@@ -184,3 +188,58 @@ def _attempt(work: Callable[[], None]) -> None:
         work()
     except KvDamagedError:
         return  # what cannot be read is not copied
+
+
+AGAIN: Final = "started-again"
+"""A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""
+RESTART_PAUSE_SECONDS: Final = 60
+"""Seconds between two of them: clients lose their connections each time."""
+RESTART_PERIOD_SECONDS, MOST_RESTARTS = 3600, 3
+"""Seconds, and the most restarts in them: what a start does not put right comes back with each."""
+
+
+class DataRestarts:
+    """Restarts of the server, in place, for the sake of its data store; a supervisor sees the same process."""
+
+    def __init__(self, directory: Path, clock: Clock, files: Files, log: Log, start: Callable[[], None]) -> None:
+        """`start` stops the process as on SIGTERM, and has it begin anew."""
+        self._directory = directory
+        self._clock = clock
+        self._files = files
+        self._log = log
+        self._start = start
+
+    def renew(self, reason: str) -> None:
+        """With another data store."""
+        if recently_renewed(self._directory, self._now(), self._files):
+            self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
+            return
+        try:
+            mark(self._directory, reason, self._files)
+        except OSError as error:
+            self._log.error("the damaged data store cannot be marked", error=str(error))
+            return
+        self._log.error("the data store is damaged: the server starts again and renews it", damage=reason)
+        self._start()
+
+    def again(self, reason: str) -> None:
+        """With the data store that there is, opened anew."""
+        stamp = self._directory / AGAIN
+        try:
+            now = int(self._now())
+            lines = read_text(stamp, self._files, errors="replace").split() if exists(stamp, self._files) else []
+            # Not what a clock has written that was wrong.
+            recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < RESTART_PERIOD_SECONDS]
+            if recent and (now - max(recent) < RESTART_PAUSE_SECONDS or len(recent) >= MOST_RESTARTS):
+                text = "the data store failed again soon after a start: the disk may be failing"
+                self._log.warning(text, error=reason)
+                return
+            write(stamp, "".join(f"{when}\n" for when in (*recent, now)).encode(), self._files)
+        except OSError as error:
+            self._log.error("the disk is not well", error=str(error))
+            return
+        self._log.error("the data store failed, and the disk is well: the server starts again", error=reason)
+        self._start()
+
+    def _now(self) -> float:
+        return self._clock.time_ns() / 1e9

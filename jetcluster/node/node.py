@@ -13,6 +13,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from jetcluster import REPORTED_VERSION, __version__, logs
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import Options
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.usage import PageCounters
@@ -116,8 +118,6 @@ class Node:
     async def start(self) -> None:
         options, loop = self.options, asyncio.get_running_loop()
         files = self.platform.raise_limit()
-        from jetcluster.auth.authenticator import Authenticator
-
         authenticator: Authenticator | None = None
         if options.operator.is_on:
             from jetcluster.node.operator_mode import NodeOperator
@@ -214,7 +214,7 @@ class Node:
 
     def storage_failed(self, error: BaseException) -> None:
         """The journal could not be written, for another reason than a full disk: nothing can be vouched for any more,
-        and a retry after a failed fsync would lie (see raft/journal.py). The process ends; its replicas live on
+        and a retry after a failed fsync would lie (see raft/journal/journal.py). The process ends; its replicas live on
         elsewhere."""
         self.log.fatal(f"Raft journal failed: {error}")
         self.exit_code = 1
@@ -292,8 +292,6 @@ class Node:
         self._write_ports_file()
 
     def _log_start(self) -> None:
-        from jetcluster import REPORTED_VERSION, __version__
-
         options, log = self.options, self.log
         log.info("Starting nats-server")
         log.info(f"  Version:  {REPORTED_VERSION} (jetcluster {__version__})")
@@ -384,8 +382,6 @@ class Node:
         task.add_done_callback(self._tasks.discard)
 
     def _reopen_log(self) -> None:
-        from jetcluster import logs
-
         self.log.info("File log re-opened" if logs.reopen() else "File log re-open ignored, not a file logger")
 
     def _reload(self) -> None:

@@ -19,10 +19,20 @@ from jetcluster.config.options import ClusterOptions, Options
 from jetcluster.errors import OperatorError
 from jetcluster.files import exists, is_folder, make_folder
 from jetcluster.logs import Logger
-from jetcluster.mesh import left_out
 from jetcluster.mesh.api import MeshError, NodeInfo
 from jetcluster.mesh.core import MeshCore
-from jetcluster.mesh.identity import IdentityError, NodeIdentity, load_identity, new_id, save_identity, tampered
+from jetcluster.mesh.identity import (
+    IdentityError,
+    NodeIdentity,
+    left_out_advice,
+    left_out_reason,
+    load_identity,
+    mark_left_out,
+    new_id,
+    save_identity,
+    tampered,
+    two_clusters,
+)
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.mesh import NodeMesh
@@ -40,6 +50,8 @@ from jetcluster.node.part_options import (
 )
 from jetcluster.server.listener import ListenError, host_port
 from jetcluster.server.server import Server
+from jetcluster.store.blocks import cache_of
+from jetcluster.store.kv import KvError
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -48,9 +60,9 @@ if TYPE_CHECKING:
     from jetcluster.meta.placement import PlacementRules
     from jetcluster.meta.state import Assignment
     from jetcluster.node.platform import Platform
-    from jetcluster.raft.journal import Journal
+    from jetcluster.raft.journal.journal import Journal
+    from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
-    from jetcluster.raft.writer import DiskWaits, WaitingWriter
     from jetcluster.server.leafnodes import LeafNodes
     from jetcluster.server.ws_port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
@@ -59,7 +71,7 @@ ENTRY_OVERHEAD = 512 * 1024
 """Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
 """Around it in a frame between nodes; more than an entry's."""
-MIN_FRAME = 16 * 1024 * 1024
+MIN_FRAME_BYTES = 16 * 1024 * 1024
 RESCUES = "rescues.json"
 """`cluster.rescue_record.FILE`, which is not loaded where there is no such file."""
 MEET_SECONDS = 0.25
@@ -67,12 +79,12 @@ MEET_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """Longest wait of a server that stands alone for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
-GUARDED = ("journal", "data")
+GUARDED_FOLDERS = ("journal", "data")
 """Folders that the peer id vouches for."""
-CLOCKS_APART = 3600
+MAX_CLOCK_DIFFERENCE_SECONDS = 3600
 """Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
 MARK_NAME = "journal.mark"
-"""Beside the journal and the data (`raft.mark`)."""
+"""Beside the journal and the data (`raft.journal.disk`)."""
 
 
 class StorageError(OperatorError):
@@ -135,11 +147,13 @@ class NodeJetStream:
         if directory is not None:
             from jetcluster.node.data_renewal import settle
 
-            if text := left_out.marked(directory, files):
+            if text := left_out_reason(directory, files):
                 raise StorageError(f"Can't start JetStream: {text}")
             settle(directory, files)
         try:
-            identity = load_identity(directory, server.name, guarded=GUARDED, rng=rng, clock=self._clock, files=files)
+            identity = load_identity(
+                directory, server.name, guarded=GUARDED_FOLDERS, rng=rng, clock=self._clock, files=files
+            )
             key = None
             if directory is not None and options.is_clustered:
                 from jetcluster.mesh.node_key import load_key
@@ -303,7 +317,7 @@ class NodeJetStream:
 
     def _make_mesh(self, me: NodeInfo, sign: Callable[[bytes], bytes] | None) -> MeshCore:
         options = self._options
-        max_frame = max(MIN_FRAME, options.max_payload + FRAME_OVERHEAD)
+        max_frame = max(MIN_FRAME_BYTES, options.max_payload + FRAME_OVERHEAD)
         if not options.is_clustered:
             return MeshCore(me, self._clock, max_frame, logging.getLogger("jetcluster.mesh"))
         cluster = options.cluster
@@ -324,7 +338,7 @@ class NodeJetStream:
 
     def _start_jetstream(self, directory: Path, identity: NodeIdentity) -> None:
         from jetcluster.cluster.jetstream import JetStream
-        from jetcluster.node.data_restarts import DataRestarts
+        from jetcluster.node.data_renewal import DataRestarts
         from jetcluster.raft.api import META_GROUP
         from jetcluster.replica.account_quota import AccountQuota
         from jetcluster.replica.catchup import CatchUp
@@ -333,7 +347,6 @@ class NodeJetStream:
         from jetcluster.replica.leaders import LeaderTable
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
-        from jetcluster.store.kv import KvError
         from jetcluster.stream.atomic_stage import BatchQuota
 
         assert self.capacity is not None
@@ -422,8 +435,6 @@ class NodeJetStream:
     def _open_data(self, directory: Path) -> RocksKv:
         """Raises StorageError."""
         from jetcluster.node.data_renewal import open_data
-        from jetcluster.store.blocks import cache_of
-        from jetcluster.store.kv import KvError
 
         platform = self._platform
         try:
@@ -442,11 +453,10 @@ class NodeJetStream:
 
     def _open_raft(self, directory: Path) -> RaftNode:
         """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
-        from jetcluster.raft.disk import FileDisk
-        from jetcluster.raft.journal import Journal
-        from jetcluster.raft.mark import FileMark
+        from jetcluster.raft.journal.disk import FileDisk, FileMark
+        from jetcluster.raft.journal.journal import Journal
+        from jetcluster.raft.journal.records import FormatError
         from jetcluster.raft.node import RaftNode
-        from jetcluster.raft.records import FormatError
         from jetcluster.stream.levels import LEVEL
 
         loop, platform = asyncio.get_running_loop(), self._platform
@@ -491,21 +501,21 @@ class NodeJetStream:
 
     def _was_left_out(self, age: int, said: str) -> None:
         """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`mesh.left_out`)."""
+        (`mesh.identity`)."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return
         directory = Path(self.store_dir)
         lived = (self._clock.time_ns() - self._created) // 10**9
-        if age > max(lived, 0) + CLOCKS_APART:  # it was never a part of what has been rescued
+        if age > max(lived, 0) + MAX_CLOCK_DIFFERENCE_SECONDS:  # it was never a part of what has been rescued
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
         if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:
-            self._log.error(left_out.two_clusters(said))
+            self._log.error(two_clusters(said))
             return
-        self._left_out = left_out.advice(directory, said)
+        self._left_out = left_out_advice(directory, said)
         try:
-            left_out.mark(directory, self._left_out, self._platform.files)
+            mark_left_out(directory, self._left_out, self._platform.files)
         except OSError as error:
             self._log.error("the store cannot be marked as left out", error=str(error))
         self._endings.give_up(self._left_out)

@@ -28,12 +28,12 @@ from jetcluster.logs import Logger
 if TYPE_CHECKING:
     from jetcluster.clock import TimerHandle
 
-_LONGEST_TIMER = 7 * 24 * 3600.0
+_LONGEST_TIMER_SECONDS = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
 """The last second of the year 9999, the last one that has a text."""
 MAX_ASKED = 64
 """Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
-MISSED = 1.0
+MISSED_SECONDS = 1.0
 """Seconds that an account which was not found is not looked for again."""
 
 
@@ -212,7 +212,7 @@ class NodeOperator:
             return None
         now = self._clock.monotonic()
         if account not in self._asked:
-            if len(self._asked) >= MAX_ASKED or now - self._missed.get(account, -MISSED) < MISSED:
+            if len(self._asked) >= MAX_ASKED or now - self._missed.get(account, -MISSED_SECONDS) < MISSED_SECONDS:
                 return None
             self._asked[account] = asyncio.get_running_loop().create_task(self._ask(account))
         return self._wait_for(self._asked[account])
@@ -276,7 +276,7 @@ class NodeOperator:
         end = min((end for end in ends if end > now), default=0)
         if end:
             loop = asyncio.get_running_loop()
-            self._timers[key] = loop.call_later(min(end - now, _LONGEST_TIMER), self._look_at_end, key)
+            self._timers[key] = loop.call_later(min(end - now, _LONGEST_TIMER_SECONDS), self._look_at_end, key)
 
     def _look_at_end(self, key: str) -> None:
         del self._timers[key]

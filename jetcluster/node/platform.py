@@ -17,11 +17,13 @@ from jetcluster.clock import Clock, Rng, SystemClock, SystemRng
 from jetcluster.files import Files
 from jetcluster.health.descriptors import DescriptorWatch, raise_limit
 from jetcluster.health.usage import ProcessUsage, Usage
+from jetcluster.node.capacity import physical_memory
+from jetcluster.node.part_options import journal_options
 
 if TYPE_CHECKING:
     from jetcluster.node.data_renewal import OpenStore
     from jetcluster.raft.config import JournalOptions, RaftConfig
-    from jetcluster.raft.writer import WaitingWriter
+    from jetcluster.raft.journal.writer import WaitingWriter
     from jetcluster.store.rocks_kv import RocksKv
 
 
@@ -89,18 +91,14 @@ class SystemPlatform:
         return MemoryWatch(self.clock).trouble
 
     def physical_memory(self) -> int:
-        from jetcluster.node.capacity import physical_memory
-
         return physical_memory()
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
-        from jetcluster.raft.writer import ThreadWriter
+        from jetcluster.raft.journal.writer import ThreadWriter
 
         return ThreadWriter(loop.call_soon_threadsafe)
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
-        from jetcluster.node.part_options import journal_options
-
         return journal_options(directory, sync_interval, self.files)
 
     def raft_config(self) -> RaftConfig:

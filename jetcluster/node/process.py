@@ -1,17 +1,23 @@
-"""The process around a node: its event loop, its collector of garbage, and its exit code."""
+"""The process around a node: its event loop, its collector of garbage, its exit code, and the end of a stop that hangs.
+
+A write that does not return keeps the thread that waits for it, and with it the last flush or the journal's close, for
+ever; nothing on the event loop can end that. Nothing is lost by not waiting: what was acknowledged is in the journal.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import threading
 from collections.abc import Callable
 
+from jetcluster import logs
 from jetcluster.config.options import Options
 from jetcluster.logs import Logger
 from jetcluster.net.early_port import EARLY, SECONDS
 from jetcluster.node.node import Monitoring, Node
 from jetcluster.node.node_jetstream import StorageError
-from jetcluster.node.stop_watch import StopWatch
 from jetcluster.server.listener import ListenError
 
 GC_THRESHOLDS = (25_000, 8, 250)
@@ -20,6 +26,8 @@ times per second. The loop stands while it runs, about 0.1 us for each object th
 one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
 START_AGAIN = -1
 """Instead of an exit code: the same process is to begin anew with the same arguments."""
+STOP_SECONDS = 120.0
+"""From the order to stop to the end of the process. Longer than the last flush takes on a slow disk."""
 
 
 def run(
@@ -75,3 +83,27 @@ def _freeze() -> None:
     """Keeps the collector from looking again at the objects of the start, which stay."""
     gc.collect()
     gc.freeze()
+
+
+class StopWatch:
+    """One per process."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._timer: threading.Timer | None = None
+
+    def start(self) -> None:
+        """The process has been told to stop."""
+        self._timer = threading.Timer(STOP_SECONDS, self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def cancel(self) -> None:
+        """It has stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self) -> None:
+        self._log.error(f"Shutdown: not done after {STOP_SECONDS:g} s, the process ends as it is")
+        logs.shutdown()  # waits for half a second at most: its disk may be the same one
+        os._exit(1)

@@ -10,7 +10,7 @@ each durable before the next:
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
    even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
-   with (`mesh.left_out`) are not touched.
+   with (`mesh.identity`) are not touched.
 
 A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
 marks that are not there yet.
@@ -35,12 +35,12 @@ from jetcluster.model.times import rfc3339
 from jetcluster.node.node_jetstream import MARK_NAME
 from jetcluster.node.part_options import journal_options
 from jetcluster.node.rescue_survey import ReplicaView, StoreView, StreamView
-from jetcluster.raft.journal import Journal, file_journal
-from jetcluster.raft.mark import FileMark
+from jetcluster.raft.journal.disk import FileMark
+from jetcluster.raft.journal.journal import Journal, file_journal
 from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 
-LOOK: Final = 0.05
+LOOK_SECONDS: Final = 0.05
 """Seconds between two looks of whether a write waits for room on the disk."""
 
 
@@ -237,7 +237,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
             wanted = {log: log.gseq for log in journal.groups.values()}
             while not failures and any(log.durable_gseq < gseq for log, gseq in wanted.items()):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(moved.wait(), LOOK)
+                    await asyncio.wait_for(moved.wait(), LOOK_SECONDS)
                 moved.clear()
                 if journal.stuck:  # a server waits for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))

@@ -18,18 +18,17 @@ from typing import Final
 from jetcluster.cluster.meta_replica import read_state
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.errors import OperatorError
-from jetcluster.mesh import left_out
-from jetcluster.mesh.identity import IdentityError, NodeIdentity, read_identity
+from jetcluster.mesh.identity import IdentityError, NodeIdentity, left_out_reason, read_identity
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.node.node_jetstream import MARK_NAME
-from jetcluster.raft.alone import is_lone
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import REGULAR
-from jetcluster.raft.inspection import JournalView, LogView, read_journal
-from jetcluster.raft.mark import FileMark
+from jetcluster.raft.journal.disk import FileMark
+from jetcluster.raft.journal.inspection import JournalView, LogView, read_journal
+from jetcluster.raft.journal.records import FormatError
 from jetcluster.raft.membership import Config
-from jetcluster.raft.records import FormatError
+from jetcluster.raft.rescue import is_lone
 from jetcluster.store import keys
 from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
@@ -238,7 +237,7 @@ def _read(folder: Path) -> StoreView:
     try:
         identity = read_identity(folder)
         journal = read_journal(folder / "journal", FileMark(folder / MARK_NAME, identity.peer_id).read())
-        kv, mark = RocksReader(folder / "data"), left_out.marked(folder)
+        kv, mark = RocksReader(folder / "data"), left_out_reason(folder)
     except (IdentityError, KvError, FormatError, OSError) as error:
         raise RescueStoreError(f"{folder}: {error}") from error
     return StoreView(folder, identity, journal, kv, _read_meta(journal, kv), mark)

@@ -20,7 +20,7 @@ from jetcluster.objects.host import BucketHost, BucketReplies
 from jetcluster.objects.layout import Layout, layout_of
 from jetcluster.objects.metadata import dump_error, invalid, parse_meta
 from jetcluster.objects.upload import deletion
-from jetcluster.objects.uploads import ATTEMPTS, Uploads
+from jetcluster.objects.uploads import MAX_ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
 from jetcluster.stream.commands import named
@@ -183,7 +183,7 @@ class Bucket:
             if told is not None:
                 self.host.bus.publish(*told)  # for the bucket's watchers
             respond(SUCCESS)
-        elif result.err_code == WRONG_LAST_SEQUENCE and attempts < ATTEMPTS:
+        elif result.err_code == WRONG_LAST_SEQUENCE and attempts < MAX_ATTEMPTS:
             try:
                 self.delete(name, respond, attempts + 1, request=request)
             except ApiError as error:

@@ -17,9 +17,9 @@ from jetcluster.stream.direct_get import Frame
 
 LIST_BYTES: Final = 900 << 10
 """Objects of one answer, so that it fits into a message of the usual largest size."""
-LIST_STEP: Final = 200
+OBJECTS_PER_STEP: Final = 200
 """Objects looked at in one step."""
-NEWEST: Final = 1000
+MAX_SEARCHED: Final = 1000
 """So many of the newest objects are looked through for a nonce."""
 
 
@@ -67,7 +67,7 @@ class Catalog:
         seqs: list[int] = []
         for subject_filter in self._layout.infos[:1]:
             seqs += self._store.last_seqs(subject_filter)
-        for seq in reversed(seqs[-NEWEST:]):
+        for seq in reversed(seqs[-MAX_SEARCHED:]):
             message = self._store.get(seq)
             info = self._info(message) if message is not None else None
             if info is not None and info.nonce == nonce and not info.deleted:
@@ -117,7 +117,7 @@ class Listing:
         for subject_filter in self._layout.infos:
             for _, state in self._store.subjects(subject_filter):
                 looked += 1
-                if not looked % LIST_STEP:
+                if not looked % OBJECTS_PER_STEP:
                     yield looked
                 info = self._read(state.last)
                 if info is not None and info.seq > newest.get(info.name, (0, False))[0]:
@@ -127,7 +127,7 @@ class Listing:
         objects: list[bytes] = []
         size = 0
         for at, name in enumerate(chosen):
-            if at and not at % LIST_STEP:
+            if at and not at % OBJECTS_PER_STEP:
                 yield at
             info = self._read(newest[name][0])
             if info is None:
@@ -152,7 +152,7 @@ class Listing:
         return parse_info(message, self._layout.bucket) if message is not None else None
 
 
-FRAME: Final = 64
+MESSAGE_OVERHEAD: Final = 64
 """Bytes that a message costs besides its payload."""
 
 
@@ -177,7 +177,7 @@ class Content:
             if not payloads:
                 break
             frames += [(b"", payload) for payload in payloads]
-            size -= sum(map(len, payloads)) + FRAME * len(payloads)
+            size -= sum(map(len, payloads)) + MESSAGE_OVERHEAD * len(payloads)
             self._left -= len(payloads)
         self.done = not self._left or self._view.ended
         return frames

@@ -41,11 +41,11 @@ REPLY: Final = b"Nats-Object-Reply"
 MSG_ID: Final = b"Nats-Msg-Id"
 SCAN_BYTES: Final = 4 << 20
 """Read in one step after a leader change."""
-REMEMBERED: Final = 1000
+MAX_REMEMBERED: Final = 1000
 """Aborted uploads whose late chunks are told so; chunks of one upload that may wait."""
-ATTEMPTS: Final = 8
+MAX_ATTEMPTS: Final = 8
 """Most times that a REPLACE is worked out anew because something else happened to the object."""
-IDLE_CHECK: Final = 1_000_000_000
+IDLE_CHECK_NS: Final = 1_000_000_000
 
 
 class _Waiting(NamedTuple):
@@ -99,7 +99,7 @@ class Uploads:
         now = self._host.clock.time_ns()
         looks = now >= self._next_check
         if looks:
-            self._next_check = now + IDLE_CHECK
+            self._next_check = now + IDLE_CHECK_NS
         for upload in list(self.by_nonce.values()):
             if upload.state is UploadState.COMPLETE:
                 self._finish(upload)
@@ -239,7 +239,7 @@ class Uploads:
 
     def _hold(self, upload: Upload, reply: bytes, headers: bytes, payload: bytes) -> None:
         size = len(headers) + len(payload)
-        if self._held_bytes + size > self._host.limits.held_bytes or len(upload.held) >= REMEMBERED:
+        if self._held_bytes + size > self._host.limits.held_bytes or len(upload.held) >= MAX_REMEMBERED:
             self._host.refuse(reply, by_code(TOO_MANY_REQUESTS))
             return
         upload.held.append((reply, headers, payload))
@@ -375,7 +375,7 @@ class Uploads:
             self._finished(upload, info, result)
             return
         upload.attempts += 1
-        if result.err_code != WRONG_LAST_SEQUENCE or upload.attempts >= ATTEMPTS:
+        if result.err_code != WRONG_LAST_SEQUENCE or upload.attempts >= MAX_ATTEMPTS:
             self._fail(upload, result)
         elif self._alive(upload.meta.nonce) is not None:
             if self._store.last_seq_of(self._chunks(upload)) != upload.last_seq:
@@ -404,7 +404,7 @@ class Uploads:
         upload.state = UploadState.FAILED
         if remember:
             self._aborted[upload.meta.nonce] = by_code(UPLOAD_ABORTED, err=error.description)
-            if len(self._aborted) > REMEMBERED:
+            if len(self._aborted) > MAX_REMEMBERED:
                 del self._aborted[next(iter(self._aborted))]
         waiting = [reply for reply in upload.waiters if reply]
         if upload.full and not waiting:

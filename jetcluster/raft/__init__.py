@@ -4,7 +4,6 @@ Here: terms, elections, replication, membership, snapshots' bookkeeping, the jou
 command means. Promise: an index is committed when a majority has it fsynced; what is in persistent state is written
 before a message that tells of it leaves (Ongaro's thesis, sections 3 and 4).
 
-Bottom to top: `node_state` and `group_state`, what is known; the parts of a group (`read_index`, `changes`, `handover`,
-`election`, `replicator`, `snapshots`, `rejoin`, `receiver`), each of which takes the state and those that it uses of
-the parts before it; `group`, all of them together; `node`, all groups.
+Bottom to top: `journal`, the logs of all groups; `node_state`, what the groups of a node share; `core`, one replica of
+one group; `admission` and `node`, all groups; `rescue`, for a group whose majority is lost.
 """

@@ -27,9 +27,9 @@ from jetcluster.clock import Clock
 from jetcluster.raft import codec
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.group import Group
-from jetcluster.raft.group_state import GroupState
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.group_state import GroupState
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node_state import RaftCounters
 
 TELL_EVERY = 60.0

@@ -137,7 +137,7 @@ class GroupStatus:
     ready: bool = False
     damaged: bool = False
     """The journal lost records of this replica that had been durable: it does not vote or count until it has been
-    brought up by a leader that a majority without it confirms (`rejoin.py`)."""
+    brought up by a leader that a majority without it confirms (`Rejoin`)."""
     needs_snapshot: bool = False
     """Waiting for `install`."""
     stopped: str = ""

@@ -68,7 +68,7 @@ class Ack(NamedTuple):
     """The log equals the leader's up to here and is durable."""
     context: int
     recovering: bool
-    """The sender's journal was damaged: it may not count for anything yet (see `rejoin.py`)."""
+    """The sender's journal was damaged: it may not count for anything yet (see `Rejoin`)."""
     life: int = 0
     """Which of the logs that the sender's process has had of this group (`GroupLog.life`)."""
 
@@ -95,7 +95,7 @@ class PreVote(NamedTuple):
     last_term: int
     decisive: bool = False
     """The sender was part of every decision that there can have been (`membership.decisive`): also a damaged replica
-    may vote for it (see `rejoin.py`)."""
+    may vote for it (see `Rejoin`)."""
 
     @property
     def end(self) -> tuple[int, int]:
@@ -158,7 +158,7 @@ class Resign(NamedTuple):
 
 
 class Rejoin(NamedTuple):
-    """A damaged replica asks its leader to be confirmed (`rejoin.py`); `context` comes back in the answer."""
+    """A damaged replica asks its leader to be confirmed (`Rejoin`); `context` comes back in the answer."""
 
     term: int
     context: int

@@ -1,31 +1,28 @@
 """All Raft groups of a node: one journal, one timer, one heartbeat per pair of nodes.
 
-An idle group costs nothing here, nor does a peer that is away where a majority is left without it (`led.py`). Whether
-a leader is alive is a property of its node: nodes exchange a heartbeat per pair every 100 ms (as gid 0), and every two
-seconds the list of groups they lead. A leader that ceases to lead while its node lives says so (`Resign`), so a
-follower may believe in it for as long as the link is up and not silent.
-"""
+An idle group costs nothing here, nor does a peer that is away where a majority is left without it
+(`replicator.LedGroups`). Whether a leader is alive is a property of its node: nodes exchange a heartbeat per pair every
+100 ms (as gid 0), and every two seconds the list of groups they lead. A leader that ceases to lead while its node lives
+says so (`Resign`), so a follower may believe in it for as long as the link is up and not silent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from jetcluster.clock import Clock, Rng, Timers
-from jetcluster.health.loop_watch import LoopWatch
-from jetcluster.health.node_health import Aspect, NodeHealth
+from jetcluster.health.node_health import Aspect, LoopWatch, NodeHealth
 from jetcluster.raft import codec
 from jetcluster.raft.admission import Admission, EarlyFrames, FrameDelivery, Standing
-from jetcluster.raft.alone import go_on, is_lone
 from jetcluster.raft.api import META_GROUP, StateMachine, Transport
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal
-from jetcluster.raft.led import LedGroups
-from jetcluster.raft.levels import Levels
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.replicator import LedGroups
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config, Members
-from jetcluster.raft.node_state import CONTROL_GID, NodeState, Peers, PeerState, Turns
-from jetcluster.raft.retention import PinLimits
+from jetcluster.raft.node_state import CONTROL_GID, Levels, NodeState, Peers, PeerState, Turns
+from jetcluster.raft.rescue import go_on, is_lone
 
 
 class RaftNode:
@@ -110,7 +107,8 @@ class RaftNode:
         return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """The journal has lost something of a group in which, by what is left, nobody else ever voted: `raft.alone`."""
+        """The journal has lost something of a group in which, by what is left, nobody else ever voted
+        (`raft.rescue`)."""
         log = self.journal.groups.get(gid)
         return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 

@@ -24,7 +24,8 @@ from jetcluster.mesh.api import MeshError
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.advisory import replicas_differ
 from jetcluster.records import dataclass
-from jetcluster.replica.context import NodeContext, advisories
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_state import tell_both
 from jetcluster.replica.rounds import Background
 
 if TYPE_CHECKING:
@@ -171,11 +172,7 @@ class HashVotes:
             (nodes[peer].name if peer in nodes else "", peer, known.get(peer, b"").hex())
             for peer in replica.group.peers
         ]
-        system = context.bus(context.system_account)
-        for bus, account in ((replica.bus, ""), (system, assignment.account)):
-            event = replicas_differ(assignment.name, context.name, index, named, account)
-            if bus.has_interest(event.subject):
-                bus.publish(event.subject, advisories(context).render(event))
+        tell_both(replica, replicas_differ(assignment.name, context.name, index, named))
 
 
 def majority(hashes: Mapping[str, bytes], voters: int) -> bytes | None:

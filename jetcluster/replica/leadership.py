@@ -15,9 +15,8 @@ from jetcluster.budget import BusyError, Job, LoopBudget, Steps
 from jetcluster.model.advisory import Event, leader_elected, leader_refused, quorum_lost
 from jetcluster.model.cluster_info import replica_wire
 from jetcluster.protocol.bus import Bus, Callback, Subscription
-from jetcluster.replica.context import advisories
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.replica_state import ReplicaState, tell_both
 
 AT_ONCE: Final = 256
 PER_STEP: Final = 64
@@ -85,9 +84,6 @@ LOST_SECONDS: Final = 5.0
 """So long a group has no leader, as its replica sees it, before that is told: elections take less."""
 REPEAT_SECONDS: Final = 10.0
 
-MakeEvent = Callable[[list[dict[str, Any]], str], Event]
-"""From the replica objects of all peers, and the account's name for the system account's copy."""
-
 
 class Leadership:
     """The advisories about the leadership of one replica; `tick` it a few times per second."""
@@ -105,7 +101,7 @@ class Leadership:
     def elected(self) -> None:
         """This replica leads now."""
         name, leader = self._replica.assignment.name, self._context.name
-        self._tell(lambda replicas, account: leader_elected(name, leader, replicas, account))
+        self._tell(leader_elected(name, leader))
 
     def tick(self) -> None:
         now = self._context.clock.monotonic()
@@ -125,26 +121,17 @@ class Leadership:
             if not self._lost:
                 self._lost = True
                 self._context.log.warning("stream has no quorum", stream=name)
-            self._tell(lambda replicas, account: quorum_lost(name, replicas, account))
+            self._tell(quorum_lost(name))
 
     def _tell_refusal(self, why: str) -> None:
         name, context = self._replica.assignment.name, self._context
         context.log.error("this replica cannot follow the leader of the others", stream=name, reason=why)
-        self._tell(lambda replicas, account: leader_refused(name, context.name, context.me, why, replicas, account))
+        self._tell(leader_refused(name, context.name, context.me, why))
 
-    def _tell(self, make: MakeEvent) -> None:
-        context, replica = self._context, self._replica
-        if len(replica.group.peers) < 2:
-            return
-        account = replica.assignment.account
-        subject = make([], "").subject
-        listening = [
-            (bus, named)
-            for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account))
-            if bus.has_interest(subject)
-        ]
-        if not listening:
-            return
-        replicas = [replica_wire(info) for info in (*replica_infos(replica), own_replica_info(context))]
-        for bus, named in listening:
-            bus.publish(subject, advisories(context).render(make(replicas, named)))
+    def _tell(self, event: Event) -> None:
+        if len(self._replica.group.peers) > 1:
+            tell_both(self._replica, event, replicas=self._replicas)
+
+    def _replicas(self) -> list[dict[str, Any]]:
+        infos = (*replica_infos(self._replica), own_replica_info(self._context))
+        return [replica_wire(info) for info in infos]

@@ -16,8 +16,7 @@ from typing import Final
 
 from jetcluster.logs import Log
 from jetcluster.model.advisory import replica_damaged
-from jetcluster.replica.context import advisories
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.replica_state import ReplicaState, tell_both
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
 
@@ -109,9 +108,5 @@ class Repair:
         self.in_store = False
 
     def _tell(self, cause: str) -> None:
-        context, assignment = self._context, self._replica.assignment
-        system = context.bus(context.system_account)
-        for bus, account in ((self._replica.bus, ""), (system, assignment.account)):
-            event = replica_damaged(assignment.name, context.name, context.me, self._replica.damaged, cause, account)
-            if bus.has_interest(event.subject):
-                bus.publish(event.subject, advisories(context).render(event))
+        context, replica = self._context, self._replica
+        tell_both(replica, replica_damaged(replica.assignment.name, context.name, context.me, replica.damaged, cause))

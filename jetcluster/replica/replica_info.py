@@ -14,8 +14,8 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.model import consumer_advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, replica_wire
 from jetcluster.raft.api import GroupStatus, PeerStatus
-from jetcluster.replica.context import NodeContext, advisories
-from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.replica_state import ReplicaState, tell_both
 
 ACTIVE_SECONDS = 10.0
 """A replica that was heard of within this time, and lacks nothing, is current."""
@@ -133,14 +133,8 @@ def tell_elected(replica: ReplicaState, state: ConsumerState) -> None:
     account. The owner in a group of one tells nothing."""
     if len(replica.group.peers) < 2:
         return
-    context = replica.context
-    stream, account = replica.assignment.name, replica.assignment.account
-    subject = events.subject(events.LEADER_ELECTED, stream, state.name)
-    for bus, named in ((replica.bus, ""), (context.bus(context.system_account), account)):
-        if bus.has_interest(subject):
-            replicas = [replica_wire(info) for info in all_replicas(replica)]
-            event = events.leader_elected(stream, state.name, context.name, replicas, named)
-            bus.publish(subject, advisories(context).render(event))
+    event = events.leader_elected(replica.assignment.name, state.name, replica.context.name)
+    tell_both(replica, event, replicas=lambda: [replica_wire(info) for info in all_replicas(replica)])
 
 
 def all_replicas(replica: ReplicaState) -> list[ReplicaInfo]:

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.meta.state import Assignment
+from jetcluster.model.advisory import Event, for_system_account
 from jetcluster.raft.api import RaftGroup, Role
 from jetcluster.raft.membership import Members, MembersError, decode_members, encode_members
-from jetcluster.replica.context import NodeContext
+from jetcluster.replica.context import NodeContext, advisories
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.levels import LEVEL, lowered
@@ -181,3 +184,18 @@ class ReplicaState:
         """Something happened that the next tick may have to look at."""
         if self.resting:
             self.context.rounds.wake(self.assignment.gid)
+
+
+def tell_both(
+    replica: ReplicaState, *events: Event, replicas: Callable[[], Sequence[Mapping[str, Any]]] | None = None
+) -> None:
+    """Publishes events to the stream's account and, with that account's name, to the system account. `replicas` makes
+    the last field of each event, the replica objects of all peers; it is called only when somebody listens."""
+    context, account = replica.context, replica.assignment.account
+    system = [for_system_account(event, account) for event in events]
+    listening = [(replica.bus, event) for event in events if replica.bus.has_interest(event.subject)]
+    bus = context.bus(context.system_account)
+    listening += [(bus, event) for event in system if bus.has_interest(event.subject)]
+    more = {"replicas": replicas()} if listening and replicas is not None else {}
+    for bus, event in listening:
+        bus.publish(event.subject, advisories(context).render(event._replace(fields={**event.fields, **more})))

@@ -10,9 +10,9 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.valves import ToldValve
+from jetcluster.mesh.interest import ToldValve
 from jetcluster.meta.state import Assignment
-from jetcluster.model.advisory import Advisories, batch_abandoned_events
+from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
 from jetcluster.protocol.bus import Callback, Origin
 from jetcluster.raft.api import RaftError, RaftGroup, Role, StorageFullError
@@ -31,7 +31,7 @@ from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
-from jetcluster.replica.replica_state import Checkpoints, ReplicaState
+from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
@@ -455,17 +455,7 @@ class StreamReplica(ReplicaState):
             self.wake()
 
     def _tell_abandoned(self, batch_id: bytes, reason: str) -> None:
-        """On the real subject and the specification's, to the stream's account and, with the name of
-        that account, to the system account."""
-        context = self.context
-        account = self.assignment.account
-        advisories = Advisories(context.clock, context.rng, context.name, context.domain)
-        for bus, named in ((self.bus, ""), (context.bus(context.system_account), account)):
-            for subject, kind in batch_abandoned_events(self.assignment.name):
-                if bus.has_interest(subject):
-                    bus.publish(
-                        subject, advisories.batch_abandoned(kind, self.assignment.name, batch_id, reason, named)
-                    )
+        tell_both(self, *batch_abandoned(self.assignment.name, batch_id, reason))
 
     def _config_is_told(self) -> bool:
         revision = self.assignment.revision

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION
 from jetcluster.auth.remote_login import signed_login
-from jetcluster.config.cluster_block import split_url
+from jetcluster.config.links_block import split_url
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.server.listener import advertised
 from jetcluster.server.state import ServerState

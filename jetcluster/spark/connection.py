@@ -5,8 +5,7 @@ to close in order: one socket, read when somebody waits. A connection that break
 another one and knows where to go on.
 
 Ways to use it: `request` and `api` for one answer, `gather` for an answer of many messages (batched Direct Get),
-`publish_acked` with `acks` for many publishes under way at once, `subscribe` for what comes without an end. All of them
-may be mixed on one connection.
+`publish_acked` with `acks` for many publishes under way at once. All of them may be mixed on one connection.
 The wire protocol is that of any NATS client.
 """
 
@@ -123,7 +122,6 @@ class Connection:
         self._pongs = 0
         self._replies: dict[bytes, Reply | None] = {}
         self._gathers: dict[bytes, Gather] = {}
-        self._subscriptions: dict[bytes, Gather] = {}
         """By sid."""
         self._lines: dict[bytes, _Line] = {}
         """Results of `_read_line`, by line, for gathers under way."""
@@ -256,13 +254,6 @@ class Connection:
         self._gathers.pop(token, None)
         self._lines.clear()
 
-    def subscribe(self, subject: str, timeout: float = 10.0) -> Gather:
-        """The messages on `subject` from now on, without an end. Buffered: `flush` or any wait sends it."""
-        sid = b"%d" % (len(self._subscriptions) + 2)  # 1 is that of the inbox
-        gather = self._subscriptions[sid] = Gather(self, b"", timeout)
-        self._write(b"SUB %b %b\r\n" % (subject.encode(), sid))
-        return gather
-
     # ---- many publishes under way
 
     @property
@@ -270,10 +261,9 @@ class Connection:
         """Acks that have not come."""
         return len(self._unacked)
 
-    def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"", reply: bytes = b"") -> None:
-        """Without an answer, or with answers on a subject that `subscribe` was told. Buffered: `flush` or any wait
-        sends it."""
-        self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, reply, block(headers))
+    def publish(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> None:
+        """Without an answer. Buffered: `flush` or any wait sends it."""
+        self._put(subject if isinstance(subject, bytes) else subject.encode(), payload, b"", block(headers))
 
     def publish_acked(self, subject: str | bytes, payload: bytes = b"", headers: Headers = b"") -> int:
         """A publish whose answer `acks` will return under the number given here (0, 1, 2, ...). Buffered. The caller
@@ -432,10 +422,9 @@ class Connection:
         if not line.startswith((b"HMSG ", b"MSG ")):
             return None
         args = line.split()
-        subscription = self._subscriptions.get(args[2])
-        token = args[1][len(self._inbox) :] if subscription is None else b""
+        token = args[1][len(self._inbox) :]
         head, size = int(args[-2]) if line[0] == 72 else 0, int(args[-1])
-        gather = subscription or self._gathers.get(token)
+        gather = self._gathers.get(token)
         if gather is None:
             heads: list[bytes] = []
             return head, size, heads.append, lambda payload: self._deliver(token, heads[0], payload), token

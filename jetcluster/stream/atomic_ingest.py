@@ -16,8 +16,8 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import AtomicStage, Commit
 from jetcluster.stream.backlog import Backlog
+from jetcluster.stream.checks import SUBJECT_TOO_LONG
 from jetcluster.stream.commands import encode_atomic
-from jetcluster.stream.publish import SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult
 
 

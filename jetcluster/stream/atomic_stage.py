@@ -14,8 +14,8 @@ from jetcluster import API_LEVEL, errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
+from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, refused_by
 from jetcluster.stream.fields import FIELD, KV_OPERATION
-from jetcluster.stream.publish import MAX_HEADER
 from jetcluster.stream.rules import StreamRules
 
 MAX_ID: Final = 64
@@ -28,9 +28,6 @@ _SEQUENCE: Final = b"\r\nNats-Batch-Sequence:"
 _COMMIT: Final = b"\r\nNats-Batch-Commit:"
 LEVEL: Final = b"\r\nNats-Required-Api-Level:"
 
-_SEALED: Final = errors.by_code(10109)
-_MESSAGE_TOO_LARGE: Final = errors.by_code(10054)
-_DISABLED: Final = errors.by_code(10174)
 _NO_SEQUENCE: Final = errors.by_code(10175)
 _INCOMPLETE: Final = errors.by_code(10176)
 _INVALID_ID: Final = errors.by_code(10179)
@@ -150,13 +147,9 @@ class AtomicStage:
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
         """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and from
         `_check` on the batch is dropped as well; a Commit: that was the last one."""
-        rules = self.rules
-        if rules.sealed:
-            return _SEALED
-        if rules.max_msg_size and len(headers) + len(payload) > rules.max_msg_size:
-            return _MESSAGE_TOO_LARGE
-        if not rules.allow_atomic:
-            return _DISABLED
+        refused = refused_by(EARLY_ATOMIC, self, headers, payload)
+        if refused is not None:
+            return refused
         if len(batch_id) > MAX_ID:
             return _INVALID_ID
         sequence = _number(field(headers, _SEQUENCE))

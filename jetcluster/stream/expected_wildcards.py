@@ -16,8 +16,8 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.search import filters
 from jetcluster.store.search.kept_filters import WIDE
+from jetcluster.stream.checks import EXPECTED_SUBJECT
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.publish import EXPECTED_SUBJECT
 
 MAX_EXPECTED: Final = 100_000
 """Units of one turn, some 0.5 us each."""

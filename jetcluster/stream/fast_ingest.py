@@ -27,6 +27,7 @@ from jetcluster.stream import acks
 from jetcluster.stream.answers import Answers
 from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
 from jetcluster.stream.backlog import Backlog
+from jetcluster.stream.checks import EARLY_FAST, refused_by
 from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START, SUFFIX, FastMark, parse
 from jetcluster.stream.fast_open import FastBatch, FastOpen
 from jetcluster.stream.fast_parts import FastPart, settle
@@ -34,10 +35,7 @@ from jetcluster.stream.fast_rows import FastRow
 from jetcluster.stream.results import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 
-_SEALED: Final = errors.by_code(10109)
-_MESSAGE_TOO_LARGE: Final = errors.by_code(10054)
 _LEVEL_TOO_LOW: Final = errors.by_code(10185)
-_DISABLED: Final = errors.by_code(10205)
 _PATTERN: Final = errors.by_code(10206)
 _INVALID_ID: Final = errors.by_code(10207)
 _UNKNOWN: Final = errors.by_code(10208)
@@ -63,7 +61,7 @@ class FastIngest:
         self, rules: StreamRules, opened: FastOpen, answers: Answers, backlog: Backlog, call_flush: Callable[[], None]
     ) -> None:
         """`call_flush` has the open command proposed at the end of the turn, even if there are no messages in it."""
-        self._rules = rules
+        self.rules = rules
         self._open = opened
         self._answers = answers
         self._backlog = backlog
@@ -79,7 +77,7 @@ class FastIngest:
 
     def configure(self, rules: StreamRules) -> None:
         """The configuration in force. Switching fast batches off drops the open ones silently."""
-        self._rules = rules
+        self.rules = rules
         if not rules.allow_batched:
             self._open.clear()
 
@@ -97,7 +95,7 @@ class FastIngest:
         self._open.clear()  # of an earlier term, if any
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
-            if row.ts < horizon or not self._rules.allow_batched:
+            if row.ts < horizon or not self.rules.allow_batched:
                 continue
             if row.ended and not row.seq:
                 continue  # its first message was refused: nobody waits for the end of a batch that never began
@@ -123,7 +121,7 @@ class FastIngest:
             or batch.committing
             or rest != batch.expected
             or not reply.endswith(_APPEND)
-            or 0 < self._rules.max_msg_size < len(headers) + len(payload)
+            or 0 < self.rules.max_msg_size < len(headers) + len(payload)
             or (headers and LEVEL in headers)
         ):
             return self._look(reply, headers, payload, place)
@@ -232,13 +230,9 @@ class FastIngest:
         return None
 
     def _refusal(self, mark: FastMark | None, headers: bytes, payload: bytes) -> ApiError | None:
-        rules = self._rules
-        if rules.sealed:
-            return _SEALED
-        if 0 < rules.max_msg_size < len(headers) + len(payload):
-            return _MESSAGE_TOO_LARGE
-        if not rules.allow_batched:
-            return _DISABLED
+        refused = refused_by(EARLY_FAST, self, headers, payload)
+        if refused is not None:
+            return refused
         if mark is None:
             return _PATTERN
         return _INVALID_ID if len(mark.batch_id) > MAX_ID else None

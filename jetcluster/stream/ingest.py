@@ -37,13 +37,13 @@ from jetcluster.stream.answers import Answers, Publisher
 from jetcluster.stream.atomic_ingest import AtomicIngest
 from jetcluster.stream.atomic_stage import BATCH_ID, AtomicStage, Commit, field
 from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES, Backlog
+from jetcluster.stream.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import encode_fast, encode_publish
 from jetcluster.stream.expected_wildcards import ExpectedWildcards
 from jetcluster.stream.fast_ingest import FastIngest
 from jetcluster.stream.fast_mark import SUFFIX as FAST
 from jetcluster.stream.fast_open import FastOpen
 from jetcluster.stream.fast_rows import FastRow
-from jetcluster.stream.publish import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
 from jetcluster.stream.results import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import shortened, without_schedule

@@ -27,6 +27,7 @@ from jetcluster.stream import atomic_checks, commands, replacing, restoring, sou
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks
 from jetcluster.stream.atomic_parts import BatchParts
+from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG
 from jetcluster.stream.commands import (
     NAMED,
     BatchCommit,
@@ -52,7 +53,7 @@ from jetcluster.stream.fast_rows import FastRowError, FastRows
 from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import Jobs, StreamJobError
 from jetcluster.stream.ports import SIDE_CONFIG, Extension
-from jetcluster.stream.publish import EXHAUSTED, SUBJECT_TOO_LONG, MessageAdmission, mapped
+from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.replacing import Replace
 from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
@@ -71,7 +72,6 @@ _FAST: Final = bytes((commands.FAST_PUBLISH,))
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
 """Result of a command that apply failed at."""
 _BAD_REQUEST: Final = errors.by_code(10003)
-_SEALED: Final = errors.by_code(10109)
 _INCOMPLETE: Final = errors.by_code(10176)
 _PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
 _DELETE_DENIED: Final = errors.by_code(10057, err="message delete not permitted")
@@ -471,7 +471,7 @@ class StreamMachine:
     def _purge(self, index: int, command: Purge) -> int | JobStep | ApiError:
         """Removes what `keep`, `seq` and the filter of the command say."""
         if self.rules.sealed:
-            return _SEALED
+            return SEALED
         if self.rules.deny_purge:
             return _PURGE_DENIED
         if command.seq and command.keep:
@@ -499,7 +499,7 @@ class StreamMachine:
 
     def _delete(self, seq: int, *, erase: bool) -> int | ApiError:
         if self.rules.sealed:
-            return _SEALED
+            return SEALED
         if self.rules.deny_delete:
             return _DELETE_DENIED
         if not self.rules.memory:  # the file store has texts of its own for what can never be there

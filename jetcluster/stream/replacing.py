@@ -14,13 +14,13 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.checks import SEALED
 from jetcluster.stream.rules import StreamRules
 
 _COUNTS: Final = struct.Struct("<HH")
 _GUARD: Final = struct.Struct("<QH")
 _LENGTH: Final = struct.Struct("<H")
 
-_SEALED: Final = errors.by_code(errors.STREAM_SEALED)
 _PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not permitted")
 
 Guard = tuple[bytes, int]
@@ -69,7 +69,7 @@ def decode_body(ts: int, raw: bytes, at: int) -> Replace:
 def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError | None:
     """Why it may not be: 10071 says that a guard does not hold."""
     if rules.sealed:
-        return _SEALED
+        return SEALED
     if rules.deny_purge:
         return _PURGE_DENIED
     for subject, seq in command.guards:

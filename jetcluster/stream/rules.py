@@ -42,6 +42,7 @@ class StreamRules:
         "duplicate_window",
         "evicts",
         "first_seq",
+        "kept_per_subject",
         "kv_purge",
         "links",
         "max_age",
@@ -111,7 +112,9 @@ class StreamRules:
         self.kv_purge = self.name.startswith("KV_") and may_roll_up
         """`KV-Operation: PURGE` alone rolls its subject up."""
         old = not self.discard_new and (self.max_msgs or self.max_bytes)
-        self.evicts = bool(old or (self.max_msgs_per_subject and not self.discard_new_per_subject))
+        self.kept_per_subject = 0 if self.discard_new_per_subject else self.max_msgs_per_subject
+        """Messages of a subject beyond which storing one pushes out the oldest; 0: none is pushed out."""
+        self.evicts = bool(old or self.kept_per_subject)
         """Storing a message can push out an older one."""
 
     def restored(self) -> StreamRules:

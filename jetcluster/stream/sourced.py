@@ -23,6 +23,7 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.checks import SEALED
 from jetcluster.stream.ports import SIDE_SOURCES
 from jetcluster.stream.publish import MessageAdmission
 from jetcluster.stream.runs import Run, decode_runs, encode_runs
@@ -39,7 +40,6 @@ MIRROR: Final = b""
 _NO_LINK: Final = errors.by_code(errors.BAD_REQUEST)
 _GAP: Final = errors.by_code(errors.BAD_REQUEST)
 _OUT_OF_BOUNDS: Final = errors.by_code(10052, err="the upstream's sequences or times are out of bounds")
-_SEALED: Final = errors.by_code(10109)
 
 
 class Cursor(NamedTuple):
@@ -138,7 +138,7 @@ def apply(
     if command.key not in rules.links:
         return _NO_LINK  # of before an update
     if rules.sealed:
-        return _SEALED
+        return SEALED
     if command.key == MIRROR:
         return _mirror(command, cursors, admission, store)
     return _source(command, cursors, admission, clock)

@@ -219,6 +219,11 @@ class Staging:
         message = self._store.get(seq) if seq else None
         return message.headers if message is not None else None
 
+    def oldest(self, subject: bytes) -> Message | None:
+        """The first message of a literal subject that is in the store."""
+        message = self._store.next_by_subject(subject, 0)
+        return None if message is None else (message.subject, message.headers, message.payload)
+
     def _settle(self) -> None:
         """Storing what is staged might push out older messages of any subject: then it has to be stored first."""
         rules = self._rules
@@ -251,8 +256,7 @@ class Staging:
         if self.on_stored is not None:
             self.on_stored(first_seq, seq - 1)  # before the limits: what is not kept pushes nothing out
         if within is not None:
-            if not self._rules.discard_new_per_subject:
-                self._store.enforce(0, 0, self._rules.max_msgs_per_subject, within)
+            self._store.enforce(0, 0, self._rules.kept_per_subject, within)
         elif self._rules.evicts:
             enforce(self._store, self._rules, batch.subjects)
 
@@ -296,8 +300,7 @@ def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes]) -> int
     """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes
-    per_subject = 0 if rules.discard_new_per_subject else rules.max_msgs_per_subject
-    return store.enforce(max_msgs, max_bytes, per_subject, subjects)
+    return store.enforce(max_msgs, max_bytes, rules.kept_per_subject, subjects)
 
 
 def record_size(message: Message, *, memory: bool) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.clock import Timers
-from jetcluster.raft.writer import Done, Job
+from jetcluster.raft.journal.writer import Done, Job
 
 
 class MemoryMark:

@@ -1,4 +1,4 @@
-"""`MemoryDisk`: the twin of `raft.disk.FileDisk` in memory."""
+"""`MemoryDisk`: the twin of `raft.journal.disk.FileDisk` in memory."""
 
 from __future__ import annotations
 

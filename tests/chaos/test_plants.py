@@ -18,6 +18,8 @@ from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.finding import Finding
 from testkit.harness import TOP
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("name", PLANTS)
 def test_plants_fit_the_program(name: str, tmp_path: Path) -> None:

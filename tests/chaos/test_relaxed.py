@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from chaos import shim
 from chaos.checkers import judge
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
@@ -14,7 +13,10 @@ from chaos.relaxed import LOSS, relax, relaxed
 from chaos.runner import run
 from chaos.scenarios import SCENARIOS
 from jetcluster.pipeline.checkers.event import Event, load
+from testkit import shim
 from tests.chaos.test_checkers import Script, drop
+
+pytestmark = pytest.mark.long
 
 SEED = 1
 """Of a power cut some seconds after the last flush, which syncs the journal."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import links, shim
+from chaos import links
 from chaos.cli import main
 from chaos.history import History
 from chaos.local_cluster import LocalCluster
@@ -17,9 +17,10 @@ from chaos.nemeses import NEMESES
 from chaos.runner import lateness, run
 from chaos.scenarios import DEFAULT, SCENARIOS
 from jetcluster.pipeline.checkers.event import load
+from testkit import shim
 from testkit.harness import free_ports
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240), pytest.mark.long]
 
 
 def test_no_promise_is_broken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import shim
+from testkit import shim
 
 WRITER = """
 import os

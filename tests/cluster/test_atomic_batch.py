@@ -19,7 +19,7 @@ from testkit.client import Client, ClientError
 from testkit.harness import HarnessError, Node, ProcessCluster, eventually
 from testkit.ledger import read_all, wait_direct
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 Answer = int | str | dict[str, Any]
 """0: zero bytes; an err_code; a PubAck."""

@@ -1,13 +1,13 @@
-"""Another client is served while one attacks the server (`scripts/bench_attack.py` has the figure)."""
+"""Another client is served while one attacks the server (`bench/scenarios/attack.py` has the figure)."""
 
 from __future__ import annotations
 
 import pytest
 
-from scripts.bench_attack import attacked, measure
-from tests.cluster.attacks import KINDS
+from testkit.attacked import attacked, measure
+from testkit.attacks import KINDS
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 SECONDS = 1.0
 LONGEST = 400.0

@@ -13,7 +13,7 @@ from testkit.client import Client, Msg
 from testkit.consumer_client import SECOND, Inbox, Jet, ack_fields
 from testkit.harness import Node, ProcessCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 TAKEOVER = 2.0
 

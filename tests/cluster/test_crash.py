@@ -6,43 +6,26 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
-from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_direct, wait_newest
+from testkit.ledger import (
+    Ledger,
+    check_exactly_once,
+    load,
+    publish_all,
+    read_all,
+    until_acked,
+    wait_direct,
+    wait_newest,
+)
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 FAILOVER_LIMIT = {"jetcluster": 5.0, "nats-server": 15.0}
 """Seconds without an ack that a test accepts on a loaded machine; the goal (docs/benchmarks.md) is under 2 s."""
-
-
-@contextlib.asynccontextmanager
-async def load(cluster: ProcessCluster, subject: str = "s") -> AsyncIterator[Ledger]:
-    """A publisher that runs meanwhile; at the end all it sent is acked."""
-    ledger, stop = Ledger(), asyncio.Event()
-    task = asyncio.create_task(steady_publisher(cluster.urls, subject, ledger, stop))
-    try:
-        await until_acked(ledger, 1000)
-        yield ledger
-    finally:
-        stop.set()
-        async with asyncio.timeout(40):
-            sent = await task
-    assert len(ledger.acked) == sent
-
-
-async def until_acked(ledger: Ledger, more: int, within: float = 30.0) -> float:
-    """Seconds until `more` further messages are acked."""
-    goal = len(ledger.acked) + more
-
-    async def reached() -> bool:
-        return len(ledger.acked) >= goal
-
-    return await eventually(reached, within, f"{more} more acks")
 
 
 async def check_every_node(cluster: ProcessCluster, ledger: Ledger, stream: str = "S") -> None:

@@ -16,7 +16,7 @@ from testkit.client import Client, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 MESSAGES = 4000
 

@@ -10,13 +10,13 @@ import time
 import pytest
 
 from testkit.client import ClientError, create_stream
+from testkit.flood import Probe, run_flood
 from testkit.harness import Node, ProcessCluster
-from tests.cluster.flood import Probe, run_flood
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 LONGEST = 3.0
-"""Seconds to an ack, on a machine that the flood and other tests share; the goal is 2 s (scripts/bench_flood.py).
+"""Seconds to an ack, on a machine that the flood and other tests share; the goal is 2 s (bench/scenarios/flood.py).
 Without turns and valves it was 10 s and more."""
 
 

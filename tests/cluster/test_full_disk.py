@@ -14,7 +14,7 @@ import pytest
 from testkit.client import Client, create_stream
 from testkit.harness import ProcessCluster, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SIZE = 500_000
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos import shim
+from testkit import shim
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually
-from testkit.ledger import publish_all, wait_direct
-from tests.cluster.test_crash import check_every_node, load, until_acked
+from testkit.ledger import load, publish_all, until_acked, wait_direct
+from tests.cluster.test_crash import check_every_node
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 RESUMED = 4.0
 """Seconds without acks that a test accepts on a loaded machine; docs/health.md has what was measured, under 2 s. These

@@ -19,7 +19,7 @@ from testkit.client import Client, create_stream
 from testkit.harness import TOP, Node, ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, read_all, steady_publisher
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 CONFIG = """accounts {
   A { jetstream: enabled, users: [{user: a, password: a}] }

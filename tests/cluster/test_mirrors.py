@@ -15,7 +15,7 @@ from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import Ledger, check_exactly_once, publish_all, read_all, steady_publisher, wait_newest
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 async def mirror(client: Client, name: str, upstream: str, replicas: int = 1, **config: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import nats
 import nats.errors
 import pytest
 
+from testkit.certificates import make_certificate
 from testkit.client import Client, ClientError, create_stream
 from testkit.harness import Node, ProcessCluster, eventually, find_server
-from tests.unit.server.certificate import make_certificate
 
 pytestmark = pytest.mark.cluster
 

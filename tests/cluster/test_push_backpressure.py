@@ -16,7 +16,7 @@ from testkit.client import Client
 from testkit.consumer_client import Inbox, Jet, ack_fields
 from testkit.harness import ProcessCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 COUNT, SIZE = 150, 200_000
 MAX_PENDING = 8 << 20

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.raft.api import META_GROUP
-from jetcluster.raft.inspection import LogView, read_journal
+from jetcluster.raft.journal.inspection import LogView, read_journal
 from testkit.client import create_stream
 from testkit.harness import TOP, Node, ProcessCluster, eventually
 from testkit.ledger import check_exactly_once, publish_all

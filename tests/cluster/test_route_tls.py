@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.certificates import Authority
 from testkit.harness import Node, ProcessCluster, eventually
-from tests.unit.server.certificate import Authority
 
 pytestmark = pytest.mark.cluster
 

@@ -14,7 +14,7 @@ from testkit.harness import ProcessCluster, eventually
 from testkit.ledger import Ledger, read_all, steady_publisher, wait_newest
 from tests.cluster.link_client import fresh, info, publish, reached, settled, stored
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 
 async def sourcing(client: Client, name: str, *sources: dict[str, Any], **config: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import yaml
 
 from jetcluster.config.load import load_file
 from jetcluster.config.options import Options
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 
 TOP = Path(__file__).resolve().parents[2]
 CHART = TOP / "deploy" / "helm" / "jetcluster"

@@ -59,7 +59,7 @@ def test_host_name_without_a_number(bin_folder: Path) -> None:
 
 
 def test_other_commands_run_as_they_are(bin_folder: Path) -> None:
-    assert run(bin_folder, "jetcluster", "bench", "--help").stdout.split() == ["bench", "--help"]
+    assert run(bin_folder, "jetcluster", "up", "--help").stdout.split() == ["up", "--help"]
 
 
 def test_mirrors_of_an_edge(bin_folder: Path) -> None:

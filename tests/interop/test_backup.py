@@ -16,7 +16,7 @@ from testkit.consumer_client import Jet
 from testkit.harness import Node, ProcessCluster, eventually, find_nats_cli, find_server
 from tests.interop.test_nats_cli import Cli
 
-pytestmark = [pytest.mark.cluster, pytest.mark.interop]
+pytestmark = [pytest.mark.cluster, pytest.mark.interop, pytest.mark.long]
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ from typing import Any
 import nats
 import pytest
 
+from testkit.certificates import Authority
 from testkit.harness import Node, eventually, find_server, free_ports
 from tests.signer import USER, Key, Operator, preload
-from tests.unit.server.certificate import Authority
 
 from .leaf_pair import OURS, THEIRS, linked, server
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetcluster.raft import codec
-from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 
 if TYPE_CHECKING:
     from tests.sim.world import SimNode, World

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from jetcluster.raft import changes, engine, group, membership, read_index, receiver, recovery
+from jetcluster.raft import membership
 from jetcluster.raft.codec import Append
-from jetcluster.raft.grouplog import GroupLog
+from jetcluster.raft.core import changes, engine, group, read_index, receiver
+from jetcluster.raft.journal import recovery
+from jetcluster.raft.journal.log import GroupLog
 
 Mutant = Callable[[], contextlib.AbstractContextManager[Any]]
 

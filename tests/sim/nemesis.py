@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
-from jetcluster.raft import records
+from jetcluster.raft.journal import records
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng
 

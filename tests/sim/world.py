@@ -15,11 +15,11 @@ from typing import Any
 
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.api import MembershipError, NotLeaderError, RaftError
-from jetcluster.raft.group import Group
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.writer import Done, Job
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
-from jetcluster.raft.writer import Done, Job
 from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng

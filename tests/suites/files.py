@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from testkit.certificates import Authority
 from tests.signer import ACCOUNT, OPERATOR, USER, Key
-from tests.unit.server.certificate import Authority
 
 # nats-py's test of raw credentials carries a user of this account, so our operator signs the account.
 NATS_PY_ACCOUNT = "AD7SEANS6BCBF6FHIB7SQ3UGJVPW53BXOALP75YXJBBXQL7EAFB6NJNA"

@@ -136,7 +136,7 @@ def test_each_rule_has_a_place_a_test_and_codes_that_exist() -> None:
     assert len(rows) > 40
     for row in rows:
         _, code, place, test = row.strip("| ").split(" | ")
-        assert re.search(r"`\w+/\w+\.py` `[\w.]+`", place), row
+        assert re.search(r"`(?:\w+/)+\w+\.py` `[\w.]+`", place), row
         assert re.fullmatch(r"`(?:unit|cluster)/[\w/]*test_\w+\.py` `test_\w+`", test), row
         assert {int(number) for number in re.findall(r"\b1\d{4}\b", code)} <= set(TABLE), row
 

@@ -1,1 +1,1 @@
-"""Signed configuration: what the JWTs of operators, accounts and users say."""
+"""Signed configuration: the JWTs of operators, accounts and users."""

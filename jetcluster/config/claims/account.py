@@ -1,4 +1,4 @@
-"""The JWT of an account: its limits, who signs for it, whom it no longer knows, and what it shares."""
+"""The JWT of an account: its limits, signing keys, revoked users, exports, imports and mappings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class AccountClaims:
     imports: list[ImportClaim] = field(default_factory=list)
     mappings: list[MappingOptions] = field(default_factory=list)
     auth_users: list[str] = field(default_factory=list)
-    """With an auth callout: those who log in without it."""
+    """With an auth callout: the users that log in without it."""
     others: list[str] = field(default_factory=list)
     """Mistakes in parts of the JWT that are not kept here."""
 

@@ -83,7 +83,7 @@ class ImportClaim:
     local_subject: str = ""
 
     def problems(self, account: str) -> Iterator[str]:
-        """`account`: whose import it is."""
+        """`account`: the importing one."""
         found = self.options
         if found.kind not in _KINDS:
             yield f'invalid import type: "{found.kind}"'
@@ -298,7 +298,7 @@ def _wildcards(subject: str) -> str:
 
 
 def _reference(token: str) -> int:
-    """The number behind `$`; 0 for what is none."""
+    """The number after `$`; 0 for any other token."""
     number = token[1:6]  # no subject has so many tokens
     return int(number) if token[:1] == "$" and token[1:] == number and number.isdecimal() else 0
 

@@ -131,7 +131,7 @@ class Token:
 
 
 def undecorated(text: str) -> str:
-    """The token in a file, whose lines may say what it is."""
+    """The token in a file, which may stand between lines that name its kind."""
     return next(iter(decorated(text)), None) or text.strip()
 
 

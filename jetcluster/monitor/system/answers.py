@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jetcluster.budget import BusyError
@@ -19,7 +18,7 @@ from jetcluster.model.codec import dumps, encoding, syntax_text
 from jetcluster.monitor.accountz import account_info
 from jetcluster.monitor.accstatz import account_names, account_stats, account_statz
 from jetcluster.monitor.jsz import account_detail
-from jetcluster.monitor.pages import NodeSource, expvarz
+from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import BUSY, Json, NotAskedError, Query, QueryError
 from jetcluster.monitor.system.events import CONNECTIONS
 from jetcluster.monitor.system.requests import SystemRequest
@@ -157,9 +156,6 @@ class SystemRequestError(CallerError):
         self.code = code
 
 
-_PAGES = ("VARZ", "GATEWAYZ", "LEAFZ", "ACCOUNTZ", "RAFTZ")
-
-
 class SystemAnswers:
     def __init__(self, node: Node, block: ServerBlock, reload: Callable[[], str]) -> None:
         self._node = node
@@ -167,15 +163,6 @@ class SystemAnswers:
         self._reload_options = reload
         self._advisories = Advisories(node.clock, node.server.rng)
         self._source = NodeSource(node)
-        plain: dict[str, Callable[[Query], Json]] = {
-            **{kind: partial(self._source.page, kind.lower()) for kind in _PAGES},
-            "EXPVARZ": lambda _: expvarz(node.page_counters.usage),
-            "IPQUEUESZ": lambda _: {},
-            "PROFILEZ": _no_profile,
-        }
-        self._views = plain
-        self._long = {kind: kind.lower() for kind in ("CONNZ", "ROUTEZ", "SUBSZ", "JSZ")}
-        """Pages that are made in steps, by their names in `NodeSource.in_steps`."""
         self._commands: dict[str, Callable[[Json], None]] = {
             "KICK": self._kick,
             "LDM": self._lame_duck,
@@ -230,11 +217,9 @@ class SystemAnswers:
     async def _view(self, request: SystemRequest, parameters: Query) -> Json:
         """The answer of a page. Errors have nats-server's codes: 500 for a question that the page refuses, 400 only for
         one that cannot be read."""
-        name, asker = self._long.get(request.kind), request.origin.account
+        steps = self._source.in_steps(request.kind.lower(), parameters)
         try:
-            if name is None:
-                return self._data(self._views[request.kind](parameters))
-            return self._data(await self._source.run(asker, self._source.in_steps(name, parameters)))
+            return self._data(await self._source.run(request.origin.account, steps))
         except NotAskedError:
             raise
         except QueryError as error:
@@ -310,13 +295,6 @@ class SystemAnswers:
         refusal = self._reload_options()
         if refusal:
             raise SystemRequestError(500, refusal)
-
-
-def _no_profile(parameters: Query) -> Json:
-    name = parameters.get("name", "")
-    if not name:
-        return {"profile": None, "error": "Profile name not specified"}
-    return {"profile": None, "error": f'no profile "{name}": this server is not a Go program, use py-spy'}
 
 
 def _user_info(origin: Origin, now: float) -> Json:

@@ -32,7 +32,7 @@ log = get_logger("monitor")
 
 MAX_QUEUED = 4096
 """Requests waiting; beyond it the newest is dropped and counted, and its sender asks again."""
-FIRST_COMPARISON = 2.0
+FIRST_COMPARISON_SECONDS = 2.0
 """Seconds after the start, when the other servers are there."""
 _PACK = "$SYS.REQ.CLAIMS.PACK"
 _COMPARE = "$SYS.JETCLUSTER.CLAIMS.COMPARE"
@@ -288,7 +288,7 @@ class ClaimsRequests:
             self._bus.unsubscribe(subscription)
 
     async def _keep_comparing(self, interval: float) -> None:
-        await asyncio.sleep(min(FIRST_COMPARISON, interval))
+        await asyncio.sleep(min(FIRST_COMPARISON_SECONDS, interval))
         while True:
             await asyncio.to_thread(self._kept.drop_old, self._node.clock.time_ns() / 1e9)
             self._bus.ask(_COMPARE.encode(), self._node.server.server_id.encode() + self._kept.digest, self._inbox)

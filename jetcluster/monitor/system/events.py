@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 log = get_logger("monitor")
 
-FIRST_BEAT = 0.25
-BEAT = 10.0
+FIRST_STATSZ_SECONDS = 0.25
+STATSZ_SECONDS = 10.0
 """Seconds between STATSZ; shorter ones come first."""
-CONNS_BEAT = 30.0
-CONNS_PAUSE = 1.0
+CONNS_SECONDS = 30.0
+CONNS_PAUSE_SECONDS = 1.0
 """At least this long between two counts of connections of the same account."""
 _TYPE = "io.nats.server.advisory.v1."
 CONNECTIONS = _TYPE + "account_connections"
@@ -54,14 +54,14 @@ class SystemEvents:
         self._advisories = Advisories(node.clock, node.server.rng)
         self._prefix = f"$SYS.SERVER.{node.server.server_id}."
         self._timers: dict[str, TimerHandle] = {}
-        self._beat = FIRST_BEAT
+        self._beat = FIRST_STATSZ_SECONDS
         self._changed: set[str] = set()
         self._telling: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._node.server.clients.watcher = self
         self._arm("stats", self._beat, self._stats_due)
-        self._arm("conns", CONNS_BEAT, self._conns_due)
+        self._arm("conns", CONNS_SECONDS, self._conns_due)
 
     def stop(self) -> None:
         """Says so."""
@@ -133,11 +133,11 @@ class SystemEvents:
         if self._changed:
             self._tell_conns(self._changed)
             self._changed = set()
-            self._arm("changed", CONNS_PAUSE, self._changed_due)
+            self._arm("changed", CONNS_PAUSE_SECONDS, self._changed_due)
 
     def _conns_due(self) -> None:
         self._tell_conns(connected_accounts(self._node))
-        self._arm("conns", CONNS_BEAT, self._conns_due)
+        self._arm("conns", CONNS_SECONDS, self._conns_due)
 
     def _tell_conns(self, accounts: set[str]) -> None:
         heard = [name for name in sorted(accounts) if any(self._bus.has_interest(s) for s in _conns_subjects(name))]
@@ -149,7 +149,7 @@ class SystemEvents:
     # ---- statistics
 
     def _stats_due(self) -> None:
-        self._beat = min(self._beat * 2, BEAT)
+        self._beat = min(self._beat * 2, STATSZ_SECONDS)
         self._arm("stats", self._beat, self._stats_due)
         if self._bus.has_interest(self._stats_subject) and (self._telling is None or self._telling.done()):
             self._telling = asyncio.get_running_loop().create_task(self._tell_stats())

@@ -16,7 +16,7 @@ from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin, is_no_request
 
 if TYPE_CHECKING:
-    from jetcluster.protocol.bus import Bus, Callback, Subscription
+    from jetcluster.protocol.bus import Bus, Subscription
 
 
 class SystemRequest(NamedTuple):
@@ -50,12 +50,12 @@ COMMANDS = ("RELOAD", "KICK", "LDM")
 """To one server only."""
 OF_ACCOUNT = ("SUBSZ", "CONNZ", "LEAFZ", "JSZ", "INFO", "STATZ", "CONNS")
 OF_OWN_ACCOUNT = {
-    b"$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
-    b"$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
-    b"$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.ACCOUNT.PING.STATZ": "STATZ",
+    "$SYS.REQ.ACCOUNT.PING.CONNZ": "CONNZ",
+    "$SYS.REQ.SERVER.PING.CONNZ": "CONNZ",
 }
 """Requests of an ordinary account; the answers are about that account."""
-USER_INFO = b"$SYS.REQ.USER.INFO"
+USER_INFO = "$SYS.REQ.USER.INFO"
 
 
 class SystemServices:
@@ -107,16 +107,17 @@ class SystemServices:
 
     # ---- subscriptions
 
-    def _serve(self, bus: Bus, subject: str, scope: str, kind: str) -> None:
+    def _serve(self, bus: Bus, subject: str, scope: str, kind: str, *, local_only: bool = False) -> None:
         def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            account = ""
+            account = bus.account if scope in ("own", "user") else ""
             if scope == "account":
                 account = subject.split(b".")[3].decode("utf-8", "replace")
                 if account == "PING":
                     account = "" if kind == "STATZ" else bus.account
-            self._take(bus, reply, SystemRequest(scope, kind, account, payload, origin))
+            body = b"" if scope == "user" else payload
+            self._take(bus, reply, SystemRequest(scope, kind, account, body, origin))
 
-        self._add(bus, subject.encode(), take)
+        self._subscriptions.append((bus, bus.subscribe(subject.encode(), take, local_only=local_only)))
 
     def _serve_account(self, bus: Bus) -> None:
         name = bus.account
@@ -124,23 +125,11 @@ class SystemServices:
             return
         self._accounts.add(name)
         for subject, kind in OF_OWN_ACCOUNT.items():
-            self._add(bus, subject, self._own(bus, kind))
+            self._serve(bus, subject, "own", kind)
         self._serve_user_info(bus)
 
-    def _own(self, bus: Bus, kind: str) -> Callback:
-        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            self._take(bus, reply, SystemRequest("own", kind, bus.account, payload, origin))
-
-        return take
-
     def _serve_user_info(self, bus: Bus) -> None:
-        def take(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            self._take(bus, reply, SystemRequest("user", "INFO", bus.account, b"", origin))
-
-        self._add(bus, USER_INFO, take, local_only=True)
-
-    def _add(self, bus: Bus, subject: bytes, callback: Callback, *, local_only: bool = False) -> None:
-        self._subscriptions.append((bus, bus.subscribe(subject, callback, local_only=local_only)))
+        self._serve(bus, USER_INFO, "user", "INFO", local_only=True)
 
     # ---- requests
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 ASKED = b"$SYS.DEBUG.SUBSCRIBERS"
 OF_NODE = b"$SYS.REQ.ACCOUNT.NSUBS"
-PATIENCE = 0.5
+ANSWER_SECONDS = 0.5
 """Seconds that other nodes have."""
-MAX_OPEN = 64
+MAX_OPEN_COUNTS = 64
 """Questions under way; more are not answered."""
 
 
@@ -55,7 +55,7 @@ class SubscriberCounts:
         return self._node.server.accounts.subscribers(account, subject, queue)
 
     def _asked(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        if not reply or is_no_request(origin) or len(self._open) >= MAX_OPEN:
+        if not reply or is_no_request(origin) or len(self._open) >= MAX_OPEN_COUNTS:
             return
         wanted, _, queue = payload.strip().partition(b" ")
         account = _asking(headers, origin)
@@ -111,7 +111,7 @@ class _Count:
         self._left = others
         inbox = b"_INBOX.%b" % node.server.rng.token(11).hex().encode()
         self._subscription = bus.subscribe(inbox, self._answered)
-        self._timer: TimerHandle = node.server.timers.call_later(PATIENCE, self._tell)
+        self._timer: TimerHandle = node.server.timers.call_later(ANSWER_SECONDS, self._tell)
         bus.publish(OF_NODE, body, inbox)  # for the others: here it is no request
 
     def _answered(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:

@@ -1,16 +1,15 @@
 """`SimWriter`: who does blocking work on a simulated machine, in simulated time and in no thread.
 
-One serves the journal (`jetcluster.raft.writer.Writer`), others what the node hands to threads. A piece of work is done
-at once, as far as the running process sees it; that it is done it is told when the disk is through with it, and only
-then is it sure to outlive the power.
-"""
+One serves the journal (`jetcluster.raft.journal.writer.Writer`), others what the node hands to threads. A piece of work
+is done at once, as far as the running process sees it; that it is done it is told when the disk is through with it, and
+only then is it sure to outlive the power."""
 
 from __future__ import annotations
 
 import collections
 
 from jetcluster.clock import Timers
-from jetcluster.raft.writer import DiskWaits, Done, Job
+from jetcluster.raft.journal.writer import DiskWaits, Done, Job
 from testkit.twins.storage.sectors import Flight
 from testkit.twins.storage.sim_disk import SimDisk
 

@@ -8,9 +8,9 @@ import itertools
 from typing import Any
 
 from jetcluster.raft.api import Role
-from tests.sim.cluster.deployment import Deployment, Violation
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import UPTIME, Machine
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.machine import UPTIME, Machine
 
 EVERY = 0.5
 """Seconds between two looks."""

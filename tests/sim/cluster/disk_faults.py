@@ -12,10 +12,10 @@ import asyncio
 import errno
 from random import Random
 
+from testkit.sim.deployment import Deployment
+from testkit.sim.machine import DATA, JOURNAL, Machine
 from testkit.twins.storage.sectors import SectorFile
-from tests.sim.cluster.deployment import Deployment
 from tests.sim.cluster.expendable import expendable
-from tests.sim.cluster.machine import DATA, JOURNAL, Machine
 from tests.sim.cluster.machine_faults import elections, one, start
 
 

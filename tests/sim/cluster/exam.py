@@ -7,10 +7,10 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from testkit.sim.deployment import Violation
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import invariants
-from tests.sim.cluster.deployment import Violation
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Workload
 
 REST = 5.0

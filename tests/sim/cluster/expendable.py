@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Container
 from random import Random
 
-from tests.sim.cluster.deployment import COPIES, Deployment
+from testkit.sim.deployment import COPIES, Deployment
+from testkit.sim.machine import Machine
 from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
-from tests.sim.cluster.machine import Machine
 
 Sizes = dict[tuple[str, int], int]
 """(cluster, group) -> the fewest replicas that any server thinks its stream is to have."""

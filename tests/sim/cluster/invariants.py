@@ -13,8 +13,8 @@ from jetcluster.cluster.store_care import PASSING
 from jetcluster.raft.api import META_GROUP, Role
 from jetcluster.replica.proposals import MAX_WAITING
 from jetcluster.store.kv import KvFullError
-from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.machine import Machine
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import Machine
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -33,7 +33,7 @@ class Replica(NamedTuple):
     machine: Machine
     cluster: str
     group: Any
-    """`jetcluster.raft.group.Group`."""
+    """`jetcluster.raft.core.group.Group`."""
     stream: Any
     """`StreamReplica`; None for the meta group."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from tests.sim.cluster.deployment import Violation
+from testkit.sim.deployment import Violation
 
 ON_ITS_WAY = 1.0
 """Seconds that an ack may come after the loss of power of the machine that sent it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from jetcluster.monitor.healthz import healthz
 from jetcluster.raft.api import META_GROUP, Role
-from tests.sim.cluster.deployment import Deployment, Violation
+from testkit.sim.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import Replica, jetstream_of, replicas
 
 SETTLES = 60.0

@@ -8,11 +8,11 @@ import signal
 from random import Random
 
 from jetcluster.raft.api import Role
-from tests.sim.cluster.deployment import Deployment
+from testkit.sim.deployment import Deployment
+from testkit.sim.machine import Machine
+from testkit.sim.network import Link
+from testkit.sim.protocol import raft_of
 from tests.sim.cluster.invariants import replicas
-from tests.sim.cluster.machine import Machine
-from tests.sim.cluster.network import Link
-from tests.sim.cluster.protocol import raft_of
 
 MOMENTS = (
     re.compile(rb'"seq":'),  # a client is told that its message is stored

@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 from jetcluster.raft.api import Role
-from tests.sim.cluster.deployment import Deployment
+from testkit.sim.deployment import Deployment
+from testkit.sim.machine import Machine
+from testkit.sim.protocol import raft_of
+from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.disk_faults import spoil_data
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.machine import Machine
 from tests.sim.cluster.machine_faults import cut_links, restart, start
-from tests.sim.cluster.protocol import raft_of
-from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
 
 MOVED = 100.0
 """Seconds within which a stream leaves a server for good, on slow disks."""

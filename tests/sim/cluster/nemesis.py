@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
 
+from testkit.sim.deployment import Deployment
 from tests.sim.cluster import disk_faults, machine_faults, member_changes
-from tests.sim.cluster.deployment import Deployment
 
 AGREED = 0.5
 """Seconds by which wall clocks are off in the end: servers of which no majority agrees on the time lead nothing, and

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.stream.ports import SIDE_MEMBERS
+from testkit.sim.deployment import Deployment, Violation
 from tests.sim.cluster import invariants, liveness
-from tests.sim.cluster.deployment import Deployment, Violation
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream

@@ -12,11 +12,11 @@ import warnings
 from dataclasses import dataclass, field
 from random import Random
 
+from testkit.sim.deployment import Deployment, Violation, without_addresses
+from testkit.sim.layout import LAYOUTS
 from tests.sim.cluster import liveness, nemesis, replicas, second_look
 from tests.sim.cluster.availability import Availability
-from tests.sim.cluster.deployment import Deployment, Violation, without_addresses
 from tests.sim.cluster.invariants import Invariants
-from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.scenario import Scenario
 from tests.sim.cluster.workload import Workload, found
 

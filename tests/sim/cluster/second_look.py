@@ -8,10 +8,10 @@ import asyncio
 from random import Random
 from typing import Any
 
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.session import Session
 from tests.sim.cluster import liveness, replicas
-from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.machine_faults import start
-from tests.sim.cluster.session import Session
 from tests.sim.cluster.workload import PASSING
 
 TELLS = 60.0

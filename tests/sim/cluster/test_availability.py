@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from jetcluster.raft.api import Role
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.layout import LAYOUTS
 from tests.sim.cluster.availability import LONGEST, Availability
-from tests.sim.cluster.deployment import Deployment, Violation
 from tests.sim.cluster.invariants import replicas
-from tests.sim.cluster.layout import LAYOUTS
 from tests.sim.cluster.machine_faults import cut_links
 from tests.sim.cluster.run import warm_up
 

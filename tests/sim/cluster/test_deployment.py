@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.sim.cluster.deployment import Deployment
+from testkit.sim.deployment import Deployment
+from testkit.sim.layout import Server, cluster, with_leaf
+from testkit.sim.loop import SimLoop
+from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import replicas
-from tests.sim.cluster.layout import Server, cluster, with_leaf
-from tests.sim.cluster.loop import SimLoop
 from tests.sim.cluster.run import warm_up
-from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
 
 ALONE = Server("n1", "10.0.0.1", cluster="")
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)

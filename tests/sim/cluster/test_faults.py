@@ -13,13 +13,13 @@ import pytest
 
 from jetcluster.raft.api import Role
 from jetcluster.store.kv import KvError
+from testkit.sim.deployment import SHRINKS, Deployment, Violation
+from testkit.sim.layout import LAYOUTS
+from testkit.sim.machine import DATA, JOURNAL
 from tests.sim.cluster import batch, liveness, nemesis
-from tests.sim.cluster.deployment import SHRINKS, Deployment, Violation
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.expendable import expendable
 from tests.sim.cluster.invariants import Invariants, Replica, jetstream_of, replicas
-from tests.sim.cluster.layout import LAYOUTS
-from tests.sim.cluster.machine import DATA, JOURNAL
 from tests.sim.cluster.nemesis import FAULTS, Rage
 from tests.sim.cluster.run import run_seed, warm_up
 from tests.sim.cluster.scenario import Scenario

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from jetcluster.budget import LoopBudget, Steps
-from tests.sim.cluster.deployment import Deployment
-from tests.sim.cluster.machine import Machine
+from testkit.sim.deployment import Deployment
+from testkit.sim.machine import Machine
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import Role
-from tests.sim.cluster.deployment import Deployment
+from testkit.sim.deployment import Deployment
+from testkit.sim.layout import cluster
+from testkit.sim.network import Link
+from testkit.sim.session import ApiError, Disconnected, NoResponders, Session
 from tests.sim.cluster.invariants import Replica, replicas
-from tests.sim.cluster.layout import cluster
-from tests.sim.cluster.network import Link
 from tests.sim.cluster.run import warm_up
-from tests.sim.cluster.session import ApiError, Disconnected, NoResponders, Session
 
 
 class Site:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.sim.cluster.deployment import Deployment
-from tests.sim.cluster.loop import SimLoop
+from testkit.sim.deployment import Deployment
+from testkit.sim.loop import SimLoop
 
 PORT = 5000
 

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.raft.api import Role
 from jetcluster.raft.codec import VoteReply, encode, encode_ack, encode_append
 from jetcluster.raft.membership import Config
-from tests.sim.cluster.protocol import Protocol
+from testkit.sim.protocol import Protocol
 
 GROUP, TERM = 7, 4
 PEERS = ("a", "b", "c")

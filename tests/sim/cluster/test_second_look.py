@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.layout import LAYOUTS
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.layout import LAYOUTS
 from tests.sim.cluster.run import warm_up
 from tests.sim.cluster.second_look import compare, look_again
 from tests.sim.cluster.workloads.churn import Churn

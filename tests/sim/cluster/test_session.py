@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.sim.cluster.deployment import Deployment
-from tests.sim.cluster.session import Session
+from testkit.sim.deployment import Deployment
+from testkit.sim.session import Session
 
 PORT = 4222
 GREETING = b'INFO {"server_name":"n1"}\r\n'

@@ -10,10 +10,10 @@ import pytest
 
 from jetcluster.mesh.frames import encode_raft
 from jetcluster.raft.codec import VoteReply, encode, encode_ack
-from tests.sim.cluster.deployment import Deployment
-from tests.sim.cluster.layout import LAYOUTS, ROUTE_PORT
+from testkit.sim.deployment import Deployment
+from testkit.sim.layout import LAYOUTS, ROUTE_PORT
+from testkit.sim.vows import Vow, Vows
 from tests.sim.cluster.run import warm_up
-from tests.sim.cluster.vows import Vow, Vows
 
 pytestmark = pytest.mark.sim
 

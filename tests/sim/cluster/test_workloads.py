@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from jetcluster.store.api import Msg
+from testkit.sim.deployment import Violation
 from tests.sim.cluster import judges, promises, replicas
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.deployment import Violation
 from tests.sim.cluster.workload import found
 
 pytestmark = pytest.mark.sim

@@ -16,10 +16,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any, ClassVar, NamedTuple
 
+from testkit.sim.deployment import Deployment, Violation
+from testkit.sim.machine import EPOCH_NS
+from testkit.sim.session import ApiError, Disconnected, Msg, NoResponders, Session
 from tests.sim.cluster import workloads
-from tests.sim.cluster.deployment import Deployment, Violation
-from tests.sim.cluster.machine import EPOCH_NS
-from tests.sim.cluster.session import ApiError, Disconnected, Msg, NoResponders, Session
 
 PASSING = (Disconnected, NoResponders, ApiError, TimeoutError)
 """What a client may meet while faults last, and tries again after."""

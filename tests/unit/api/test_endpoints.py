@@ -214,18 +214,6 @@ async def test_streams_are_limited_by_their_tier() -> None:
     assert error(await client.ask("STREAM.UPDATE.A", update | {"num_replicas": 2})) == 10120
 
 
-async def test_while_a_node_of_before_is_here_all_tiers_count_together() -> None:
-    """Such a replica would take the limits of a tier for those of the account."""
-    client = tiered()
-    client.cluster.meta_level = 2
-    assert error(await client.create("X", num_replicas=2)) == 10120
-    assert "error" not in await client.create("A", max_bytes=6000)
-    assert "error" not in await client.create("B", max_bytes=6000)
-    assert error(await client.create("C", num_replicas=3, max_bytes=2400)) == 10047, "12,000 and 7,200 of 19,000"
-    client.cluster.meta_level = 3
-    assert "error" not in await client.create("C", num_replicas=3, max_bytes=2400)
-
-
 async def test_consumers_are_limited_by_the_tier_of_their_stream() -> None:
     client = tiered()
     await client.create("A")

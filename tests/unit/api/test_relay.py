@@ -14,8 +14,8 @@ from jetcluster.config.account_options import AuthorizationOptions, PermissionOp
 from jetcluster.config.options import Options
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
+from testkit.server_rig import Bench
 from testkit.twins.time import SeededRng
-from tests.unit.server.support import Bench
 
 
 class TwinMesh:

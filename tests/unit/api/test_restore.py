@@ -98,7 +98,7 @@ def test_an_archive_of_what_is_no_message_ends() -> None:
 
 
 def test_what_an_archive_decompresses_to_is_bounded_by_what_was_received(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore, "ALLOWANCE", 4 << 20)
+    monkeypatch.setattr(restore, "ALLOWED_BYTES", 4 << 20)
     payload = bytes(16 << 20)
     entry = archive.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
     data = archived(end=False) + b"".join(s2.encode(entry)) + compressed(bytes(64), 4 << 20) * 4
@@ -151,7 +151,7 @@ def test_commands_of_a_restore_have_a_bound_of_runs() -> None:
 
 
 def test_restores_of_a_node_have_a_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore, "MAX_HELD", 100_000)
+    monkeypatch.setattr(restore, "MAX_HELD_BYTES", 100_000)
     bus, room = FakeBus(), RestoreRoom()
     receivers = [receiver_of(bus, room) for _ in range(4)]
     for number, receiver in enumerate(receivers):

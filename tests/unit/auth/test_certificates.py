@@ -17,7 +17,7 @@ from jetcluster.auth.certificates import (
     read_certificate,
     route_check,
 )
-from tests.unit.server.certificate import Authority, pin_of, subject
+from testkit.certificates import Authority, pin_of, subject
 
 
 def parts(*rdns: dict[str, str]) -> tuple[frozenset[tuple[str, str]], ...]:

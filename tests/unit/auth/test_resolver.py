@@ -15,8 +15,8 @@ import pytest
 from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, UrlStore
 from jetcluster.config.options import URL, ResolverOptions
 from jetcluster.config.tls_options import TlsOptions
+from testkit.certificates import Authority
 from tests.signer import Operator
-from tests.unit.server.certificate import Authority
 
 ACCOUNT = Operator().account("A")
 SEEN: list[str] = []

@@ -51,7 +51,7 @@ def scripted(*script: tuple[str, dict[str, Any]]) -> tuple[Scripted, list[str]]:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decommission, "LOOK_AGAIN", 0.001)
+    monkeypatch.setattr(decommission, "LOOK_SECONDS", 0.001)
 
 
 def test_it_waits_until_the_server_is_empty_removes_it_and_verifies() -> None:

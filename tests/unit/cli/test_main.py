@@ -193,7 +193,7 @@ def test_the_overview_names_every_command() -> None:
 
     listed = {line.split()[0] for line in OVERVIEW.partition("Commands:\n")[2].splitlines() if line.strip()}
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert set(commands) | {"serve", "bench", "pipeline"} == listed
+    assert set(commands) | {"serve", "pipeline"} == listed
 
 
 def test_the_module_of_the_entry_point_runs_as_well() -> None:

@@ -22,7 +22,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import AccountLimits
 from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.config import JournalOptions, RaftConfig
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node import RaftNode
 from jetcluster.replica.catchup import CatchUp
 from jetcluster.replica.context import NodeContext

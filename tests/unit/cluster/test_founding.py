@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.meta.state import Assignment
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.replica.consumer_exchange import ConsumerExchange
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica

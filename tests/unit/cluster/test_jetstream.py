@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.cluster.flusher import FLUSH_SECONDS
 from jetcluster.errors import ApiError
-from jetcluster.raft.recovery import scan
+from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
 from testkit.twins.memory_disk import MemoryDisk

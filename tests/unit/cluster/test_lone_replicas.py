@@ -7,8 +7,8 @@ import asyncio
 
 import pytest
 
-from jetcluster.raft import records
-from jetcluster.raft.recovery import scan
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.recovery import scan
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.test_jetstream import whole
 from tests.unit.cluster.test_moves import tag

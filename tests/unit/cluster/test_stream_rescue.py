@@ -10,9 +10,9 @@ from jetcluster.cluster.stream_rescue import METHOD, RETRY
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.api import META_GROUP
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
-from jetcluster.raft.recovery import scan
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules

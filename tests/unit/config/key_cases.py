@@ -53,7 +53,7 @@ BLOCKS = {
     "accounts.imports of services": (
         "accounts { A { imports: [ { service: { account: B, subject: s }, %s } ] }, B { exports: [ { service: s } ] } }"
     ),
-    "accounts.imports.stream": (
+    "accounts.imports.source": (
         "accounts { A { imports: [ { stream: { account: B, subject: s, %s } } ] }, B { exports: [ { stream: s } ] } }"
     ),
     "mappings": "mappings { a: [ { dest: b, weight: 1%%, %s } ] }",

@@ -1,6 +1,38 @@
-"""What `-t` says otherwise than nats-server 2.15.2: by reason, the cases of oracle_cases.py."""
+"""Differences of `-t` from nats-server 2.15.2: by reason, the cases of oracle_cases.py; and the texts for a value of
+the wrong type, of which it has some fifty (a part are Go's own) and this server one."""
 
 from __future__ import annotations
+
+import re
+
+_OF_GO = re.compile(
+    r"interface conversion: interface \{\} is .*, not .*"
+    r"|error parsing (?:tls|certificates|ocsp) config[:,] .*(?:wrong type|unsupported type|expected '\w+' to be ).*"
+    r"|.*(?:unsupported type|unsupported ocsp mode) (?:int64|string|bool|float64|\*conf\.token|map|\[\]).*"
+    r"|error parsing operator resolver, wrong type .*"
+    r'|error parsing feature flag ".*": expected bool, got .*'
+    r"|[Ee]xpected .*\b(?:map|array|string|struct|subject|time duration|host:port)\b.*, got (?![\"']).*"
+    r"|\w+ must be int64 or string"
+    r"|Expected subject permissions to be a subject, or array of subjects.*"
+    r"|Expected an entry for the mapping destination|Unknown entry type for weight of .*"
+    r'|.* should be an? (?:array|boolean|map|account map).*, got .*|Expected a parseable size for "max_buffered_msgs".*'
+    r'|Expected a parseable size for "(?:info|request)_queue_limit".*|system account name must be a string'
+)
+_OURS = re.compile(r'(?:each element of )?"[^"]*" must be .*, not an? \w+')
+_WRONG_TYPE = "a value of the wrong type"
+
+
+def without_types(text: str) -> str:
+    """The lines of an error, in which those about the type of a value are alike in both servers: only their places are
+    left."""
+    lines = [re.match(r"((?:c\.conf:\d+:\d+: )?)(.*)", line, re.DOTALL) for line in text.split("\n")]
+    assert all(lines), text
+    return "\n".join(
+        f"{line[1]}{_WRONG_TYPE}" if _OF_GO.fullmatch(line[2]) or _OURS.fullmatch(line[2]) else line[0]
+        for line in lines
+        if line
+    )
+
 
 DIFFERENT: dict[str, tuple[str, ...]] = {
     "Accepted here: an array out of the environment, and sizes in quotes with B or of accounts": (

@@ -12,8 +12,8 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import CACHE, FULL, MEMORY, URL, Options
+from testkit.certificates import Authority
 from tests.signer import Operator, preload
-from tests.unit.server.certificate import Authority
 
 OPERATOR, STRANGER = Operator(), Operator()
 ACCOUNT, SYSTEM = OPERATOR.account("A"), OPERATOR.account("SYS")
@@ -101,12 +101,12 @@ REFUSED = {
     'operator: "eyJabc"': "2:1: error parsing operator JWT: expected 3 chunks",
     "operator: /nowhere/op.jwt": "2:1: error parsing operator JWT: open /nowhere/op.jwt: no such file or directory",
     f'operator: "{ACCOUNT.jwt}"': "2:1: error parsing operator JWT: not operator claim",
-    "operator: 5": "2:1: error parsing operators: unsupported type int64",
+    "operator: 5": '2:1: "operator" must be a string or a list, not an integer',
     "trusted_keys: [XYZ]": '2:16: trust key "XYZ" required to be a valid public operator nkey',
-    "trusted_keys: 5": "2:1: error parsing trusted: unsupported type int64",
+    "trusted_keys: 5": '2:1: "trusted_keys" must be an nkey, not an integer',
     "resolver: FOO": '2:1: error parsing account resolver, should be MEM or  URL("url") or a map containing dir and '
     "type state=[FULL|CACHE])",
-    "resolver: 5": "2:1: error parsing operator resolver, wrong type int64",
+    "resolver: 5": '2:1: "resolver" must be a string or a map, not an integer',
     "resolver: 'URL(\"::bad\")'": '2:1: error parsing account resolver url ["::bad"]',
     "resolver { type: full }": "2:1: dir has no value and needs to point to a directory",
     "resolver { type: full, dir: d, ttl: '1h' }": "2:1: FULL does not accept ttl",
@@ -115,10 +115,12 @@ REFUSED = {
     "resolver { type: full, dir: d, timeout: '0s' }": "2:1: Fetch timeout 0s is too smal",
     "resolver { type: cache, dir: d, allow_delete: true }": "2:1: CACHE does not accept allow_delete",
     "resolver { type: cache, dir: d, interval: '1m' }": "2:1: CACHE does not accept sync",
-    "resolver_preload: []": "2:1: preload should be a map of account_public_key:account_jwt",
-    f"resolver_preload {{ {ACCOUNT.public}: 5 }}": "2:20: preload map value should be a string JWT",
+    "resolver_preload: []": '2:1: "resolver_preload" must be a map, not a list',
+    f"resolver_preload {{ {ACCOUNT.public}: 5 }}": (
+        '2:20: each element of "resolver_preload" must be a string, not an integer'
+    ),
     f'resolver_preload {{ {ACCOUNT.public}: "xyz" }}': "2:20: invalid account JWT",
-    "resolver_pinned_accounts: 5": "2:1: error parsing resolver_pinned_accounts: unsupported type int64",
+    "resolver_pinned_accounts: 5": '2:1: "resolver_pinned_accounts" must be a string or a list, not an integer',
 }
 
 

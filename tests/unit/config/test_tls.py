@@ -10,7 +10,7 @@ import pytest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.tls import client_context, handshake_failure, load_certificate, name_to_check, server_context
 from jetcluster.config.tls_options import TlsOptions
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 
 
 def test_who_is_asked_for_a_certificate(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from jetcluster.consumer.owner.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from testkit.server_rig import Bench, Peer
 from tests.unit.consumer.nodes import T0, Node
-from tests.unit.server.support import Bench, Peer
 
 SECOND = 1_000_000_000
 

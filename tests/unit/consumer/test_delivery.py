@@ -1,7 +1,4 @@
-"""
-
-Replay in the original rhythm.
-"""
+"""Replay in the original rhythm."""
 
 from __future__ import annotations
 

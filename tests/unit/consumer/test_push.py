@@ -7,8 +7,8 @@ import pytest
 from jetcluster.consumer.owner import delivery, push
 from jetcluster.consumer.owner.push import RateLimit
 from jetcluster.stream import commands
+from testkit.server_rig import FakePeer, Peer
 from tests.unit.consumer.push_rig import SECOND, Frame, Rig
-from tests.unit.server.support import FakePeer, Peer
 
 HEARTBEAT = b"NATS/1.0 100 Idle Heartbeat\r\n"
 FLOW = b"NATS/1.0 100 FlowControl Request\r\n\r\n"

@@ -4,7 +4,7 @@ import errno
 import os
 import resource
 
-from jetcluster.health.descriptors import LEAST, MARGIN, MOST, DescriptorWatch, raise_limit
+from jetcluster.health.descriptors import MAX_RESERVE, MIN_RESERVE, RESERVE_MARGIN, DescriptorWatch, raise_limit
 
 
 class Table:
@@ -25,7 +25,7 @@ class Table:
 
 
 def test_the_reserve_is_a_part_of_the_limit_within_bounds() -> None:
-    assert [Table(limit).watch().reserve for limit in (64, 200, 1024, 1 << 20)] == [LEAST, 40, 204, MOST]
+    assert [Table(limit).watch().reserve for limit in (64, 200, 1024, 1 << 20)] == [MIN_RESERVE, 40, 204, MAX_RESERVE]
 
 
 def test_it_is_told_when_the_reserve_is_touched() -> None:
@@ -52,8 +52,8 @@ def test_it_is_told_when_none_is_left() -> None:
 
 def test_clients_are_kept_out_before_the_reserve_is_touched() -> None:
     watch = Table(200).watch()
-    assert not watch.crowded(160 - MARGIN - 1)
-    assert watch.crowded(160 - MARGIN)
+    assert not watch.crowded(160 - RESERVE_MARGIN - 1)
+    assert watch.crowded(160 - RESERVE_MARGIN)
 
 
 def test_of_this_process() -> None:
@@ -63,7 +63,7 @@ def test_of_this_process() -> None:
         opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
         watch = DescriptorWatch()
         assert watch.limit == min(soft, 256)
-        assert watch.crowded(max(opened)) == (max(opened) >= watch.limit - watch.reserve - MARGIN)
+        assert watch.crowded(max(opened)) == (max(opened) >= watch.limit - watch.reserve - RESERVE_MARGIN)
         assert raise_limit() == (min(soft, 256), hard)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard
         for one in opened:

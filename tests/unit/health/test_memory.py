@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.health.memory import EVERY, MemoryWatch
+from jetcluster.health.memory import LOOK_SECONDS, MemoryWatch
 from testkit.twins.time import ManualTime
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -46,10 +46,10 @@ def test_the_control_groups_limit(machine: Machine) -> None:
     assert watch.trouble() == ""
     machine.resident(490 << 20)
     assert watch.trouble() == "", "it is not looked at all the time"
-    time.advance(EVERY)
+    time.advance(LOOK_SECONDS)
     assert watch.trouble() == "490 MiB are used of the 512 MiB that the control group allows"
     machine.resident(400 << 20)
-    time.advance(EVERY)
+    time.advance(LOOK_SECONDS)
     assert watch.trouble() == ""
 
 
@@ -62,7 +62,7 @@ def test_the_machines_memory(machine: Machine, limit: str | None) -> None:
     watch = MemoryWatch(time, machine.root)
     assert watch.trouble() == ""
     machine.available(150)
-    time.advance(EVERY)
+    time.advance(LOOK_SECONDS)
     assert watch.trouble() == "150 MiB are available of the machine's 10000 MiB"
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.health.node_health import CALM, Aspect, NodeHealth, Trouble
+from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW, Aspect, LoopWatch, NodeHealth, Trouble
 from testkit.twins.time import ManualTime
 
 
@@ -54,14 +54,14 @@ def test_beginning_and_end_are_told_once_and_the_end_only_after_a_calm() -> None
     rig.look(0.1)
     assert rig.health.reasons == ["store: ENOSPC"]
     rig.reasons[Aspect.STORE] = ""
-    rig.look(CALM / 2)
+    rig.look(CALM_SECONDS / 2)
     assert not rig.health.well
     rig.reasons[Aspect.STORE] = "EIO"
-    rig.look(CALM / 4)
+    rig.look(CALM_SECONDS / 4)
     rig.reasons[Aspect.STORE] = ""
-    rig.look(CALM * 0.9)
+    rig.look(CALM_SECONDS * 0.9)
     assert not rig.health.well, "it was there again meanwhile"
-    rig.look(CALM * 0.2)
+    rig.look(CALM_SECONDS * 0.2)
     assert rig.health.well
     assert rig.told == [("store: EIO", True), ("store: EIO", False)]
 
@@ -79,3 +79,28 @@ def test_the_clock_is_looked_at_without_being_asked_for() -> None:
         rig.health.time.heard("b", rig.time.time_ns() - 7200 * 10**9, rig.time.time_ns() - 7200 * 10**9)
         rig.look(0.1)
     assert rig.health.reasons == ["clock: the wall clock is 7200.0 s ahead of the cluster's time"]
+
+
+@pytest.mark.parametrize(("late", "ill"), [(0.0, False), (0.2, False), (0.3, True), (5.0, True)])
+def test_it_stands_still_for_half_of_the_time(late: float, ill: bool) -> None:
+    watch = LoopWatch()
+    for _ in range(100):
+        watch.beat(0.1, late)
+    assert bool(watch.trouble) is ill
+
+
+@pytest.mark.parametrize("late", [1.0, 10.0, 600.0])
+def test_a_pause_that_is_over_does_not_count(late: float) -> None:
+    watch = LoopWatch()
+    watch.beat(0.1, late)
+    assert not watch.trouble
+
+
+def test_what_was_is_forgotten() -> None:
+    watch = LoopWatch()
+    for _ in range(20):
+        watch.beat(0.1, 1.0)
+    assert watch.trouble
+    for _ in range(int(3 * LOOP_WINDOW / 0.1)):
+        watch.beat(0.1, 0.0)
+    assert not watch.trouble

@@ -13,10 +13,14 @@ import pytest
 from jetcluster.mesh.identity import (
     BASE62,
     FILE_NAME,
+    LEFT_OUT_FILE,
     MARKER_NAME,
     IdentityError,
     is_peer_id,
+    left_out_advice,
+    left_out_reason,
     load_identity,
+    mark_left_out,
     new_id,
     save_identity,
 )
@@ -158,3 +162,12 @@ def test_ids_use_the_whole_alphabet_evenly() -> None:
 @pytest.mark.parametrize("text", ["", "abcdefg", "abcdefghi", "abcdefg-", "abcdefgé", None, 12345678])
 def test_what_is_no_peer_id(text: object) -> None:
     assert not is_peer_id(text)
+
+
+def test_a_mark_stays(tmp_path: Path) -> None:
+    assert left_out_reason(tmp_path) == ""
+    text = left_out_advice(tmp_path, "rescued without n3")
+    mark_left_out(tmp_path, text)
+    assert left_out_reason(tmp_path) == text
+    assert "rescued without n3" in text and f"Move {tmp_path} away" in text
+    assert [path.name for path in tmp_path.iterdir()] == [LEFT_OUT_FILE]

@@ -30,8 +30,8 @@ from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.link import TcpLink
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
+from testkit.certificates import Authority, pin_of
 from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
-from tests.unit.server.certificate import Authority, pin_of
 
 Start = Callable[..., Awaitable[NodeMesh]]
 LOW, MIDDLE, HIGH = "00000000", "MMMMMMMM", "zzzzzzzz"

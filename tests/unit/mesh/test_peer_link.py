@@ -1,13 +1,16 @@
-"""Messages on their way to one peer, whatever moves the bytes (mesh/peer_link.py)."""
+"""Messages on their way to one peer, whatever moves the bytes (mesh/peer_link.py).
+
+Traffic of links, by account.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from jetcluster.mesh import peer_link
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import MAX_DELIVER, MSG, MSGS, decode_deliver, decode_msg, decode_msgs
-from jetcluster.mesh.peer_link import MAX_GATHERED, MeshCounters, PeerLink
-from jetcluster.mesh.traffic import RouteTraffic
+from jetcluster.mesh.peer_link import MAX_GATHERED, MeshCounters, PeerLink, RouteTraffic, Traffic
 
 HEAD = 5
 """Bytes of a frame before its body: length and kind."""
@@ -139,3 +142,23 @@ def test_messages_that_are_not_taken_are_not_gathered() -> None:
     link.send_msg("ACC", b"s", b"", [], b"", b"")
     link.end_turn()
     assert (link.frames, link.dropped, link.expected) == ([], 1, 0)
+
+
+def test_both_ways_are_counted_by_account() -> None:
+    routes = RouteTraffic()
+    routes.sent("A", 5)
+    routes.sent_many("A", [(b"subject", b"reply", b"hh", b"ppp"), (b"s", b"", b"", b"p")])
+    routes.received("A", 3, 40)
+    routes.received("B", 1, 2)
+    assert routes.by_account == {"A": Traffic(3, 40, 3, 11), "B": Traffic(1, 2)}
+
+
+def test_names_that_peers_make_up_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer_link, "MAX_ACCOUNTS", 2)
+    routes = RouteTraffic()
+    for name in ("A", "B", "C"):
+        routes.received(name, 1, 1)
+    routes.sent("A", 1)
+    routes.sent("C", 1)
+    assert list(routes.by_account) == ["A", "B"]
+    assert routes["A"].out_msgs == 1 and routes["C"] == Traffic()

@@ -41,7 +41,7 @@ def source(server: Server) -> NodeSource:
 
 @pytest.fixture
 async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SystemEvents]:
-    monkeypatch.setattr(system_events, "FIRST_BEAT", 0.01)
+    monkeypatch.setattr(system_events, "FIRST_STATSZ_SECONDS", 0.01)
     node = twins.node(server, SystemClock())
     found = SystemEvents(node, ServerBlock(node))
     found.start()

@@ -16,8 +16,8 @@ from jetcluster.clock import SystemClock
 from jetcluster.monitor import connections
 from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
+from testkit.server_rig import Bench
 from tests.unit.monitor import twins
-from tests.unit.server.support import Bench
 
 
 @pytest.fixture
@@ -168,9 +168,9 @@ async def test_where_clients_have_taken_all_descriptors_few_may_look(server: Ser
     server.crowd.watch = Full()  # type: ignore[assignment]
     async with contextlib.AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(raw(node.monitor)) for _ in range(12)]
-        for reader in silent[: -connections.FEW]:
+        for reader in silent[: -connections.CONNECTIONS_WHEN_FULL]:
             assert await rest(reader) == b""
-        assert len(node.monitor.connections) == connections.FEW
+        assert len(node.monitor.connections) == connections.CONNECTIONS_WHEN_FULL
         assert await asked(node.monitor, "/healthz") == 200
     await node.monitor.stop()
 

@@ -18,8 +18,8 @@ from jetcluster.clock import SystemClock
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.port import Monitor, MonitorError, start_monitor
 from jetcluster.server.server import Server
+from testkit.certificates import make_certificate
 from tests.unit.monitor import twins
-from tests.unit.server.certificate import make_certificate
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.config.options import Options
-from jetcluster.monitor.system.subscriber_counts import MAX_OPEN, SubscriberCounts
+from jetcluster.monitor.system.subscriber_counts import MAX_OPEN_COUNTS, SubscriberCounts
 from tests.unit.server.sharing import Nodes, account
 
 ASK = "$SYS.DEBUG.SUBSCRIBERS"
@@ -71,10 +71,10 @@ def test_questions_under_way_are_bounded(nodes: Nodes) -> None:
     for there in (1, 2):
         nodes.links[0, there].send_msg = lambda *_: None  # type: ignore[method-assign]
     client = nodes.client("B", b"SUB in 9")
-    for _ in range(MAX_OPEN + 5):
+    for _ in range(MAX_OPEN_COUNTS + 5):
         client.send(b"PUB %b in 1" % ASK.encode(), b"a")
     nodes.advance(0.6)
-    assert client.read().count(b"MSG in") == MAX_OPEN
+    assert client.read().count(b"MSG in") == MAX_OPEN_COUNTS
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.budget import at_once
 from jetcluster.monitor.pages import NodeSource
-from jetcluster.monitor.source import ROWS
+from jetcluster.monitor.source import ROWS_PER_STEP
 from jetcluster.monitor.subsz import detail, lists, portions
 from jetcluster.server.server import Server
 from jetcluster.server.subscription import ClientSubscription
@@ -50,14 +50,14 @@ def test_a_row_says_only_what_there_is() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("count", [1, ROWS, 2 * ROWS + 1])
+@pytest.mark.parametrize("count", [1, ROWS_PER_STEP, 2 * ROWS_PER_STEP + 1])
 def test_long_lists_are_made_in_steps(count: int) -> None:
     some = [subscription(b"s.%d" % n) for n in range(count)]
     subjects = [f"s.{n}" for n in range(count)]
     assert at_once(lists(some, detailed=False)) == {"subscriptions_list": subjects}
     rows = at_once(lists(some, detailed=True))["subscriptions_list_detail"]
     assert [row["subject"] for row in rows] == subjects
-    assert sum(1 for _ in lists(some, detailed=True)) == len(list(portions(some))) == -(-count // ROWS)
+    assert sum(1 for _ in lists(some, detailed=True)) == len(list(portions(some))) == -(-count // ROWS_PER_STEP)
 
 
 def test_without_subscriptions_there_is_no_list() -> None:

@@ -12,10 +12,10 @@ from jetcluster.monitor.system import events as system_events
 from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
+from testkit.server_rig import Nobody
 from tests.unit.monitor import twins
 from tests.unit.monitor.system import Asker
 from tests.unit.monitor.wire import Wire
-from tests.unit.server.support import Nobody
 
 
 async def test_a_connection_comes_and_goes(server: Server, events: SystemEvents) -> None:
@@ -60,7 +60,7 @@ async def test_many_changes_make_few_counts(server: Server, events: SystemEvents
 async def test_the_beat_tells_of_accounts_with_connections_and_looks_at_no_others(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_events, "CONNS_BEAT", 0.02)
+    monkeypatch.setattr(system_events, "CONNS_SECONDS", 0.02)
     for number in range(100):
         server.account(f"unused-{number}")
     system = Asker(server)

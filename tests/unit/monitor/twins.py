@@ -8,11 +8,11 @@ from typing import Any
 from jetcluster.config.options import JetStreamOptions, Options
 from jetcluster.health.node_health import NodeHealth
 from jetcluster.health.usage import PageCounters
-from jetcluster.mesh.traffic import RouteTraffic
+from jetcluster.mesh.peer_link import RouteTraffic
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.state import Assignment
 from jetcluster.raft.api import GroupStatus, PeerStatus, Role
-from jetcluster.raft.writer import DiskWaits
+from jetcluster.raft.journal.writer import DiskWaits
 
 CONFIG = {"name": "S", "subjects": ["s.>"], "storage": "file", "num_replicas": 3, "max_bytes": 1000}
 

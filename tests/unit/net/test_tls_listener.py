@@ -15,7 +15,7 @@ import uvloop
 from jetcluster.config.tls import client_context, handshake_failure, server_context
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import TlsListener
-from tests.unit.server.certificate import Authority, subject
+from testkit.certificates import Authority, subject
 
 
 class Echo(asyncio.Protocol):

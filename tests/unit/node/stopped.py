@@ -17,7 +17,7 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.raft.api import META_GROUP
 from jetcluster.raft.codec import NOOP, REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.journal import Journal, file_journal
+from jetcluster.raft.journal.journal import Journal, file_journal
 from jetcluster.raft.membership import Config
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
@@ -163,7 +163,7 @@ def in_journal(directory: Path, change: Callable[[Journal], Iterator[None]]) -> 
 
 def hurt(directory: Path, gid: int, index: int) -> None:
     """A bit of the group's entry `index` flips on the disk."""
-    from jetcluster.raft.inspection import ReadDisk, read_journal
+    from jetcluster.raft.journal.inspection import ReadDisk, read_journal
 
     view = read_journal(directory / "journal").groups[gid]
     place = view.found.entries[index]

@@ -1,4 +1,4 @@
-"""A damaged data store is renewed at a start: what is whole is copied, nothing is deleted (node/data_renewal.py)."""
+"""A damaged data store is renewed at a start: what is whole is copied, nothing is deleted. Restarts for its sake."""
 
 from __future__ import annotations
 
@@ -10,12 +10,23 @@ import pytest
 from jetcluster.cluster.meta_replica import LOST_KEY
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
-from jetcluster.node.data_renewal import COOL_DOWN, open_data, recently_renewed, settle
+from jetcluster.node.data_renewal import (
+    MOST_RESTARTS,
+    RENEWAL_PAUSE_SECONDS,
+    RESTART_PAUSE_SECONDS,
+    RESTART_PERIOD_SECONDS,
+    DataRestarts,
+    open_data,
+    recently_renewed,
+    settle,
+)
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvDamagedError
 from jetcluster.store.rocks_kv import RocksKv
+from testkit.twins.time import ManualTime
+from tests.unit.cluster.nodes import ListLog
 
 NOW = 1_800_000_000.0
 WHOLE, ROTTEN = 2, 3
@@ -86,7 +97,7 @@ def test_what_is_marked_is_renewed_and_streams_that_are_whole_are_kept(directory
     kv, renewal = open_data(directory, renewable=True, now=NOW + 1)
     assert renewal is None
     kv.close()
-    assert recently_renewed(directory, NOW + 1) and not recently_renewed(directory, NOW + COOL_DOWN + 1)
+    assert recently_renewed(directory, NOW + 1) and not recently_renewed(directory, NOW + RENEWAL_PAUSE_SECONDS + 1)
 
 
 def test_a_truncated_file_is_noticed_by_its_size_and_at_the_open(directory: Path) -> None:
@@ -168,3 +179,44 @@ def test_a_store_that_was_renewed_without_the_state_of_the_meta_group_says_so(di
     assert renewal is not None
     assert kv.get(b"\x00meta") is None and kv.get(LOST_KEY) == b""
     kv.close()
+
+
+def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path: Path) -> None:
+    time, log, started = ManualTime(), ListLog(), list[int]()
+    restarts = DataRestarts(tmp_path, time, os, log, lambda: started.append(1))
+    restarts.again("IO error")
+    restarts.again("IO error")
+    assert len(started) == 1
+    assert "the data store failed again soon after a start: the disk may be failing" in log.events("warning")
+    time.advance(RESTART_PAUSE_SECONDS + 1)
+    restarts.again("IO error")
+    assert len(started) == 2
+    for _ in range(10):
+        time.advance(RESTART_PAUSE_SECONDS + 1)
+        restarts.again("IO error")
+    assert len(started) == MOST_RESTARTS == 3, "it does not help"
+    time.advance(RESTART_PERIOD_SECONDS)
+    restarts.again("IO error")
+    assert len(started) == 4
+    elsewhere = DataRestarts(tmp_path / "gone", time, os, log, lambda: started.append(1))
+    elsewhere.again("IO error")
+    assert len(started) == 4 and "the disk is not well" in log.events("error")
+
+
+def test_a_stamp_of_a_clock_that_was_wrong_does_not_count(tmp_path: Path) -> None:
+    time, started = ManualTime(), list[int]()
+    for stamp in (str(time.time_ns() // 10**9 + 10**6), "not a number", ""):
+        (tmp_path / "started-again").write_text(stamp)
+        DataRestarts(tmp_path, time, os, ListLog(), lambda: started.append(1)).again("IO error")
+    assert len(started) == 3
+
+
+def test_a_damaged_store_is_marked_and_renewed_once(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    time, log, started = ManualTime(), ListLog(), list[int]()
+    restarts = DataRestarts(tmp_path, time, os, log, lambda: started.append(1))
+    restarts.renew("bad")
+    assert len(started) == 1 and (tmp_path / "data" / "DAMAGED").read_text().strip() == "bad"
+    (tmp_path / "quarantine" / f"data-{time.time_ns() // 10**9}").mkdir(parents=True)
+    restarts.renew("bad")
+    assert len(started) == 1 and "the data store is damaged again: the disk may be failing" in log.events("error")

@@ -14,8 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from jetcluster.cli.mirror import run_mirror
-from jetcluster.cli.object_store import Wish, run_add
+from jetcluster.cli.streams import Wish, run_add, run_mirror
 from jetcluster.config.options import ResolverOptions
 from jetcluster.monitor.accountz import accountz
 from jetcluster.monitor.accstatz import accstatz

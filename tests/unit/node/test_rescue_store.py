@@ -15,12 +15,12 @@ import pytest
 from jetcluster import faults
 from jetcluster.cli.rescue import report
 from jetcluster.cluster import rescue_record
-from jetcluster.mesh import left_out
+from jetcluster.mesh.identity import mark_left_out
 from jetcluster.node import node_jetstream
 from jetcluster.node.rescue_store import Choice, RescueRefusedError, carry_out, choose, describe, what_may_be_lost
 from jetcluster.node.rescue_survey import StoreView, StreamView, opened, survey
-from jetcluster.raft.inspection import read_journal
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.inspection import read_journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config
 from jetcluster.raft.rescue import TERM_STEP
 from testkit.twins.time import SeededRng
@@ -190,7 +190,7 @@ def test_refusals(site: Site) -> None:
     assert "a majority of the replicas of A/S is whole (n1, n2): start the servers" in refusal(site, "n1", "n1", "n2")
     assert "holds nothing of A/ONE" in refusal(site, "n1", stream="ONE")
     assert "a majority of the replicas of A/ONE is whole (n3)" in refusal(site, "n3", stream="ONE")
-    left_out.mark(site.folder("n1"), "rescued without n1")
+    mark_left_out(site.folder("n1"), "rescued without n1")
     assert "the cluster goes on without this store: rescued without n1" in refusal(site, "n1")
 
 
@@ -314,7 +314,7 @@ def test_left_out_replicas_are_no_part_of_a_majority(tmp_path: Path) -> None:
     del site.meta[-20:]
     left_out_later(site, "n2", "n3")
     site.fill("n1", {"S": (38, 12)})
-    left_out.mark(site.folder("n2"), "the meta group was rescued without n2")
+    mark_left_out(site.folder("n2"), "the meta group was rescued without n2")
     with opened(site.folders("n1", "n2", "n3")) as stores:
         view = view_of(stores)
         assert not view.majority and view.best is not None and view.best.name == "n1"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.mesh import left_out
+from jetcluster.mesh.identity import mark_left_out
 from jetcluster.node.rescue_store import describe
 from jetcluster.node.rescue_survey import ReplicaView, RescueStoreError, jetstream_folder, locked, opened, survey
 from jetcluster.store import keys
@@ -178,7 +178,7 @@ def test_what_is_no_store(site: Site, tmp_path: Path) -> None:
 
 def test_a_store_that_was_left_out_says_so(site: Site) -> None:
     site.fill("n1", {"S": (10, 5)})
-    left_out.mark(site.folder("n1"), "gone")
+    mark_left_out(site.folder("n1"), "gone")
     assert look(site, "n1")["A/S"]["n1"].store.left_out == "gone"
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from testkit.certificates import pin_of
 from tests.unit.node.test_websocket import node_of, url_of
-from tests.unit.server.certificate import pin_of
 from tests.unit.server.tls_cases import NO_TLS, Case, Certificates
 from tests.unit.server.wire import Wire, close_all, errors
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.unit.server.certificate import make_certificate
+from testkit.certificates import make_certificate
 
 TOP = Path(__file__).parents[3]
 JSON = dict[str, Any]

@@ -18,8 +18,8 @@ from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
 from jetcluster.server.server import enter_lame_duck
+from testkit.certificates import make_certificate
 from tests.unit.node.running import running as node_of
-from tests.unit.server.certificate import make_certificate
 
 
 def url_of(node: Node) -> str:

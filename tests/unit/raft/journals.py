@@ -8,10 +8,10 @@ from typing import Any
 
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.journal.recovery import Recovered
 from jetcluster.raft.membership import Config
-from jetcluster.raft.recovery import Recovered
 from testkit.twins.journal import InlineWriter, MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import ManualTime, SeededRng

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions, RaftConfig
-from jetcluster.raft.group import Group
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
 from testkit.twins.journal import InlineWriter, MemoryMark

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.raft import codec
 from jetcluster.raft.api import LeavingError, MembershipError, NotLeaderError, Role
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
 from jetcluster.raft.membership import Config
 from tests.unit.raft.loopback import SMALL, Loopback
 

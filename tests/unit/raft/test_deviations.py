@@ -13,9 +13,9 @@ import pytest
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import EntryTooLargeError, MembershipError, NotLeaderError, Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
-from jetcluster.raft.peer_progress import FlowState
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import Loopback
@@ -674,8 +674,8 @@ def test_healthy_pipelines_never_truncate_but_stock_does(stock_clock: StockClock
         net.run(rng.uniform(0, 0.001))
     net.run(0.2)
     for name in "BC":
-        from jetcluster.raft import records
-        from jetcluster.raft.recovery import scan
+        from jetcluster.raft.journal import records
+        from jetcluster.raft.journal.recovery import scan
 
         assert scan(net[name].disk).damage == []
         for number in net[name].disk.segments():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pysyncobj import syncobj
 
-from jetcluster.raft.engine import Engine, Peer, check_source
+from jetcluster.raft.core.engine import Engine, Peer, check_source
 from tests.unit.raft.loopback import Loopback
 
 
@@ -29,7 +29,7 @@ def test_private_names_are_used_in_one_file_only() -> None:
 def test_every_private_name_exists_in_the_base() -> None:
     import re
 
-    text = Path(__file__).parents[3].joinpath("jetcluster/raft/engine.py").read_text()
+    text = Path(__file__).parents[3].joinpath("jetcluster/raft/core/engine.py").read_text()
     source = Path(syncobj.__file__).read_text()
     for name in set(re.findall(r"_SyncObj__(\w+)", text)):
         assert f"__{name}" in source, name
@@ -39,7 +39,7 @@ def test_cryptography_is_not_loaded_for_a_transport_nobody_uses() -> None:
     import subprocess
     import sys
 
-    code = "import jetcluster.raft.engine, sys; print('cryptography' in sys.modules)"
+    code = "import jetcluster.raft.core.engine, sys; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -13,9 +13,9 @@ import pytest
 
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
-from jetcluster.raft.group import Group
-from jetcluster.raft.group_state import GroupState, Owner, PersistBeforeSend
-from jetcluster.raft.grouplog import ALL
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
+from jetcluster.raft.journal.log import ALL
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journals import Bench, fill
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder

@@ -9,10 +9,10 @@ import pytest
 
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.peer_progress import PeerProgress
-from jetcluster.raft.replicator import Replicator
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.peer_progress import PeerProgress
+from jetcluster.raft.core.replicator import Replicator
+from jetcluster.raft.journal.log import GroupLog
 from tests.unit.raft.journals import Bench, fill
 from tests.unit.raft.loopback import Loopback
 

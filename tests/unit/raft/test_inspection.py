@@ -4,9 +4,9 @@ from pathlib import Path
 
 from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.disk import FileDisk
-from jetcluster.raft.inspection import ReadDisk, read_journal
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.journal.disk import FileDisk
+from jetcluster.raft.journal.inspection import ReadDisk, read_journal
+from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
 from testkit.twins.journal import InlineWriter
 from tests.unit.raft.journals import ABC, Bench, forget

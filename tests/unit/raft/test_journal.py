@@ -10,8 +10,8 @@ from jetcluster import faults
 from jetcluster.clock import SystemRng
 from jetcluster.raft.codec import CONFIG, REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import file_journal
+from jetcluster.raft.journal.journal import file_journal
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
 from tests.unit.raft.journals import ABC, Bench, content, fill, forget
 

@@ -1,9 +1,19 @@
-"""Which batch and segment hold what was appended so far."""
+"""Which batch and segment hold what was appended so far.
+
+The groups that a journal remembers to have left.
+"""
 
 from __future__ import annotations
 
+import pytest
+
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.journal_state import JournalState
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.journal_state import MAX_REMOVED, JournalState, RemovedGroups, decode_removed
+from jetcluster.raft.journal.records import NODE_GID, REMOVE
+from jetcluster.raft.journal.recovery import scan
+from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.test_recovery import batches
 
 
 def journal() -> JournalState:
@@ -25,3 +35,129 @@ def test_a_segment_counts_once_something_was_appended_to_it() -> None:
     assert (state.open_seq, state.newest_segment) == (6, 2)
     state.batch.count = 1
     assert (state.open_seq, state.newest_segment) == (7, 3)
+
+
+def test_ids_come_back_as_they_were_told() -> None:
+    for gids in ([], [7], [2, 3, 4, 9, 11, 12, 4_294_967_295]):
+        found = decode_removed(RemovedGroups(gids, 5).encode())
+        assert [gid for gid in [*range(20), 4_294_967_295] if gid in found] == gids
+        assert found.floor == 5
+        assert found.may_have_been(5) and found.may_have_been(7) == (7 in gids) and not found.may_have_been(6)
+    assert len(RemovedGroups(range(1000, 2000)).encode()) == len(RemovedGroups([7]).encode())
+
+
+def test_what_is_no_record_of_removed_groups_is_refused() -> None:
+    good = RemovedGroups([3, 4]).encode()
+    for body in (b"", good[:-1], b"\x02" + good[1:], good[:-4] + b"\xff" * 4):
+        with pytest.raises(ValueError, match="removed groups"):
+            decode_removed(body)
+
+
+def test_the_oldest_ids_become_a_range_of_which_nothing_is_certain() -> None:
+    removed = RemovedGroups()
+    for gid in range(10, 10 + 2 * (MAX_REMOVED + 1), 2):
+        removed.add(gid)
+    last = 10 + 2 * MAX_REMOVED
+    assert all(removed.may_have_been(gid) for gid in range(10, last + 1, 2))
+    assert last in removed and 10 not in removed
+    assert removed.may_have_been(11) and not removed.may_have_been(last - 1)
+    assert len(removed.encode()) <= 8 * (MAX_REMOVED + 1)
+
+
+def test_a_journal_remembers_groups_that_left_when_their_records_are_gone() -> None:
+    bench = Bench()
+    for gid in (2, 3, 4):
+        fill(bench.log(gid), 3)
+    bench.settle(1.0)
+    for gid in (2, 4):
+        bench.journal.remove(gid)
+    bench.settle(1.0)
+    first = bench.journal.segment
+    for _ in range(40):
+        log = bench.log(3)
+        fill(log, 20)
+        bench.settle(1.0)
+        log.compactable = log.last_index
+        log.compact(log.last_index)
+        bench.journal.housekeep()
+        bench.settle(1.0)
+    assert min(bench.disk.segments()) > first, "nothing of them is left but the memory"
+    for _ in range(3):
+        bench.crash()
+        assert bench.found.damage == []
+        assert [gid for gid in (2, 3, 4, 5) if bench.journal.has_left(gid)] == [2, 4]
+        assert [gid for gid in (2, 3, 4, 5) if bench.journal.never_had(gid)] == [5]
+    assert bench.log(4).damaged, "it may have voted"
+    assert not bench.log(5).damaged
+    bench.settle(1.0)
+    bench.crash()
+    assert not bench.journal.has_left(4) and 4 in bench.journal.groups
+    assert not bench.journal.groups[5].damaged
+
+
+def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment() -> None:
+    bench = Bench()
+    for gid in (2, 3):
+        fill(bench.log(gid), 3)
+    bench.settle(1.0)
+    bench.journal.remove(2)
+    bench.settle(1.0)
+    bench.kill()
+    number, start, end = batches(bench.disk)[-1]
+    bench.open()
+    bench.settle(1.0)
+    bench.kill()
+    bench.disk.corrupt(number, start + records.BATCH_HEAD, b"\xee" * (end - start - records.BATCH_HEAD))
+    bench.open()
+    assert bench.found.damage and list(bench.journal.groups) == [3]
+    assert bench.journal.has_left(2)
+
+
+def test_who_reads_the_memory_as_versions_before_did_removes_nothing() -> None:
+    bench = Bench()
+    fill(bench.log(2), 3)
+    fill(bench.log(3), 3)
+    bench.settle(1.0)
+    bench.journal.remove(2)
+    bench.settle(1.0)
+    bench.crash()
+    bench.settle(1.0)
+    kinds = []
+    for number in bench.disk.segments():
+        data = bench.disk.load(number)
+        head = records.read_segment_head(data, number)
+        assert head is not None
+        seed, at = records.salt(number, head.nonce), records.SEGMENT_HEAD
+        while (batch := records.read_batch(data, at, seed)) is not None:
+            kinds += [(record.kind, record.gid) for record in batch.records or ()]
+            at = batch.end
+    assert kinds.count((REMOVE, NODE_GID)) == 1
+    assert NODE_GID not in scan(bench.disk).groups
+
+
+def test_after_damage_nothing_certain_is_known_of_the_groups_of_before() -> None:
+    """Also at the next start, that finds nothing of the damage any more."""
+    bench = Bench()
+    fill(bench.log(1), 3)
+    bench.settle()
+    fill(bench.log(7), 1)
+    bench.settle()
+    fill(bench.log(1), 3)
+    bench.settle()
+    bench.kill()
+    number, start, end = batches(bench.disk)[-2]
+    bench.disk.corrupt(number, start, b"\xee" * (end - start))
+    bench.open()
+    assert bench.found.damage
+    for _ in range(40):
+        fill(bench.log(1), 20)
+        bench.settle(1.0)
+        log = bench.log(1)
+        log.heal()
+        log.compactable = log.last_index
+        log.compact(log.last_index)
+        bench.journal.housekeep()
+        bench.settle(1.0)
+    bench.crash()
+    assert bench.found.damage == []
+    assert [gid for gid in (5, 7, 8) if bench.journal.never_had(gid)] == [8]

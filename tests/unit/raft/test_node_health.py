@@ -1,4 +1,4 @@
-"""A node that is not well, in its groups: `raft.node`, `raft.group` and `raft.election` ask `health.node_health`."""
+"""A node that is not well, in its groups: `raft.node`, groups and elections ask `health.node_health`."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 What links and heartbeats say of the other nodes.
 
 Which groups a node looks at, and when.
+
+Levels: which commands all nodes of a group understand.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import pytest
 
 from jetcluster.health.node_health import Aspect, NodeHealth
 from jetcluster.raft.config import RaftConfig
-from jetcluster.raft.node_state import Peers, PeerState, Turns
+from jetcluster.raft.membership import Config
+from jetcluster.raft.node_state import Levels, Peers, PeerState, Turns
 from testkit.twins.time import ManualTime
 from tests.unit.raft.loopback import Loopback
 
@@ -191,3 +194,27 @@ def test_nobody_is_woken_after_the_end() -> None:
     node.turns.close()
     node.time.advance(5.0)
     assert node.woken == []
+
+
+def test_a_group_has_the_level_of_its_oldest_member() -> None:
+    levels = Levels("A", 7)
+    config = Config(("A", "B"), ("C",))
+    assert levels.of(Config(("A",))) == 7
+    levels.heard("B", 9)
+    assert levels.of(config) == 0, "nothing is known of the learner"
+    levels.heard("C", 5)
+    assert levels.of(config) == 5
+    levels.heard("C", 8)
+    assert levels.of(config) == 8, "a member's own level does not bind the others, and it leads"
+    assert levels.of(Config(("B", "C"))) == 8
+
+
+def test_who_is_silent_is_what_is_on_record() -> None:
+    levels = Levels("A", 7)
+    levels.recorded = {"B": 6}.__getitem__
+    assert levels.told("B") is None and levels.of(Config(("A", "B"))) == 6
+    levels.heard("B", 7)
+    assert levels.told("B") == 7 == levels.of(Config(("A", "B")))
+    levels.forget("B")
+    assert levels.told("B") is None and levels.of(Config(("A", "B"))) == 6
+    assert levels.told("A") == 7

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.raft.peer_progress import FlowState, PeerProgress
+from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 
 
 def replicating(next_index: int = 11) -> PeerProgress:

@@ -7,11 +7,11 @@ from jetcluster import faults
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.codec import REGULAR, Append, Entry
-from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.receiver import Diverged, Held, New, Rejected, plan
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
-from jetcluster.raft.receiver import Diverged, Held, New, Rejected, plan
 from testkit.twins.journal import InlineWriter
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import ManualTime, SeededRng

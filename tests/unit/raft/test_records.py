@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.raft import records
+from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Config
 
 SEED = records.salt(7, 1234)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.raft import records
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.recovery import scan
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.log import GroupLog
+from jetcluster.raft.journal.recovery import scan
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journals import ABC, Bench, content, fill, forget

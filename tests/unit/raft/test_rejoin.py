@@ -4,9 +4,10 @@ import dataclasses
 
 import pytest
 
-from jetcluster.raft import codec, records
+from jetcluster.raft import codec
 from jetcluster.raft.api import MembershipError, Role
-from jetcluster.raft.group import Group
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
 from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.raft import records, restatement
-from jetcluster.raft.journal import Journal
-from jetcluster.raft.restatement import PER_BATCH
+from jetcluster.raft.journal import records, retention
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.retention import PER_BATCH
 from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng
@@ -142,8 +142,8 @@ def vouched(journal: Journal) -> dict[int, Any]:
 
 @pytest.mark.parametrize("relaxed", [None, 3600.0])
 def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch, relaxed: float | None) -> None:
-    monkeypatch.setattr(restatement, "PER_BATCH", 3)
-    monkeypatch.setattr(restatement.Restatement.step, "__defaults__", (3,))
+    monkeypatch.setattr(retention, "PER_BATCH", 3)
+    monkeypatch.setattr(retention.Restatement.step, "__defaults__", (3,))
     bench = Bench(node_retain_bytes=8_192, retain_entries=4, retain_bytes=200, sync_interval=relaxed)
     quiet = [bench.log(gid) for gid in range(1, 31)]
     for log in quiet:

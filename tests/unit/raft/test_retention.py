@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.config import JournalOptions, RaftConfig
-from jetcluster.raft.group import Group
-from jetcluster.raft.grouplog import GroupLog, JournalDamageError
+from jetcluster.raft.core.group import Group
+from jetcluster.raft.core.peer_progress import FlowState
+from jetcluster.raft.journal.log import GroupLog, JournalDamageError
+from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
-from jetcluster.raft.peer_progress import FlowState
-from jetcluster.raft.retention import PinLimits
 from testkit.twins.memory_disk import MemoryDisk
 from tests.unit.raft.journals import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder

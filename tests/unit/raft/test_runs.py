@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.raft.runs import SegmentRuns
+from jetcluster.raft.journal.runs import SegmentRuns
 
 STEPS = st.lists(
     st.one_of(

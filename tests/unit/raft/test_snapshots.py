@@ -6,8 +6,8 @@ import pytest
 
 from jetcluster.raft import codec
 from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
-from jetcluster.raft.peer_progress import FlowState
 from tests.unit.raft.journals import forget
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import compacted, crowd

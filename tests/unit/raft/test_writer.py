@@ -1,11 +1,21 @@
+"""What of the journal outlives a power failure, and who waits for it."""
+
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
+from pathlib import Path
 
-from jetcluster.raft.writer import ThreadWriter
+import pytest
+
+from jetcluster import faults
+from jetcluster.raft.journal.disk import FileDisk
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.writer import ThreadWriter
 from testkit.twins.journal import InlineWriter
-from testkit.twins.time import ManualTime
+from testkit.twins.time import ManualTime, SeededRng
+from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:
@@ -80,3 +90,180 @@ def test_the_twin_works_at_once_and_reports_in_the_next_turn() -> None:
     time.advance(0)
     assert seen == ["job", None]
     writer.close()
+
+
+@pytest.mark.parametrize("kind", ["sync_interval", "memory"])
+@pytest.mark.parametrize("when", ["open", "in flight", "written"])
+def test_a_barrier_waits_until_what_was_appended_is_on_the_disk(kind: str, when: str) -> None:
+    bench = Bench(sync_interval=120.0 if kind == "sync_interval" else None, segment_bytes=1 << 16)
+    log = bench.log(durable=kind != "memory")
+    bench.settle()
+    fill(log, 5)
+    if when == "in flight":
+        bench.journal._kick()
+    elif when == "written":
+        bench.settle()
+        assert log.durable_index == 5, "it counts, and would not outlive the power"
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    assert called == []
+    bench.settle()
+    assert called == [1]
+    assert bench.crash().groups[1].last_index == 5
+
+
+def test_a_barrier_with_nothing_to_wait_for_ends_in_the_next_turn() -> None:
+    bench = Bench()
+    fill(bench.log(), 5)
+    bench.settle()
+    writes = bench.journal.counters.batches
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle()
+    assert called == [1]
+    assert bench.journal.counters.batches == writes
+
+
+def test_a_barrier_covers_the_segment_before() -> None:
+    bench = Bench(sync_interval=120.0, segment_bytes=4_096)
+    log = bench.log()
+    for _ in range(12):
+        fill(log, 20)
+        bench.settle()
+    assert bench.journal.segment > 2
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle()
+    assert called == [1]
+    assert bench.crash().groups[1].last_index == 240
+
+
+def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
+    """What is to be flushed frees the journal's space."""
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.disk.capacity = bench.disk.used()
+    called: list[int] = []
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        fill(log, 5)
+        bench.journal.barrier(lambda: called.append(1))
+        bench.settle(0.05)
+        assert bench.journal.stuck
+        assert called == [1]
+        bench.journal.barrier(lambda: called.append(2))
+        bench.settle()
+        assert called == [1, 2]
+
+
+def test_a_barrier_vouches_for_nothing_that_a_full_disk_refused() -> None:
+    """A kill comes between the refusal and the next attempt: what never was on the disk is not missed."""
+    bench = Bench()
+    log = bench.log()
+    fill(log, 5)
+    bench.settle()
+    synced = bench.journal.synced
+    with faults.armed("journal.write", faults.fail(errno.ENOSPC)):
+        fill(log, 5)
+        bench.journal._kick()
+        bench.settle(0.01)
+        called: list[int] = []
+        bench.journal.barrier(lambda: called.append(1))
+        bench.settle(0.02)
+        assert called == [1]
+        assert (bench.journal.synced, log.durable_index) == (synced, 5)
+        found = bench.crash()
+    assert not found.damage
+    assert found.groups[1].last_index == 5
+
+
+def test_a_barrier_waits_for_a_disk_that_hangs() -> None:
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.writer.hold()
+    fill(log, 5)
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle(60.0)
+    assert called == []
+    assert bench.journal.in_flight
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+def test_a_segment_that_cannot_be_made_is_waited_out_beside_a_barrier(tmp_path: Path, code: int) -> None:
+    """Nothing else is to be written, and the file that the barrier would sync is not there yet."""
+    time, fatal, called = ManualTime(), list[BaseException](), list[int]()
+    disk = FileDisk(tmp_path / "journal")
+    journal = Journal(disk, InlineWriter(time), time, SeededRng(1), OPTIONS, fatal.append)
+    journal.open()
+    log = journal.create(1, ABC, True)
+    time.advance(0)
+    segment = journal.segment
+    with faults.armed("journal.create", faults.fail(code)):
+        while journal.segment == segment:
+            fill(log, 5)
+            time.advance(0)
+        fill(log, 1)
+        time.advance(0.01)
+        synced, durable = journal.synced, log.durable_index
+        journal.barrier(lambda: called.append(1))
+        time.advance(0.01)
+        assert called == [1], "nobody waits for it"
+        assert (journal.synced, log.durable_index) == (synced, durable), "what was not written is not vouched for"
+        assert durable < log.last_index
+    time.advance(1.0)
+    assert log.durable_index == log.last_index and not fatal
+    journal.barrier(lambda: called.append(2))
+    time.advance(0)
+    assert called == [1, 2]
+    journal.close()
+
+
+def test_a_sync_without_a_file_descriptor_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
+    log = bench.log()
+    bench.settle()
+    fill(log, 5)
+    bench.settle()
+    synced, called, sync = bench.journal.synced, list[int](), bench.disk.sync
+
+    def none_left(number: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(bench.disk, "sync", none_left)
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle(0.05)
+    assert called == [1] and bench.journal.synced == synced and bench.journal.failed is None
+    monkeypatch.setattr(bench.disk, "sync", sync)
+    bench.settle(0.2)
+    assert bench.journal.synced == synced + 1
+    assert bench.crash().groups[1].last_index == 5
+
+
+def test_a_sync_that_fails_is_the_end() -> None:
+    """After a failed fsync the kernel may have dropped the pages."""
+    bench = Bench(sync_interval=120.0, segment_bytes=1 << 16)
+    log = bench.log()
+    bench.settle()
+    fill(log, 5)
+    bench.settle()
+    bench.disk.delete(bench.journal.segment)  # behind the journal's back
+    bench.journal.barrier(lambda: None)
+    bench.settle(0.05)
+    assert isinstance(bench.journal.failed, OSError) and bench.fatal == [bench.journal.failed]
+
+
+def test_nobody_waits_for_a_journal_that_is_closed() -> None:
+    """The last flush of a node that stops, beside a disk that hangs."""
+    bench = Bench()
+    log = bench.log()
+    bench.settle()
+    bench.writer.hold()
+    fill(log, 5)
+    called: list[int] = []
+    bench.journal.barrier(lambda: called.append(1))
+    bench.settle(1.0)
+    assert called == []
+    bench.journal.close()
+    assert called == [1]

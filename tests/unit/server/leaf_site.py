@@ -8,7 +8,7 @@ from typing import Any
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf_link import LeafLink
 from jetcluster.server.leafnodes import LeafNodes
-from tests.unit.server.support import Bench, FakeTransport
+from testkit.server_rig import Bench, FakeTransport
 
 HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
 

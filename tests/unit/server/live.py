@@ -16,8 +16,8 @@ import uvloop
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock
 from jetcluster.server.server import Server
+from testkit.server_rig import options_of
 from testkit.twins.time import SeededRng
-from tests.unit.server.support import options_of
 
 Body = Callable[[], Coroutine[Any, Any, None]]
 

@@ -16,7 +16,7 @@ from jetcluster.config.account_options import (
 from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.valve import Valve
-from tests.unit.server.support import QUIET, Bench, Peer
+from testkit.server_rig import QUIET, Bench, Peer
 
 
 class ByAccountName(Authenticator):

@@ -12,7 +12,7 @@ from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import bulk
-from tests.unit.server.support import Bench, FakePeer
+from testkit.server_rig import Bench, FakePeer
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
 MESSAGES: list[Outgoing] = [

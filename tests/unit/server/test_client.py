@@ -13,7 +13,7 @@ from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
 from jetcluster.server.client import PORTION_MESSAGES, PORTION_OUTPUT
-from tests.unit.server.support import QUIET, Bench, FakePeer
+from testkit.server_rig import QUIET, Bench, FakePeer
 
 
 def info_of(line: bytes) -> dict[str, Any]:

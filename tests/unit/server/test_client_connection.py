@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-from tests.unit.server.support import Bench, Nobody
+from testkit.server_rig import Bench, Nobody
 
 
 def told(frames: bytes) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
-from tests.unit.server.support import Bench
+from testkit.server_rig import Bench
 
 
 def test_there_are_no_more_than_max_connections() -> None:
@@ -101,3 +101,11 @@ async def test_work_that_is_under_way_is_known_until_it_is_done() -> None:
 
 def test_at_first_there_is_nobody_to_look_anything_up() -> None:
     assert Bench().server.parts.look_up(PermissionError()) is None
+
+
+def test_a_limit_of_subscriptions_is_a_limit() -> None:
+    bench = Bench(max_subscriptions=1000)
+    client = bench.client(*[b"SUB a.%d 1%d" % (n, n) for n in range(1000)])
+    assert client.ask(b"SUB b 2") == b"-ERR 'maximum subscriptions exceeded'\r\n"
+    assert client.ask(b"UNSUB 17", b"SUB b 2") == b""
+    assert len(client.connection.subscriptions) == 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.server.support import Bench, Peer
+from testkit.server_rig import Bench, Peer
 
 MIB = 1024 * 1024
 

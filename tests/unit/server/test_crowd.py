@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.server.fairness import STRANGER_SECONDS
-from tests.unit.server.support import Bench, FakeTransport, Peer
+from testkit.server_rig import Bench, FakeTransport, Peer
 
 
 class Socket:

@@ -20,8 +20,8 @@ from jetcluster.server.fairness import (
     MIN_QUANTUM,
     Governor,
 )
+from testkit.server_rig import Bench, FakePeer, Peer
 from testkit.twins.time import ManualTime
-from tests.unit.server.support import Bench, FakePeer, Peer
 
 
 def flood(peer: Peer, name: bytes, count: int) -> None:

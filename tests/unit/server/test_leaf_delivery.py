@@ -5,8 +5,7 @@ from __future__ import annotations
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.leaf_delivery import deliver_from_leaf, deliver_mapped
 from jetcluster.server.subscription import ORIGIN
-
-from .support import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 
 def site(spoke: bool) -> tuple[Bench, FakeLeaf, FakePeer]:

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server.leaf_delivery import deliver_from_leaf
-from tests.unit.server.support import FakeLeaf
+from testkit.server_rig import FakeLeaf
 
 from .sharing import Nodes, account, reply_of
 

@@ -17,9 +17,8 @@ from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server import leaf_link
 from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
 from jetcluster.server.subscription import ORIGIN
-from scripts.bench_subscriptions import RealTime
-from tests.unit.server.certificate import Authority
-from tests.unit.server.support import FakePeer, FakeTransport
+from testkit.certificates import Authority
+from testkit.server_rig import FakePeer, FakeTransport, RealTime
 
 from .leaf_site import HELLO, Site, mark_of
 

@@ -6,7 +6,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.config.options import LeafOptions, LeafUserOptions
 from jetcluster.server.leaf_logins import LeafLogins
 from jetcluster.server.leaf_state import LeafState
-from tests.unit.server.support import Bench, Nobody
+from testkit.server_rig import Bench, Nobody
 
 
 def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:

@@ -6,8 +6,7 @@ import pytest
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf_state import MAX_FOUND, LeafState, host_of, place, wants_tls
-
-from .support import Bench
+from testkit.server_rig import Bench
 
 
 @pytest.mark.parametrize(

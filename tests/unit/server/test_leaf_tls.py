@@ -11,7 +11,7 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.leaf_tls import LeafTls
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 
 
 def test_contexts(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ from functools import partial
 import pytest
 
 from jetcluster.server.local_interest import InterestWatches, LocalInterest
-
-from .support import Bench, FakeLeaf, FakePeer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 
 @pytest.fixture

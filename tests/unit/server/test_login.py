@@ -12,7 +12,7 @@ from jetcluster.auth.authenticator import Authenticator
 from jetcluster.auth.secrets import SlowPart
 from jetcluster.config.options import Options
 from jetcluster.protocol.connection_states import CHECKING, CLOSED, CONNECTED, OPEN, RECHECKING, SETTLED
-from tests.unit.server.support import QUIET, Bench
+from testkit.server_rig import QUIET, Bench
 
 SLOW = QUIET.replace(b"{", b'{"name":"slow",')
 

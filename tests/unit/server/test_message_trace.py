@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from testkit.server_rig import Bench, FakePeer, Peer
 from tests.unit.consumer.push_rig import frames
-from tests.unit.server.support import Bench, FakePeer, Peer
 from tests.unit.server.test_client import ALICE, Login, Rules
 
 

@@ -16,8 +16,8 @@ import pytest
 from jetcluster.clock import SystemClock
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.fairness import HEAVY_READ
+from testkit.server_rig import QUIET, Bench, Nobody, Peer
 from testkit.twins.time import ManualTime
-from tests.unit.server.support import QUIET, Bench, Nobody, Peer
 
 from .leaf_site import End, Site
 

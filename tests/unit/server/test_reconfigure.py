@@ -18,7 +18,7 @@ from jetcluster.config.account_options import (
     UserOptions,
 )
 from jetcluster.config.options import Options
-from tests.unit.server.support import Bench, Peer
+from testkit.server_rig import Bench, Peer
 
 
 def limited(**limits: int) -> dict[str, AccountOptions]:

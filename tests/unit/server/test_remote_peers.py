@@ -14,9 +14,8 @@ from jetcluster.server.local_interest import LocalInterest
 from jetcluster.server.remote_peers import ASK_EVERY, RemoteBacklog, RemotePeers, ServerOrigin
 from jetcluster.server.route import Route
 from jetcluster.server.subscription import AnySubscription, RemoteInterest
+from testkit.server_rig import Bench, FakeLeaf, FakePeer
 from testkit.twins.memory import held
-
-from .support import Bench, FakeLeaf, FakePeer
 
 
 def test_the_server_itself_and_its_peers_never_wait_at_a_valve() -> None:

@@ -12,8 +12,7 @@ from jetcluster.protocol.sublist import Sublist
 from jetcluster.server import accounts
 from jetcluster.server.route import GoneOwners, Route
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
-from scripts.bench_subscriptions import RealTime
-from tests.unit.server.support import Bench, FakeLeaf, FakePeer, Peer
+from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 
 from .sharing import Nodes, account
 

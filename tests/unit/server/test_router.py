@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.interest import FORWARDED
-from tests.unit.server.support import Bench, FakePeer
+from testkit.server_rig import Bench, FakePeer
 
 Got = list[tuple[bytes, bytes, bytes, bytes, str]]
 

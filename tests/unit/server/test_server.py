@@ -15,7 +15,7 @@ import pytest
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import enter_lame_duck
-from tests.unit.server.certificate import make_certificate
+from testkit.certificates import make_certificate
 
 from .live import Body, dial, run, serving
 

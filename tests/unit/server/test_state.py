@@ -8,9 +8,8 @@ import re
 
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.server.state import client_url, connect_urls, new_nonce, new_server_id, server_info
+from testkit.server_rig import Bench
 from testkit.twins.time import SeededRng
-
-from .support import Bench
 
 
 def test_a_server_on_its_own_says_little() -> None:

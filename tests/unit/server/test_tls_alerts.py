@@ -13,7 +13,7 @@ import uvloop
 from jetcluster.config.tls import server_context
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.net.tls_listener import TlsListener
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 

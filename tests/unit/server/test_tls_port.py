@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.unit.server.certificate import pin_of
+from testkit.certificates import pin_of
 from tests.unit.server.wire import Wire, close_all, errors
 
 from .configured import configured

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetcluster.logs import TRACE
-from tests.unit.server.support import Bench, Peer
+from testkit.server_rig import Bench, Peer
 
 HEAD = '127.0.0.1:5000 - cid:1 - "v1.45.0:go:my app" - '
 CONNECT = {"verbose": False, "name": "my app", "lang": "go", "version": "1.45.0", "headers": True, "protocol": 0}

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography import x509
 
-from tests.unit.server.certificate import Authority, pin_of, subject
+from testkit.certificates import Authority, pin_of, subject
 from tests.unit.server.wire import Wire, errors
 
 IN = "in"

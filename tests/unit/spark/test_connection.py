@@ -171,21 +171,3 @@ def test_a_ping_is_answered_while_waiting():
         assert connection.request("x").data == b"after"
         connection.flush()
         assert peer.pongs == 1
-
-
-# ---- credentials
-
-
-def test_a_subscription_gets_what_comes_beside_other_answers():
-    def answer(subject: bytes, reply: bytes, _headers: bytes, payload: bytes) -> bytes:
-        if subject == b"feed":  # two answers on a subject of the asker's own, by the second subscription
-            return b"MSG %b.1 3 1\r\na\r\n" % reply + b"HMSG %b.2 3 16 16\r\nNATS/1.0 503\r\n\r\n\r\n" % reply
-        return b"MSG other 2 1\r\nx\r\n" + msg(reply, payload)
-
-    with Peer(answer) as peer, Connection([peer.url]) as connection:
-        other, feed = connection.subscribe("other"), connection.subscribe("mine.>")
-        connection.publish("feed", b"", reply=b"mine.q")
-        assert connection.request("echo", b"e").data == b"e"
-        assert feed.frames() == [(b"", b"a"), (b"NATS/1.0 503\r\n\r\n", b"")], "a status ends no subscription"
-        assert (other.frames(), feed.end) == ([(b"", b"x")], None)
-        assert peer.published[0] == (b"feed", b"mine.q", b"", b"")

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials
 from jetcluster.spark.reply import ConnectionLostError, ServerError
-from tests.unit.server.certificate import Authority
+from testkit.certificates import Authority
 from tests.unit.spark.peer import Peer, hmsg, msg
 
 LARGE = b"x" * 3_000_000

@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from chaos import shim
 from jetcluster import faults
 from jetcluster.store import rocks_kv
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
+from testkit import shim
 
 from .flushing import END, flushing
 from .stand_in import Rocks

@@ -12,10 +12,9 @@ import pytest
 from jetcluster.files import make_folder
 from jetcluster.raft.codec import REGULAR
 from jetcluster.raft.config import JournalOptions
-from jetcluster.raft.disk import FileDisk
-from jetcluster.raft.grouplog import GroupLog
-from jetcluster.raft.journal import Journal
-from jetcluster.raft.mark import FileMark
+from jetcluster.raft.journal.disk import FileDisk, FileMark
+from jetcluster.raft.journal.journal import Journal
+from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
 from testkit.twins.storage import SimDisk, SimWriter
 from testkit.twins.time import ManualTime, SeededRng

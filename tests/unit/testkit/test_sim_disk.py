@@ -15,8 +15,7 @@ from jetcluster.clock import SystemRng
 from jetcluster.files import make_folder, read, sync, write, write_durably
 from jetcluster.mesh.identity import IdentityError, load_identity
 from jetcluster.mesh.node_key import load_key
-from jetcluster.raft.disk import FileDisk
-from jetcluster.raft.mark import FileMark
+from jetcluster.raft.journal.disk import FileDisk, FileMark
 from jetcluster.store.progress import probe
 from testkit.twins.storage import SimDisk, SimWriter
 from testkit.twins.time import ManualTime, SeededRng

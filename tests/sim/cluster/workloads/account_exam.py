@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import Any
 
+from testkit.sim.session import ApiError, Msg, NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Msg, NoResponders, Session
 
 SPREAD = 1.5
 """Seconds until all servers know of a subscription, and until the last message has come."""

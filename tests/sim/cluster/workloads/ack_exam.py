@@ -6,9 +6,9 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, Session
 from tests.sim.cluster.workload import Delivered
 
 STREAM = "ACKS"

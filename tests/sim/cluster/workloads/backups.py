@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from testkit.sim.session import ApiError, Disconnected, Msg, Session
 from tests.sim.cluster.backup_judge import Backup, Stored
-from tests.sim.cluster.session import ApiError, Disconnected, Msg, Session
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
 STREAM = "ORIGINAL"

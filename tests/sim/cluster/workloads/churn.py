@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-from tests.sim.cluster.deployment import Deployment
+from testkit.sim.deployment import Deployment
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.invariants import jetstream_of
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Workload
 
 OWNERS = 2

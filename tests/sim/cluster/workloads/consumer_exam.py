@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, Session
 from tests.sim.cluster.workload import Delivered
 
 STREAM = "CONS"

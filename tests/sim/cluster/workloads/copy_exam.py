@@ -7,9 +7,9 @@ import asyncio
 import json
 from typing import Any
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, Session
 
 SECOND = 1_000_000_000
 COMES = 30.0

@@ -8,9 +8,9 @@ import json
 from collections import Counter
 from typing import Any
 
+from testkit.sim.session import Msg, NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, NoResponders, Session
 
 MESSAGES = 12
 SPREAD = 1.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+from testkit.sim.session import Msg
 from tests.sim.cluster.judges import Sums
-from tests.sim.cluster.session import Msg
 from tests.sim.cluster.workload import Workload
 
 STREAM = "COUNT"

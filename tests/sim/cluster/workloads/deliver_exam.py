@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, Session
 from tests.sim.cluster.workload import Delivered
 
 STREAM = "DELIVER"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from testkit.sim.session import Msg
 from tests.sim.cluster import expendable, replicas
 from tests.sim.cluster.judges import Log
-from tests.sim.cluster.session import Msg
 from tests.sim.cluster.workload import Workload
 
 STREAM = "DRIFT"

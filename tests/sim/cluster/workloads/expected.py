@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Chain, Log
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "EXPECT"

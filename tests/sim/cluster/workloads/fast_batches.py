@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 
+from testkit.sim.session import Disconnected, Msg, Session
 from tests.sim.cluster.judges import FastBatches
-from tests.sim.cluster.session import Disconnected, Msg, Session
 from tests.sim.cluster.workload import Workload
 
 STREAM = "FAST"

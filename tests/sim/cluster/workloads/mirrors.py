@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from testkit.sim.session import Msg
 from tests.sim.cluster.judges import Copies, Log
-from tests.sim.cluster.session import Msg
 from tests.sim.cluster.workload import Workload
 
 UPSTREAMS = ("UP1", "UP2")

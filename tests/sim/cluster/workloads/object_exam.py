@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import Any
 
+from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Session
 
 BUCKET = "exam"
 STREAM = f"OBJ_{BUCKET}"

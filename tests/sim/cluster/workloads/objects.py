@@ -8,8 +8,8 @@ import hashlib
 import json
 from typing import Any
 
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Registers
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Workload
 
 STREAM = "OBJ_sim"

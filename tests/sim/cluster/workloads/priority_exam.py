@@ -7,9 +7,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Msg, Session
 
 STREAM = "PRIO"
 GROUP = "g"

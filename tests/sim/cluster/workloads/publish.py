@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
 CONSUMER = "reader"

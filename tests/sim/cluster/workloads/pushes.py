@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from testkit.sim.session import Msg, Session
 from tests.sim.cluster import replicas
 from tests.sim.cluster.judges import Deliveries, Log, Ordered
-from tests.sim.cluster.session import Msg, Session
 from tests.sim.cluster.workload import PASSING, SETTLE, Delivered, Workload
 
 SECOND = 1_000_000_000

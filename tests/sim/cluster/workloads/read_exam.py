@@ -7,9 +7,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
+from testkit.sim.session import ApiError, Msg, NoResponders, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Msg, NoResponders, Session
 from tests.sim.cluster.workloads.deliver_exam import matches
 
 STREAM = "READS"

@@ -7,9 +7,9 @@ import base64
 import json
 from typing import Any
 
+from testkit.sim.session import ApiError, Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Session
 
 SECOND = 1_000_000_000
 

@@ -6,9 +6,9 @@ import asyncio
 import itertools
 from datetime import datetime, timedelta
 
+from testkit.sim.session import Session
 from tests.sim.cluster.exam import Exam
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import Session
 
 SECOND = 1_000_000_000
 SLACK = 2.5

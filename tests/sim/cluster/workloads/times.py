@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 
+from testkit.sim.session import ApiError, Msg
 from tests.sim.cluster.judges import Firings, Lifetimes
-from tests.sim.cluster.session import ApiError, Msg
 from tests.sim.cluster.workload import PASSING, SETTLE, Workload
 
 STREAM = "TIMES"

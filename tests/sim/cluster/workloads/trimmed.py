@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 
+from testkit.sim.session import ApiError, Msg, Session
 from tests.sim.cluster.judges import Exact
-from tests.sim.cluster.session import ApiError, Msg, Session
 from tests.sim.cluster.workload import PASSING, Delivered, Workload
 
 STREAM = "TRIM"

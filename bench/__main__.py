@@ -1,0 +1,40 @@
+"""Figures of one kind each, by name: `python -m bench NAME [--help]`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+FIGURES = {
+    "page": "jetcluster and nats-server in turns: docs/benchmarks.md",
+    "attack": "what a client notices of attacks on its server",
+    "catchup": "a stream that is written at full speed while another replica joins",
+    "connections": "memory of idle clients, processor time of TLS handshakes and permission checks",
+    "crossing": "processor time per message that stays on a node, and that crosses to another one",
+    "flood": "connections that publish without waiting, beside publishers that wait for their acks",
+    "idle_streams": "processor time of a node with streams in which nothing happens",
+    "long_commands": "how long commands that remove very many messages hold a replica",
+    "searches": "how long searches with wildcards hold a replica",
+    "sick": "how long a publisher goes without acks while the leader's disk is sick",
+    "spark": "the Spark source and the archive job",
+    "subscriptions": "very many subscriptions of one client",
+}
+
+
+def main(words: list[str]) -> int:
+    """The exit code: 0 where the figure has met its goal, or has none."""
+    name = words[0] if words else "--help"
+    if name not in FIGURES:
+        print(__doc__, *(f"  {one:14} {text}" for one, text in FIGURES.items()), sep="\n")
+        return int(name != "--help")
+    module = importlib.import_module("bench.page" if name == "page" else f"bench.scenarios.{name}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    module.add_options(parser)
+    return int(module.main(parser.parse_args(words[1:])) or 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,172 @@
+"""The commands that make a stream.
+
+`jetcluster mirror STREAM` sees to it that servers mirror a stream of another JetStream domain, behind a leaf link. It
+may run at every start of an edge: what is there already stays as it is. The stream need not exist yet, nor the link
+stand; the mirror fills as soon as both are there.
+
+`jetcluster object add BUCKET` makes a bucket that both the object service and stock clients can use.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
+from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, PassingError
+from jetcluster.spark.connection import Connection
+from jetcluster.spark.credentials import Credentials, CredentialsError
+from jetcluster.spark.reply import ServerError
+
+AGAIN_SECONDS = 0.5
+ASK_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Mirror:
+    """`name` mirrors `stream` of `domain` (`""`: of the same domain) and answers Direct Gets for it."""
+
+    urls: Sequence[str]
+    stream: str
+    domain: str
+    name: str
+    replicas: int
+    say: Callable[[str], None]
+    credentials: Credentials
+
+    def run(self, within: float) -> None:
+        """Raises ServerRefusedError, ServerError and CredentialsError (trying again would not help), and
+        TimeoutError."""
+        deadline = time.monotonic() + within
+        urls = deque(self.urls)
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                with Connection(urls, credentials=self.credentials, timeout=min(left, ASK_SECONDS)) as connection:
+                    if self._done(connection):
+                        return
+            except PassingError:
+                pass  # a link or a leader may come
+            urls.rotate(-1)
+            time.sleep(AGAIN_SECONDS)
+        raise TimeoutError
+
+    def _done(self, connection: Connection) -> bool:
+        """False: not now."""
+        try:
+            try:
+                found = connection.api(f"STREAM.INFO.{self.name}", timeout=ASK_SECONDS)
+            except ApiError as error:
+                if not error.is_stream_not_found:
+                    raise
+            else:
+                self._compare(found["config"])
+                self.say(f"{self.name} mirrors {self._upstream} already")
+                return True
+            connection.api(f"STREAM.CREATE.{self.name}", self._config(), timeout=ASK_SECONDS)
+        except ApiError as error:
+            if error.retriable or error.err_code == NO_SUITABLE_PEERS:  # no leader yet; not enough servers yet
+                return False
+            raise ServerRefusedError(error.description) from None
+        self.say(f"{self.name} mirrors {self._upstream} now")
+        return True
+
+    def _config(self) -> dict[str, Any]:
+        mirror: dict[str, Any] = {"name": self.stream}
+        if self.domain:
+            mirror["external"] = {"api": self._api}
+        return {
+            "name": self.name,
+            "storage": "file",
+            "num_replicas": self.replicas,
+            "mirror": mirror,
+            "mirror_direct": True,
+            "allow_direct": True,
+        }
+
+    def _compare(self, config: dict[str, Any]) -> None:
+        mirror = config.get("mirror") or {}
+        api = (mirror.get("external") or {}).get("api", "")
+        if (mirror.get("name"), api) != (self.stream, self._api):
+            raise ServerRefusedError(f"there is a stream {self.name} that does not mirror {self._upstream}")
+
+    @property
+    def _api(self) -> str:
+        return f"$JS.{self.domain}.API" if self.domain else ""
+
+    @property
+    def _upstream(self) -> str:
+        return f"{self.stream} of {self.domain}" if self.domain else self.stream
+
+
+def run_mirror(
+    servers: str, stream: str, domain: str, name: str, replicas: int, within: float, credentials: str = ""
+) -> int:
+    """The exit code: 0 the mirror is there, 1 refused, 2 no server answered in time."""
+    urls = urls_of(servers)
+    say = functools.partial(print, flush=True)
+    mirror = Mirror(urls, stream, domain, name or stream, replicas, say, Credentials(creds_file=credentials))
+    try:
+        mirror.run(within)
+    except ServerRefusedError as error:
+        return fail("mirror", str(error), REFUSED)
+    except TimeoutError:
+        return fail("mirror", f"{servers}: no answer within {within:.0f} s", NOT_REACHED)
+    except (ServerError, CredentialsError) as error:
+        return fail("mirror", f"{servers}: {error}", NOT_REACHED)
+    return DONE
+
+
+NAME_IN_USE = 10058
+
+
+@dataclass(slots=True)
+class Wish:
+    """A bucket as it is asked for. `max_bytes` 0 and `ttl` (seconds) 0: no limit."""
+
+    bucket: str
+    replicas: int = 1
+    storage: str = "file"
+    max_bytes: int = 0
+    ttl: float = 0.0
+    description: str = ""
+
+    def config(self) -> dict[str, Any]:
+        """The configuration of the bucket's stream: as stock clients make it, with the subjects of the object
+        service."""
+        bucket = self.bucket
+        return {
+            "name": f"OBJ_{bucket}",
+            "subjects": [f"$O.{bucket}.C.>", f"$O.{bucket}.M.>", f"$OBJ.{bucket}.>"],
+            "retention": "limits",
+            "discard": "new",
+            "storage": self.storage,
+            "num_replicas": self.replicas,
+            "max_bytes": self.max_bytes or -1,
+            "max_age": int(self.ttl * 1e9),
+            "allow_rollup_hdrs": True,
+            "allow_direct": True,
+            **({"description": self.description} if self.description else {}),
+        }
+
+
+def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
+    """The exit code: 0 the bucket is there (new, or as wished already), 1 refused, 2 no server answered. The first of
+    `servers` (URLs, by commas) that can be reached is asked."""
+    urls = urls_of(servers)
+    try:
+        with Connection(urls, credentials=Credentials(creds_file=credentials)) as connection:
+            connection.api(f"STREAM.CREATE.OBJ_{wish.bucket}", wish.config())
+    except ApiError as error:
+        in_use = f"bucket {wish.bucket} is there, with another configuration"
+        code = NOT_REACHED if error.retriable else REFUSED
+        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), code)
+    except (ServerError, CredentialsError) as error:
+        return fail("object add", str(error), REFUSED)
+    except PassingError as error:
+        return fail("object add", str(error), NOT_REACHED)
+    print(f"bucket {wish.bucket} is ready: $O.{wish.bucket} for stock clients, $OBJ.{wish.bucket} for the service")
+    return DONE

@@ -1,0 +1,390 @@
+"""`Receiver`: a replica's handling of each message: first the rules of terms and members (docs/reference/pysyncobj.md:
+D7, D8, D9, D21), then the checked and rewritten form for the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+from jetcluster.raft import codec
+from jetcluster.raft.codec import Append, Entry
+from jetcluster.raft.core.election import Election
+from jetcluster.raft.core.group_state import GroupState, Owner
+from jetcluster.raft.core.replicator import Replicator
+from jetcluster.raft.core.snapshots import Rejoin, Snapshots
+from jetcluster.raft.journal.log import GroupLog
+
+REFUSE_EVERY = 60.0
+"""Seconds between two reports of leaders that contradict what is committed."""
+
+
+class Rejected(NamedTuple):
+    """`prev` is not in this log; the leader should go on at `hint`."""
+
+    hint: int
+
+
+class Diverged(NamedTuple):
+    """A committed entry would be replaced: somebody's disk lost something that had been acknowledged."""
+
+    at: int
+
+
+class Held(NamedTuple):
+    """All of it is here already, up to `verified`; what follows stays (it may be newer)."""
+
+    verified: int
+
+
+class New(NamedTuple):
+    """From `prev_index` + 1 on the entries are new (or replace uncommitted ones that conflict)."""
+
+    prev_index: int
+    prev_term: int
+    entries: list[Entry]
+
+
+Plan = Rejected | Diverged | Held | New
+
+Handler = Callable[["Receiver", str, Any], None]
+"""Handles a message of a peer, of the one type that it is for."""
+
+
+def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Plan:
+    """A follower's plan for a batch of entries, made before pysyncobj sees it: Raft's AppendEntries receiver (figure 2,
+    steps 2-5) as a pure function. `matched`: an entry of this leader (of this term) at or above the log's base was
+    found equal before.
+
+    pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice un-stores
+    acknowledged entries (docs/reference/pysyncobj.md, D2); it walks a divergence back one index per heartbeat (D18).
+    The plan strips what the log already holds, so that a truncation happens only at a real conflict, and finds the hint
+    that skips a whole term."""
+    prev_index, prev_term = message.prev_index, message.prev_term
+    entries = message.entries
+    base = log.base_index
+    if prev_index < base:
+        if not matched:
+            # The state may have been fetched from a replica that knew a newer leader than this one: what is below
+            # the base is only equal if the base is.
+            return Rejected(base + 1)
+        end = prev_index + len(entries)
+        if end <= base:
+            return Held(end)
+        entries = entries[base - prev_index :]
+        prev_index, prev_term = base, log.base_term
+    if prev_index == log.last_index and prev_term == log.last_term:
+        return New(prev_index, prev_term, entries) if entries else Held(prev_index)
+    if prev_index > log.last_index:
+        return Rejected(log.last_index + 1)
+    if log.term_at(prev_index) != prev_term:
+        if prev_index <= commit_index:
+            return Diverged(prev_index)
+        return Rejected(max(commit_index + 1, log.first_index_of_term(prev_index)))
+    held = 0
+    last = log.last_index
+    for _, index, term, _ in entries:
+        if index > last or log.term_at(index) != term:
+            break
+        held += 1
+    if held == len(entries):
+        return Held(prev_index + held)
+    if held:
+        _, prev_index, prev_term, _ = entries[held - 1]
+        entries = entries[held:]
+    if prev_index < last and prev_index < commit_index:
+        return Diverged(prev_index + 1)
+    return New(prev_index, prev_term, entries)
+
+
+class Receiver:
+    """The receiving end of one replica; hands to the other parts what is theirs.
+
+    `sync`: has the group take over what the core decided. `follow_config`: has it go by the newest configuration of
+    its log. `lost_leader`: this peer leads no more. `send_ack`: to this peer, for the log up to this index."""
+
+    def __init__(
+        self,
+        state: GroupState,
+        owner: Owner,
+        election: Election,
+        replicator: Replicator,
+        snapshots: Snapshots,
+        rejoin: Rejoin,
+        *,
+        sync: Callable[[], None],
+        follow_config: Callable[[], None],
+        lost_leader: Callable[[str], None],
+        send_ack: Callable[[str, int], None],
+    ) -> None:
+        self._state = state
+        self._owner = owner
+        self._election = election
+        self._replicator = replicator
+        self._snapshots = snapshots
+        self._rejoin = rejoin
+        self._sync = sync
+        self._follow_config = follow_config
+        self._lost_leader = lost_leader
+        self._send_ack = send_ack
+        self.context = 0
+        """Read context that the next ack has to echo."""
+        self._refused_at = float("-inf")
+        self.committed = 0
+        """The most that any leader said is committed."""
+        self._said_in = 0
+        """The term of who said so, as far as this replica knows of it."""
+        self.told = 0
+        """The index that a leader said is committed, or the last one of the last message if this replica could not even
+        take its entries: the leader may have acked them by now."""
+
+    def hear(self, term: int, commit: int) -> None:
+        """Somebody who leads `term`, or did, says that `commit` is committed: that stays so, whatever else of the
+        message counts here. A client may have been told of it on this very link, and ask here next."""
+        if commit > self.committed:
+            self.committed, self._said_in = commit, min(term, self._state.term)
+        if self.committed > self.told:
+            self.told = self.committed
+
+    def _takes_back(self, message: codec.Append) -> None:
+        """A leader says less than another one did. It may not know yet; but once it has committed an entry of its own
+        term it has all that was ever committed before. What it lacks then was lost by a majority that had not waited
+        for its disks, and nobody is to wait for it here."""
+        if message.term > self._said_in and self._state.log.term_at(message.commit) == message.term:
+            self.committed, self._said_in = message.commit, message.term
+
+    def _matches(self, term: int, index: int) -> None:
+        """The log equals that of the leader of `term` up to `index`, which is not below its base."""
+        state = self._state
+        state.matched_index = max(state.matched_index, index) if state.matched_term == term else index
+        state.matched_term = term
+        snapshots = self._snapshots
+        if snapshots.contradicted <= index:
+            snapshots.contradicted = 0
+        if state.refused:
+            state.refused = ""
+
+    def on_message(self, peer: str, message: codec.Message) -> None:
+        """Handles a message of a member."""
+        state = self._state
+        if state.stopped or peer in state.fenced:
+            return
+        engine = state.engine
+        handler = self._AT_ANY_TERM.get(type(message))
+        if handler is not None:
+            handler(self, peer, message)
+        elif message.term > state.term:
+            engine.step_down(message.term)
+        elif message.term == state.term:
+            if not engine.leading:
+                handler = self._FOR_FOLLOWERS.get(type(message))
+            elif isinstance(message, codec.Ack):  # in no table: that would be one call more for each
+                self._replicator.on_ack(peer, message)
+            else:
+                handler = self._FOR_LEADERS.get(type(message))
+            if handler is not None:
+                handler(self, peer, message)
+        if engine.role is not state.role or engine.term != state.term or engine.leader != state.leader:
+            self._sync()
+
+    def _on_reject(self, peer: str, message: codec.Reject) -> None:
+        self._replicator.on_reject(peer, message)
+
+    def _on_snap_request(self, peer: str, message: codec.SnapRequest) -> None:
+        self._replicator.on_snap_request(peer)
+
+    def _on_rejoin(self, peer: str, message: codec.Rejoin) -> None:
+        self._rejoin.on_request(peer, message)
+
+    def _on_vote_reply(self, peer: str, message: codec.VoteReply) -> None:
+        if message.granted:
+            self._state.engine.receive_vote(peer, message.term)
+
+    def _on_resign(self, peer: str, message: codec.Resign) -> None:
+        self._lost_leader(peer)
+
+    def _on_rejoin_reply(self, peer: str, message: codec.RejoinReply) -> None:
+        if peer == self._state.engine.leader:
+            self._rejoin.on_reply(message)
+
+    def _on_pre_vote_reply(self, peer: str, message: codec.PreVoteReply) -> None:
+        state = self._state
+        if message.term > state.term:
+            state.engine.step_down(message.term)
+        elif peer in state.peers:
+            self._election.on_pre_vote_reply(peer, message)
+
+    def _on_pre_vote(self, peer: str, message: codec.PreVote) -> None:
+        state = self._state
+        self._election.on_pre_vote(peer, message)
+        if state.engine.leading:
+            # It does not know its leader, who may be idle: tell it. If it stands in a higher term, of which nobody took
+            # notice, it answers with that, and follows the next one.
+            flow = state.flows.get(peer)
+            if flow is not None:
+                self._replicator.beat(flow, 0)
+
+    def _on_timeout_now(self, peer: str, message: codec.TimeoutNow) -> None:
+        if not self._state.may_campaign() or self._state.needs_snapshot or peer != self._state.engine.leader:
+            return
+        if not self._election.may_stamp() or not self._state.node.health.may_vote:
+            return  # a candidate votes for itself, in a higher term that deposes the leader
+        self._state.engine.receive_timeout_now(peer, message.term)
+        if self._state.engine.transferring():
+            self._election.campaign()
+
+    def _on_vote(self, peer: str, message: codec.Vote) -> None:
+        if self._state.log.damaged:
+            if message.term > self._state.term:
+                if message.decisive and self._state.node.health.may_vote:
+                    self._state.engine.grant(message.term, peer)
+                else:
+                    self._state.engine.step_down(message.term)
+            return
+        if message.term < self._state.term:
+            self._state.send(peer, codec.encode(codec.VoteReply(self._state.term, False)))
+            return
+        if not self._state.node.health.may_vote:
+            return  # a vote is a promise that the journal keeps; this one does not return from its last write
+        self._state.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
+
+    def _on_append(self, peer: str, message: codec.Append) -> None:
+        state = self._state
+        if message.term < state.term:
+            self.hear(message.term, message.commit)
+            self.told = max(self.told, message.prev_index + len(message.entries))  # they are not taken
+            # pysyncobj keeps silent, and the stale leader goes on for 30 s.
+            hint = state.log.last_index + 1
+            self._reject(peer, state.term, message.prev_index, hint, 0)
+            return
+        if message.term == state.term and state.engine.leading:
+            self._owner.fail(f"two leaders in term {message.term}: {state.me} and {peer}")
+            return
+        matched = self._state.matched_term == message.term
+        planned = plan(self._state.log, self._state.engine.commit, message, matched)
+        if isinstance(planned, Diverged) and self._contradicted(planned.at):
+            if state.engine.leader is None:  # it may be right, and have acked; while another one leads it counts less
+                self.told = max(self.told, message.commit)
+            self._refuse(peer, message.term, planned.at)
+            return
+        commit = message.commit
+        if commit > self.committed:
+            self.committed, self._said_in = commit, message.term
+        elif commit < self.committed:
+            self._takes_back(message)
+        self.told = self.committed
+        if isinstance(planned, New):
+            self._on_new(peer, message, planned)
+        elif isinstance(planned, Held):
+            self._on_held(peer, message, planned.verified)
+        else:
+            self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
+            self._sync()
+            if isinstance(planned, Rejected):
+                if message.prev_index + len(message.entries) < self._state.log.base_index:
+                    self._rejoin.on_ahead(peer)
+                self.told = max(self.told, message.prev_index)
+                # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
+                context = 0 if message.context == codec.NO_REPLY else message.context
+                self._reject(peer, message.term, message.prev_index, planned.hint, context)
+            else:
+                if planned.at > message.prev_index >= self._state.log.base_index:
+                    self._matches(message.term, message.prev_index)
+                self._on_diverged(peer, planned.at)
+
+    def _reject(self, peer: str, term: int, prev_index: int, hint: int, context: int) -> None:
+        log = self._state.log
+        self._state.send(peer, codec.encode(codec.Reject(term, prev_index, hint, context, log.damaged, log.life)))
+
+    def _on_new(self, peer: str, message: codec.Append, planned: New) -> None:
+        state, entries = self._state, planned.entries
+        if entries and state.node.journal.scarce:
+            # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper
+            # than a leader, which keeps publishes out before: where all disks are equally full, a purge gets through.
+            state.engine.receive_leader(peer, message.term, state.engine.commit)
+            self.told = max(self.told, planned.prev_index + len(entries))
+            return
+        self._matches(message.term, planned.prev_index + len(entries))
+        if entries:
+            self._snapshots.offered = False
+            if state.log.fetching:
+                self._snapshots.settle()
+        self.context = message.context
+        state.engine.receive_append(peer, message.term, message.commit, planned.prev_index, planned.prev_term, entries)
+        if state.log.configs[-1][1] is not state.followed:
+            self._follow_config()
+        if state.log.damaged:
+            self._verified(peer, planned.prev_index + len(entries))
+
+    def _on_held(self, peer: str, message: codec.Append, verified: int) -> None:
+        state = self._state
+        if verified >= state.log.base_index:
+            self._matches(message.term, verified)
+        state.engine.receive_leader(peer, message.term, max(state.engine.commit, min(message.commit, verified)))
+        if message.context != codec.NO_REPLY:
+            self.context = message.context
+            self._send_ack(peer, verified)
+        if state.log.damaged:
+            self._verified(peer, verified)
+
+    def _verified(self, peer: str, index: int) -> None:
+        """The log equals that of the leader up to `index`."""
+        self._sync()
+        self._rejoin.on_verified(peer, index)
+
+    def _contradicted(self, index: int) -> bool:
+        """Is entry `index` committed for certain, so that no leader can have another one?"""
+        return index > self._snapshots.installed and not self._state.log.may_lose(self._state.engine.commit)
+
+    def _refuse(self, peer: str, term: int, index: int) -> None:
+        """One of the two logs is wrong, and nothing here says which: `peer` may be forging, or its disk, or this one's,
+        has lost what was acknowledged. What is committed here stays, this message does not count for anything, its term
+        included, and the replica goes on: with the next leader, or with nobody. The link stays, as it carries all
+        groups, and the others are not to pay for this one."""
+        state, now = self._state, self._state.now()
+        state.node.counters.refused_frames += 1
+        text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"
+        if state.engine.leader is None:
+            state.refused = text
+        if now - self._refused_at >= REFUSE_EVERY:
+            self._refused_at = now
+            state.report(text)
+
+    def _on_diverged(self, peer: str, index: int) -> None:
+        if index <= self._snapshots.installed:
+            self._state.report(f"{peer} does not know the installed state at {index}")
+        else:
+            # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
+            # committed ones of a majority, and a replica that kept more of them follows the majority.
+            self._snapshots.contradict(index)
+
+    def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
+        self.hear(message.term, message.snap_index)
+        if message.term < self._state.term or self._state.engine.leading:
+            return
+        self._state.engine.receive_leader(peer, message.term, self._state.engine.commit)
+        self._sync()
+        self._snapshots.on_offer(peer, message)
+
+    _AT_ANY_TERM: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.Append: _on_append,
+        codec.PreVote: _on_pre_vote,
+        codec.PreVoteReply: _on_pre_vote_reply,
+        codec.Vote: _on_vote,
+        codec.SnapOffer: _on_offer,
+    }
+    """Handlers of messages that judge the term themselves. Any other message of a higher term makes this replica a
+    follower in that term, and one of a lower term does not count."""
+    _FOR_LEADERS: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.Reject: _on_reject,
+        codec.SnapRequest: _on_snap_request,
+        codec.Rejoin: _on_rejoin,
+    }
+    """Handlers of messages of this very term to its leader; `Ack` is one, too."""
+    _FOR_FOLLOWERS: ClassVar[dict[type[codec.Message], Handler]] = {
+        codec.VoteReply: _on_vote_reply,
+        codec.TimeoutNow: _on_timeout_now,
+        codec.Resign: _on_resign,
+        codec.RejoinReply: _on_rejoin_reply,
+    }
+    """Handlers of messages of this very term to a replica that does not lead it."""

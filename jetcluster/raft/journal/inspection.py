@@ -1,0 +1,114 @@
+"""The journal of a node that is stopped, read without changing anything."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import SEGMENT_SUFFIX, segment_numbers
+from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, scan
+from jetcluster.raft.membership import Config
+
+
+class Entry(NamedTuple):
+    """One entry of a log with its place."""
+
+    at: int
+    """Its index."""
+    term: int
+    kind: int
+    """`codec.REGULAR` and so on."""
+    command: bytes
+
+
+class ReadDisk:
+    """The part of `disk.Disk` that reads; files are opened for reading only."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def segments(self) -> list[int]:
+        return segment_numbers(self._directory)
+
+    def load(self, number: int) -> bytes:
+        return self._path(number).read_bytes()
+
+    def read(self, number: int, offset: int, length: int) -> bytes:
+        descriptor = os.open(self._path(number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:016x}{SEGMENT_SUFFIX}"
+
+
+@dataclass(slots=True)
+class LogView:
+    """One group's log, as a start of the server would find it."""
+
+    found: RecoveredGroup
+    _disk: ReadDisk
+    _seeds: dict[int, int | None] = field(default_factory=dict)
+
+    @property
+    def configs(self) -> list[tuple[int, Config]]:
+        """As `GroupLog.configs`."""
+        found = self.found
+        base = [(found.base_index, found.base_config or Config(()))]
+        return base + [(i, p.config) for i, p in sorted(found.entries.items()) if p.config is not None]
+
+    @property
+    def config(self) -> Config:
+        return self.configs[-1][1]
+
+    @property
+    def last_term(self) -> int:
+        return self.term_at(self.found.last_index) or 0
+
+    def term_at(self, index: int) -> int | None:
+        """None where the log does not hold `index`."""
+        if index == self.found.base_index:
+            return self.found.base_term
+        place = self.found.entries.get(index)
+        return place.term if place is not None else None
+
+    def entries_after(self, index: int) -> Iterator[Entry]:
+        """In order, up to the end or the first that cannot be read."""
+        for at in range(index + 1, self.found.last_index + 1):
+            place = self.found.entries.get(at)
+            record = None
+            if place is not None:
+                seed = self._seed(place.segment)
+                start = place.offset - records.RECORD_HEAD
+                data = self._disk.read(place.segment, start, records.RECORD_HEAD + place.length)
+                record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+            if place is None or record is None:
+                return
+            yield Entry(at, place.term, place.kind, record.body)
+
+    def _seed(self, segment: int) -> int | None:
+        if segment not in self._seeds:
+            head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+            self._seeds[segment] = None if head is None else records.salt(segment, head.nonce)
+        return self._seeds[segment]
+
+
+@dataclass(slots=True)
+class JournalView:
+    """The groups that a journal holds, and the damage that was met."""
+
+    groups: dict[int, LogView]
+    damage: list[Damage]
+
+
+def read_journal(directory: Path, marked: int = 0) -> JournalView:
+    """`marked`: see `recovery.scan`. Raises OSError."""
+    disk = ReadDisk(directory)
+    found: Recovered = scan(disk, marked)
+    return JournalView({gid: LogView(group, disk) for gid, group in found.groups.items()}, found.damage)

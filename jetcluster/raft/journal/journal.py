@@ -1,0 +1,558 @@
+"""The node's journal: one write-ahead log for all Raft groups, one write and one fsync for all of them at a time.
+
+Records collect in the open batch. A batch is sealed when the writer is free, written with one system call by the
+writer thread, and only then are the groups told what is durable (`on_durable`): followers' acks, votes and the
+leader's own vote wait for that. While one batch is being written the next one fills: that is the group commit.
+
+A full disk is a state, not an error: the sealed batch is kept and written again at the same place until it succeeds
+(a part of it that reached the disk does not validate, so it is undone). New work is refused long before: at `full`
+publishes, at `scarce` what a leader sends, at `stuck` everything. Meanwhile nothing is retained for slow followers, so
+that what the state machines hold durably frees its segments at once. Any other write error is fatal: after a failed
+fsync the kernel may have dropped the pages, so a retry that "succeeds" would be a lie (fsyncgate, PostgreSQL 2018);
+`on_fatal` ends the process, and nothing is vouched for any more. Only a shortage of file descriptors is waited out as
+well: it is met before anything is written.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+from jetcluster.clock import Rng, Timers
+from jetcluster.health.descriptors import SHORTAGE
+from jetcluster.latency import Latency
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import Disk, Mark, NoMark
+from jetcluster.raft.journal.journal_state import JournalState, OpenBatch, RemovedGroups, SealedBatch
+from jetcluster.raft.journal.log import ALL, GroupLog
+from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
+from jetcluster.raft.journal.retention import Restatement, Retention
+from jetcluster.raft.journal.writer import RETRY, Syncs, Writer
+from jetcluster.raft.membership import Config
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_SPACE_CHECK = 1 << 20
+"""The free space is looked up once per so many written bytes: the data store grows as fast."""
+
+
+class Journal(JournalState):
+    """`open()` before use. All methods are called on the event loop."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        timers: Timers,
+        rng: Rng,
+        options: JournalOptions | None = None,
+        on_fatal: Callable[[BaseException], None] | None = None,
+        mark: Mark | None = None,
+        stopwatch: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """`stopwatch`: seconds, read in the writer's thread."""
+        super().__init__(options or JournalOptions())
+        self.sync_latency = Latency()
+        """Latency of writes that are made durable."""
+        self.damage: list[Damage] = []
+        """Damage that `open` found; empty on a sound disk."""
+        self.cut_bytes = 0
+        self.in_flight = 0
+        """Number of the batch that the writer has, 0 when it has none: one that stays hangs (`RaftNode`)."""
+        self.on_durable: Callable[[list[GroupLog]], None] = lambda logs: None
+        self._disk = disk
+        self._writer = writer
+        self._timers = timers
+        self._rng = rng
+        self._stopwatch = stopwatch
+        self._on_fatal = on_fatal or _raise
+        self._mark = mark if mark is not None else NoMark()
+        self._marked = 0
+        self._reached = (0, 0)
+        """The newest batch that was written in this life, and its segment; set by the writer's thread."""
+        self._active: dict[GroupLog, None] = {}
+        """Logs with something new, or with more in memory than an idle one is to have."""
+        self.restatement = Restatement(self)
+        self._syncs = Syncs(disk, writer, timers, self._fail)
+        self.retention = Retention(self, self._syncs, self.restatement, self.carry, self.delete)
+        self._syncs.on_synced = self.retention.delete_doomed
+        self._roll = False
+        """The batch that is open ends its segment."""
+        self._start = 0
+        self._end = 0
+        self._seed = 0
+        self._seeds: dict[int, int] = {}
+        self._busy = False
+        self._kick_scheduled = False
+        self._unchecked = 0
+        self._low = (False, False)
+        """`full` and `scarce` as `_check_space` found them last."""
+        self._top_gid = self._lives = 0
+        self._old_top: int | None = 0
+        """Up to there groups may have had an earlier life; None: any may, until `learn_top`."""
+        self._removed = RemovedGroups()
+        self._told_removed = 0
+        """Records about them so far."""
+        self._cut_later: tuple[int, int] | None = None
+        self._closed = False
+
+    # -- start
+
+    def open(self) -> Recovered:
+        """Reads what is there, cuts a torn tail, starts a new segment. Raises OSError.
+
+        Damage does not raise: it is in `damage` and in the `damaged` mark of each group's log.
+        """
+        found = scan(self._disk, self._mark.read())
+        self.damage = found.damage
+        self.cut_bytes = found.cut_bytes
+        for number in found.unborn:
+            self._disk.delete(number)
+        if found.torn is not None:
+            if found.damage:
+                # The torn batch's header may be all that proves the damage before it: it stays until the marks of the
+                # damaged groups are durable.
+                self._cut_later = found.torn
+            else:
+                self._disk.wipe(*found.torn)
+        numbers = self._disk.segments()
+        if numbers:
+            self._disk.sync(numbers[-1])  # what was read may be known to the page cache only
+        self._write_again(found.unproven)
+        self.retention.oldest = numbers[0] if numbers else found.last_segment + 1
+        self.seq = found.next_seq
+        self._syncs.begin(found.next_seq - 1)
+        self._old_top = found.top_gid
+        self._top_gid = records.UNKNOWN if found.top_gid is None else max(found.top_gid, *found.groups, 0)
+        self._removed, self._told_removed = found.removed, found.told_removed
+        if found.damage and found.top_gid is not None:
+            self._removed.raise_floor(found.top_gid)  # the next start may find nothing of the damage any more
+        for group in found.groups.values():
+            self.groups[group.gid] = self._restore(group)
+        self._begin_segment(found.last_segment + 1)
+        self.restatement.step(len(self.groups))
+        self._check_space()
+        return found
+
+    def _write_again(self, stretches: list[Stretch]) -> None:
+        """Writes what an earlier process failed to sync: the system may have kept the pages as if they were written;
+        then another sync writes nothing, and the next power failure takes what was vouched for. On a disk that has no
+        space even for that it has to do as it is: a node starts on a full disk."""
+        for segment, start, end in stretches:
+            try:
+                self._disk.rewrite(segment, start, end - start)
+            except OSError as error:
+                if error.errno not in _NO_SPACE:
+                    raise
+
+    def _restore(self, found: RecoveredGroup) -> GroupLog:
+        config = found.base_config or Config(())
+        log = GroupLog(found.gid, config, found.durable, self.options, self.append, self.read_record)
+        log.base_index, log.base_term = found.base_index, found.base_term
+        log.compactable = found.base_index
+        log.last_index, log.last_term = found.base_index, found.base_term
+        log.configs = [(found.base_index, config)]
+        for index in range(found.base_index + 1, found.last_index + 1):
+            place = found.entries[index]
+            log.restore(index, place.term, place.kind, place.segment, place.offset, place.length, place.config)
+        log.written_index = log.last_index
+        log.term, log.voted_for = found.term, found.voted_for
+        log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
+        log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
+        log.credit = ALL if found.credit or (found.relaxed and found.durable) else 0
+        log.gseq = log.durable_gseq = found.gseq
+        for index, place in sorted(found.tail.items()):
+            record = self.read_record(place.segment, place.offset, place.length)
+            if record is not None:
+                log.tail.append((index, place.term, place.kind, record.body))
+        log.check()
+        return log
+
+    def _begin_segment(self, number: int, *, anew: bool = False) -> None:
+        """The next batch opens segment `number`. `anew`: see `Restatement.begin`."""
+        nonce = int.from_bytes(self._rng.token(8), "little")
+        self.segment = number
+        self.fresh_segment = True
+        self._seed = self._seeds[number] = records.salt(number, nonce)
+        self._start = 0
+        self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
+        self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
+        self.restatement.begin(anew=anew)
+        if self._removed:
+            self._tell_removed()
+
+    # -- groups
+
+    def never_had(self, gid: int) -> bool:
+        """There is no record of the group, and there was none: nothing was ever promised in it here. It may have left,
+        or damage have taken all that an old one had."""
+        if gid in self.groups or self._removed.may_have_been(gid) or self._old_top is None:
+            return False
+        return not (self.damage and gid <= self._old_top)
+
+    def learn_top(self, gid: int) -> None:
+        """The cluster has made groups up to `gid` so far, and numbers them upwards: those that it makes from now on
+        never were here. For a journal that does not know how far it had got, as damage has taken the end of it."""
+        if self._old_top is None:
+            self._old_top = self._top_gid = max(gid, *self.groups, 0)
+            self._removed.raise_floor(gid)
+            self._tell_removed()
+
+    def has_left(self, gid: int) -> bool:
+        """The group was here, and was removed."""
+        return gid in self._removed
+
+    def create(self, gid: int, config: Config, durable: bool) -> GroupLog:
+        """A new group with an empty log."""
+        assert gid not in self.groups, f"group {gid} exists"
+        log = GroupLog(gid, config, durable, self.options, self.append, self.read_record)
+        # If this is not its first life it may have voted. Other voters can vouch for it (`snapshots.Rejoin`), or say
+        # that there are none (`rescue.is_lone`).
+        log.damaged = not self.never_had(gid)
+        self._top_gid = max(self._top_gid, gid)
+        self._removed.discard(gid)
+        self._lives = log.life = self._lives + 1
+        self.groups[gid] = log
+        log.restate(records.RESET_FLAG)
+        log.settle_relaxed()
+        log.entry_gseq = log.term_gseq = log.election_gseq = log.gseq
+        return log
+
+    def remove(self, gid: int) -> None:
+        log = self.groups.pop(gid, None)
+        if log is not None:
+            self.append(log, records.REMOVE, 0, 0, 0, b"")
+            self.batch.logs.pop(log, None)
+            self._active.pop(log, None)
+            self._removed.add(gid)
+
+    # -- appending (called by GroupLog)
+
+    def append(self, log: GroupLog, kind: int, entry_type: int, index: int, term: int, body: bytes) -> tuple[int, int]:
+        """Adds a record to the open batch; returns where its body will be: (segment, offset in it)."""
+        if log.stated != self.segment:
+            log.stated = self.segment
+            if kind != records.STATE and kind != records.REMOVE:
+                log.restate()
+        log.gseq += 1
+        opened = self.batch
+        opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
+        if body:
+            opened.chunks.append(body)
+        offset = self._end + records.RECORD_HEAD
+        self._end = offset + len(body)
+        self.queued_bytes = self._end - self._start
+        opened.count += 1
+        opened.logs[log] = None
+        if kind == records.TERM or kind == records.STATE or (entry_type == CONFIG and kind == records.ENTRY):
+            opened.sync = True  # no vote is given on credit, nor a voter made, with a sync interval neither
+        elif self.options.sync_interval is None and (log.durable or kind != records.ENTRY):
+            opened.sync = True  # entries of memory streams alone are only written: that outlives the process
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._timers.call_soon(self._kick)
+        return self.segment, offset
+
+    def _tell_removed(self) -> None:
+        """At the beginning of a segment: those before it may go."""
+        opened, body = self.batch, self._removed.encode()
+        self._told_removed += 1
+        gid, number = records.NODE_GID, self._told_removed
+        opened.chunks += [records.record_head(records.REMOVE, 0, gid, number, 0, 0, body, self._seed), body]
+        self._end += records.RECORD_HEAD + len(body)
+        self.queued_bytes = self._end - self._start
+        opened.count += 1
+        opened.sync = True
+        if not self._kick_scheduled:
+            self._kick_scheduled = True
+            self._timers.call_soon(self._kick)
+
+    def _say_space(self, *, stuck: bool) -> None:
+        self.stuck = stuck
+        self.full, self.scarce = stuck or self._low[0], stuck or self._low[1]
+
+    def read_record(self, segment: int, offset: int, length: int) -> records.Record | None:
+        """A record read back by the place of its body; None when it does not validate."""
+        seed = self._segment_seed(segment)
+        try:
+            data = self._disk.read(segment, offset - records.RECORD_HEAD, records.RECORD_HEAD + length)
+        except OSError:
+            data = b""
+        record = records.read_record(data, 0, len(data), seed) if seed is not None else None
+        if record is None:
+            self.counters.read_failures += 1
+        return record
+
+    def _segment_seed(self, segment: int) -> int | None:
+        seed = self._seeds.get(segment)
+        if seed is None:
+            try:
+                head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+            except OSError:
+                return None
+            if head is None:
+                return None
+            seed = self._seeds[segment] = records.salt(segment, head.nonce)
+        return seed
+
+    # -- writing
+
+    def _kick(self) -> None:
+        self._kick_scheduled = False
+        if self._busy or self.failed is not None or self._closed or not self.batch.count:
+            return
+        self._submit(self._seal())
+
+    def _seal(self) -> SealedBatch:
+        opened = self.batch
+        fresh = self.fresh_segment
+        head_at = 1 if fresh else 0
+        head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
+        # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
+        synced = self.seq - 1 if fresh else self._syncs.synced
+        sync = fresh or opened.sync
+        opened.chunks[head_at] = records.batch_head(
+            self.seq, synced, self._end - head_end, opened.count, self._seed, self._top_gid
+        )
+        sealed = SealedBatch(
+            self.seq,
+            self.segment,
+            self._start,
+            opened.chunks,
+            [(log, log.mark()) for log in opened.logs],
+            opened.moves,
+            fresh,
+            sync,
+            self._end - self._start,
+        )
+        self._active.update(opened.logs)
+        self.seq += 1
+        self.fresh_segment = False
+        self.queued_bytes = 0
+        self.batch = OpenBatch()
+        if self._end >= self.options.segment_bytes or self._roll:
+            forced, self._roll = self._roll, False
+            self._begin_segment(self.segment + 1, anew=forced)
+        else:
+            self._start = self._end
+            self._end += records.BATCH_HEAD
+            self.batch.chunks = [b""]
+        if self.restatement.left:
+            self.restatement.step()
+        return sealed
+
+    def _submit(self, batch: SealedBatch) -> None:
+        self._busy = True
+        self.in_flight = batch.seq
+        self._writer.submit(functools.partial(self._write, batch), functools.partial(self._written, batch))
+
+    def _write(self, batch: SealedBatch) -> None:
+        """In the writer thread."""
+        if batch.new_segment:
+            if batch.segment - 1 in self._seeds and batch.seq - 1 > self.synced:
+                self._disk.sync(batch.segment - 1)
+            self._create(batch)
+        start = self._stopwatch()
+        self._disk.write(batch.segment, batch.offset, batch.chunks, batch.sync)
+        if batch.sync:
+            self.sync_latency.fresh.append(self._stopwatch() - start)
+        self._reached = batch.seq, batch.segment
+
+    def _finish(self, last: SealedBatch | None) -> None:
+        """In the writer's thread, at the end."""
+        if last is not None and self._reached[0] in (0, last.seq - 1):  # else the batch before could not be written
+            self._write(last)
+        seq, segment = self._reached
+        if seq:
+            self._disk.sync(segment)
+            self._mark.write(seq)
+
+    def _create(self, batch: SealedBatch) -> None:
+        try:
+            self._disk.create(batch.segment, self.options.segment_bytes)
+        except OSError as error:
+            if error.errno not in _NO_SPACE or batch.size >= self.options.segment_bytes:
+                raise
+            # What is left may do for this batch, which may be the purge that frees space; the file then grows.
+            self._disk.create(batch.segment, batch.size)
+            head = records.read_segment_head(batch.chunks[0], batch.segment)
+            assert head is not None
+            batch.chunks[0] = records.segment_head(batch.segment, head.nonce, batch.size)
+
+    def _written(self, batch: SealedBatch, error: BaseException | None) -> None:
+        if self._closed:
+            return
+        if error is not None:
+            self._write_error(batch, error)
+            return
+        self._busy = False
+        self.in_flight = 0
+        if self.stuck:
+            self._say_space(stuck=False)
+        self.counters.batches += 1
+        self.counters.bytes += batch.size
+        syncs = self._syncs
+        syncs.written, syncs.segment = batch.seq, batch.segment
+        if batch.sync:
+            syncs.synced = batch.seq
+        if syncs.waiting or syncs.refused:
+            syncs.write_ended()
+        if self.retention.doomed:
+            self.retention.delete_doomed()
+        if not batch.sync and self.options.sync_interval is not None:
+            self._syncs.sync_within(self.options.sync_interval)
+        logs: list[GroupLog] = []
+        for log, mark in batch.marks:
+            log.settle(mark)
+            logs.append(log)
+        for log, index, term, segment, offset in batch.moves:
+            log.moved(index, term, segment, offset)
+        self._unchecked += batch.size
+        if batch.new_segment or self._unchecked >= _SPACE_CHECK:
+            self._check_space()
+        if batch.new_segment and self._cut_later is not None:
+            self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)
+            self._cut_later = None
+        if self.batch.count:
+            self._kick()  # the disk goes on while the groups do their work
+        self.on_durable(logs)
+
+    def _write_error(self, batch: SealedBatch, error: BaseException) -> None:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            if not self.stuck:
+                self.counters.full_episodes += 1
+            self._say_space(stuck=True)
+            self.in_flight = 0
+            self._syncs.write_refused()
+            self._timers.call_later(self.options.retry_delay, self._retry, batch)
+            return
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            self.counters.shortages += 1
+            self.in_flight = 0
+            self._syncs.write_refused()
+            self._timers.call_later(RETRY, self._retry, batch)
+            return
+        self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.failed = error
+        self._on_fatal(error)
+
+    def _retry(self, batch: SealedBatch) -> None:
+        if not self._closed and self.failed is None:
+            self._submit(batch)
+
+    def barrier(self, done: Callable[[], None]) -> None:
+        """Calls `done` in a later turn, once all that was appended before is on the disk, with any sync interval and
+        kind of group: data that rests on it may be made durable then. Not later than when nothing can be
+        written (`Syncs.barrier`)."""
+        coming = self.batch.count > 0
+        if coming:
+            self.batch.sync = True
+        self._syncs.barrier(self.open_seq, done, coming=coming)
+
+    # -- space
+
+    def _check_space(self) -> None:
+        self._unchecked = 0
+        try:
+            free = self.free = self._disk.free_bytes()
+        except OSError:
+            return
+        options = self.options
+        # What the journal itself gives up when it is full must not open the door again: the next second would close it.
+        slack = options.node_retain_bytes if self._low[0] else 0
+        also = self.also_reserved()
+        low = free < options.reserve_bytes + options.segment_bytes + slack + also
+        self._low = low, free < options.reserve_bytes + also // 2
+        self._say_space(stuck=self.stuck)
+
+    def housekeep(self) -> None:
+        """About once a second: free space, idle caches, deletion of segments nobody needs, the durable mark."""
+        self.sync_latency.sort()
+        self._check_space()
+        if self.synced > self._marked and self.failed is None:
+            self._marked = self.synced
+            self._writer.submit(functools.partial(self._mark.write, self.synced), _ignore)
+        for log in list(self._active):
+            if log.is_idle() and log.shrink(self.options.idle_cache_bytes):
+                del self._active[log]
+        if self.full:
+            for log in self.groups.values():
+                self.retention.trim(log)
+        self.retention.collect()
+
+    def forget_old(self) -> None:
+        """Has all that was written so far leave the disk: a new segment is begun, and the older ones go with what is
+        live carried there. For bytes of compactable entries that are not to be left anywhere."""
+        self.retention.forget_to(self.segment)
+        self._roll = True
+        for log in self.groups.values():
+            log.restate()  # something to write, should nothing come
+            return
+
+    @property
+    def synced(self) -> int:
+        """The newest batch known to be durable."""
+        return self._syncs.synced
+
+    def carry(self, log: GroupLog, kind: int, index: int, term: int, command: bytes) -> None:
+        """Writes an entry of an older segment again; the log is told when the copy is durable."""
+        place = self.append(log, records.CARRY, kind, index, term, command)
+        self.batch.moves.append((log, index, term, *place))
+        self.counters.carried_entries += 1
+
+    def delete(self, segment: int) -> None:
+        self._seeds.pop(segment, None)
+        self.counters.deleted_segments += 1
+        self._writer.submit(functools.partial(self._disk.delete, segment), self._deleted)
+
+    def _deleted(self, error: BaseException | None) -> None:
+        """A segment that could not be deleted is deleted at a later start."""
+        if self.full and not self._closed:
+            self._check_space()
+
+    def close(self) -> None:
+        """Writes what is queued, waits for it, has it marked as durable, closes the files. Nobody is told of it any
+        more."""
+        if self._closed:
+            return
+        if self.failed is None and not self.stuck:
+            last = self._seal() if self.batch.count else None
+            self._writer.submit(functools.partial(self._finish, last), _ignore)
+        self._closed = True
+        self._syncs.close()
+        self._writer.close()
+        self._mark.close()
+        self._disk.close()
+
+
+def _ignore(error: BaseException | None) -> None:
+    """Housekeeping that failed only leaves something behind."""
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def file_journal(
+    directory: Any,
+    loop: Any,
+    rng: Rng,
+    options: JournalOptions | None = None,
+    on_fatal: Callable[[BaseException], None] | None = None,
+    mark: Mark | None = None,
+) -> Journal:
+    """The journal of a process: files in `directory`, one writer thread, `loop` an asyncio event loop."""
+    from pathlib import Path
+
+    from jetcluster.raft.journal.disk import FileDisk
+    from jetcluster.raft.journal.writer import ThreadWriter
+
+    options = options or JournalOptions()
+    disk = FileDisk(Path(directory), always_sync=options.sync_interval is None)
+    return Journal(disk, ThreadWriter(loop.call_soon_threadsafe), loop, rng, options, on_fatal, mark)

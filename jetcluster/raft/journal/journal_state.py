@@ -1,0 +1,168 @@
+"""`JournalState`: the state of a node's journal, which its parts share (`Restatement`, `Retention`); `Journal` is this
+state with all that is done to it. `RemovedGroups` is a part of it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal.log import GroupLog
+
+_REMOVED_HEAD = struct.Struct("<BI")
+_REMOVED_RUN = struct.Struct("<II")
+_REMOVED_VERSION = 1
+MAX_REMOVED = 4096
+"""Ids that are kept one by one: 32 KB in each segment, at most."""
+
+
+class RemovedGroups:
+    """The groups that were here and left: a journal forgets their records, and must not forget that there were any. One
+    per journal.
+
+    A replica without a log may begin as a voter only where it never promised anything: it would vote twice in one term,
+    and would be counted for entries that it acknowledged and does not have. That it has no log here any more says
+    nothing. So the ids of removed groups are kept, and repeated at the beginning of each segment, in a REMOVE of group
+    0: versions before pass over it.
+
+        body = version u8, floor u32, run*        run = first id u32, number of ids u32"""
+
+    def __init__(self, gids: Collection[int] = (), floor: int = 0) -> None:
+        self.floor = floor
+        """Any group up to here may have been here, for all that is known."""
+        self._gids = set(gids)
+
+    def __contains__(self, gid: int) -> bool:
+        return gid in self._gids
+
+    def __bool__(self) -> bool:
+        return bool(self._gids or self.floor)
+
+    def may_have_been(self, gid: int) -> bool:
+        return gid <= self.floor or gid in self._gids
+
+    def add(self, gid: int) -> None:
+        self._gids.add(gid)
+        if len(self._gids) > MAX_REMOVED:
+            oldest = sorted(self._gids)[: MAX_REMOVED // 4]
+            self._gids.difference_update(oldest)
+            self.raise_floor(oldest[-1])
+
+    def discard(self, gid: int) -> None:
+        """It is here again, and its own log says the rest."""
+        self._gids.discard(gid)
+
+    def raise_floor(self, gid: int) -> None:
+        """Nothing certain is known of groups up to `gid`."""
+        self.floor = max(self.floor, gid)
+
+    def encode(self) -> bytes:
+        return _REMOVED_HEAD.pack(_REMOVED_VERSION, self.floor) + b"".join(
+            _REMOVED_RUN.pack(*run) for run in self._runs()
+        )
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Groups are numbered upwards, and often leave together."""
+        gids = sorted(self._gids)
+        starts = [0, *(at for at, (a, b) in enumerate(pairwise(gids), 1) if b != a + 1), len(gids)]
+        return ((gids[start], end - start) for start, end in pairwise(starts) if end > start)
+
+
+def decode_removed(body: bytes) -> RemovedGroups:
+    """Raises ValueError on anything that `encode` did not make."""
+    if len(body) < _REMOVED_HEAD.size or (len(body) - _REMOVED_HEAD.size) % _REMOVED_RUN.size:
+        raise ValueError("removed groups: the record is cut short")
+    version, floor = _REMOVED_HEAD.unpack_from(body)
+    if version != _REMOVED_VERSION:
+        raise ValueError(f"removed groups: version {version}")
+    runs = list(_REMOVED_RUN.iter_unpack(body[_REMOVED_HEAD.size :]))
+    if sum(count for _, count in runs) > MAX_REMOVED + 1:
+        raise ValueError("removed groups: too many")
+    return RemovedGroups([gid for first, count in runs for gid in range(first, first + count)], floor)
+
+
+@dataclass(slots=True)
+class JournalCounters:
+    """Totals of this process for monitoring."""
+
+    batches: int = 0
+    bytes: int = 0
+    full_episodes: int = 0
+    shortages: int = 0
+    """Writes that waited for a file descriptor."""
+    carried_entries: int = 0
+    deleted_segments: int = 0
+    read_failures: int = 0
+    pins_given_up: int = 0
+    """Logs that were kept for peers that catch up, and took too much space."""
+
+
+@dataclass(slots=True)
+class OpenBatch:
+    """The batch that records are added to; it is sealed at the end of the loop's turn."""
+
+    chunks: list[bytes] = field(default_factory=list)
+    count: int = 0
+    logs: dict[GroupLog, None] = field(default_factory=dict)
+    moves: list[tuple[GroupLog, int, int, int, int]] = field(default_factory=list)
+    sync: bool = False
+
+
+@dataclass(slots=True)
+class SealedBatch:
+    """A batch on its way to the disk, with what becomes durable by it: `marks` per log, and `moves` of entries that
+    were carried into this segment."""
+
+    seq: int
+    segment: int
+    offset: int
+    chunks: list[bytes]
+    marks: list[tuple[GroupLog, tuple[int, int]]]
+    moves: list[tuple[GroupLog, int, int, int, int]]
+    new_segment: bool
+    sync: bool
+    size: int
+
+
+class JournalState:
+    """The fields that the parts of a journal share. One object, so that a failure stops all of them."""
+
+    def __init__(self, options: JournalOptions) -> None:
+        self.options = options
+        self.counters = JournalCounters()
+        self.groups: dict[int, GroupLog] = {}
+        self.failed: BaseException | None = None
+        """A write or a sync has failed: nothing is vouched for any more."""
+        self.segment = 0
+        """Where the next record goes."""
+        self.fresh_segment = False
+        """Nothing of it was written yet."""
+        self.seq = 1
+        """Number of the open batch."""
+        self.batch = OpenBatch()
+        """The open one."""
+        self.queued_bytes = 0
+        """Bytes that wait for the disk."""
+        self.free = 0
+        """Bytes of the file system, when last looked up."""
+        self.also_reserved: Callable[[], int] = lambda: 0
+        """Free bytes that the data store needs besides `reserve_bytes`."""
+        self.full = False
+        """Publishes are to be refused: there is no space, or hardly any."""
+        self.scarce = False
+        """The reserve is being used up: entries of leaders are refused as well."""
+        self.stuck = False
+        """The last write failed for want of space, and is being repeated."""
+
+    @property
+    def open_seq(self) -> int:
+        """The last batch that holds anything of what was appended so far."""
+        return self.seq if self.batch.count else self.seq - 1
+
+    @property
+    def newest_segment(self) -> int:
+        """That of batch `open_seq`."""
+        return self.segment if self.batch.count or not self.fresh_segment else self.segment - 1

@@ -1,0 +1,572 @@
+"""One group's log inside the node's journal: entries, term and vote, configuration, what is durable.
+
+Kept per entry: 17 bytes of arrays (term, type, length, offset in its segment), as a log may hold gigabytes while a peer
+catches up from it. Commands are kept in memory only at the tail, bounded by bytes; older ones are read back from their
+segment and checked against their CRC.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable
+
+from jetcluster.errors import DiskError
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.config import JournalOptions
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.runs import SegmentRuns
+from jetcluster.raft.membership import Config, decode_config, encode_config
+
+_INFINITE = 1 << 62
+NO_PIN = _INFINITE
+ALL = _INFINITE
+"""The `GroupLog.credit` of a log with all that it has, and will have."""
+
+
+Append = Callable[["GroupLog", int, int, int, int, bytes], tuple[int, int]]
+"""Log, kind of record, type of entry, index, term, body: adds the record to the journal. Returns where the body will
+be: (segment, offset in it)."""
+ReadRecord = Callable[[int, int, int], records.Record | None]
+"""Segment, offset and length of a body: the record read back; None when it does not validate."""
+
+
+class JournalDamageError(DiskError):
+    """An entry that was written can not be read back: its bytes changed or are gone."""
+
+
+class GroupLog:
+    """Owned by `Journal`; mutated only through the methods below, each of which also appends the record that repeats
+    it at the next start."""
+
+    __slots__ = (
+        "_append",
+        "_cache",
+        "_cache_bytes",
+        "_cache_first",
+        "_crc",
+        "_crc_count",
+        "_kinds",
+        "_lengths",
+        "_low",
+        "_moving",
+        "_offsets",
+        "_options",
+        "_read_record",
+        "_runs",
+        "_seen_gseq",
+        "_terms",
+        "base_index",
+        "base_term",
+        "bytes",
+        "commit_hint",
+        "compactable",
+        "configs",
+        "credit",
+        "damaged",
+        "durable",
+        "durable_gseq",
+        "election_gseq",
+        "entry_gseq",
+        "fetching",
+        "gid",
+        "gseq",
+        "joining",
+        "kept",
+        "last_index",
+        "last_term",
+        "life",
+        "pin",
+        "relaxed",
+        "stated",
+        "tail",
+        "term",
+        "term_gseq",
+        "unreadable",
+        "voted_for",
+        "written_index",
+    )
+
+    def __init__(
+        self, gid: int, config: Config, durable: bool, options: JournalOptions, append: Append, read: ReadRecord
+    ) -> None:
+        self._options = options
+        self._append = append
+        self._read_record = read
+        self.gid = gid
+        self.life = 0
+        """Serial number of this log among those that the process has begun; 0 of one that it found. A peer that hears
+        another one over the same link knows that what it was told before is deleted."""
+        self.durable = durable
+        """False: entries count once they are written, before the disk has them (memory streams): they outlive the
+        process, not the power."""
+        self.base_index = 0
+        """The log starts after this index; everything up to it is in the state machine."""
+        self.base_term = 0
+        self.last_index = 0
+        self.last_term = 0
+        self.term = 0
+        self.voted_for: str | None = None
+        self.configs: list[tuple[int, Config]] = [(0, config)]
+        """(index, configuration), ascending; the first is the one in force at `base_index`."""
+        self.commit_hint = 0
+        """An index that was committed when last recorded."""
+        self.damaged = False
+        """Records of this group were lost after they had been durable: see `Rejoin`."""
+        self.joining = False
+        """It counts as damaged for no other reason than that this replica is being added."""
+        self.kept = False
+        """The state machine's state has been durable outside of the journal: if it is not there, it was lost."""
+        self.fetching = False
+        """The owner was asked to fetch a snapshot: at the next start its state may be ahead of this log."""
+        self.relaxed = False
+        """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
+        some that the state, which is flushed now and then, has."""
+        self.credit = 0
+        """As far as entries go that may have been committed before the disks of a majority had them
+        (`raft.core.group_state.Credit`)."""
+        self.tail: list[tuple[int, int, int, bytes]] = []
+        """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
+        to the group (`raft.rescue`)."""
+        self.unreadable = 0
+        """The last entry that could not be read back; 0 when there is none. Its place in the log is known all the same,
+        and so is that of all others: nothing that was vouched for is forgotten, as it is by `damaged`. It goes when
+        the state has it durably, and comes from a peer where it is not applied yet."""
+        self.compactable = 0
+        """The state machine holds everything up to here durably."""
+        self.pin = NO_PIN
+        """Entries after this index are kept although compactable (a peer that catches up needs them next)."""
+        self.bytes = 0
+        self.gseq = 0
+        """Records appended so far; `durable_gseq` of them are durable."""
+        self.durable_gseq = 0
+        self.entry_gseq = 0
+        self.term_gseq = 0
+        self.election_gseq = 0
+        """The newest record that elections rest on: the term, the vote, or who votes."""
+        self.written_index = 0
+        self.stated = 0
+        """The newest segment that holds its STATE, which is its first record there."""
+        self._terms = array("Q")
+        self._kinds = array("B")
+        self._runs = SegmentRuns()
+        self._offsets = array("I")
+        self._lengths = array("I")
+        self._cache: dict[int, bytes] = {}
+        self._cache_first = 1
+        self._cache_bytes = 0
+        self._crc = self._crc_count = 0
+        """Checksum of the first `_crc_count` terms."""
+        self._low = _INFINITE
+        self._moving: set[int] = set()
+        self._seen_gseq = 0
+
+    def check(self) -> None:
+        """Asserts what holds between two changes. Run after each that takes entries away, and at the start."""
+        base, last, count = self.base_index, self.last_index, len(self._terms)
+        assert 0 <= base <= last == base + count, (self.gid, base, last, count)
+        columns = len(self._kinds), len(self._offsets), len(self._lengths)
+        assert columns == (count, count, count), (self.gid, columns, count)
+        assert 0 <= self.base_term <= self.last_term, (self.gid, self.base_term, self.last_term)
+        assert count or self.base_term == self.last_term, (self.gid, self.base_term, self.last_term)
+        assert base <= self.compactable, (self.gid, base, self.compactable)
+        assert not self.unreadable or base < self.unreadable <= last, (self.gid, base, self.unreadable, last)
+        assert 0 <= self.written_index <= last, (self.gid, self.written_index, last)
+        assert 1 <= self._cache_first <= last + 1, (self.gid, self._cache_first, last)
+        assert self.bytes >= 0 and (count or not self.bytes), (self.gid, self.bytes, count)
+        assert self._cache_bytes >= 0 and (self._cache or not self._cache_bytes), (self.gid, self._cache_bytes)
+        first, newest = self.configs[0][0], self.configs[-1][0]
+        assert first == base <= newest <= last, (self.gid, base, first, newest, last)
+        records_at = self.durable_gseq, self.entry_gseq, self.term_gseq, self.election_gseq
+        assert 0 <= min(records_at) <= max(records_at) <= self.gseq, (self.gid, records_at, self.gseq)
+        assert 0 <= self._crc_count <= count, (self.gid, self._crc_count, count)
+
+    # -- reading
+
+    @property
+    def durable_index(self) -> int:
+        """Entries up to here count as stored by this node."""
+        return self.written_index
+
+    @property
+    def ack_gseq(self) -> int:
+        """The record that must be durable before this node may vouch for its log."""
+        return self.entry_gseq if self.durable else self.election_gseq
+
+    @property
+    def config(self) -> Config:
+        return self.configs[-1][1]
+
+    @property
+    def config_index(self) -> int:
+        return self.configs[-1][0]
+
+    @property
+    def rescues(self) -> int:
+        """The rescues behind the newest configuration here (`Config.rescue`)."""
+        return max(config.rescue for _, config in self.configs)
+
+    def config_at(self, index: int) -> Config:
+        """The newest configuration at or below `index` (which is not below the log's base)."""
+        for at, config in reversed(self.configs):
+            if at <= index:
+                return config
+        return self.configs[0][1]
+
+    def configs_from(self, index: int) -> list[Config]:
+        """The configurations that may be in force when everything up to `index` is committed: the one there, and all
+        behind it."""
+        behind = [config for at, config in self.configs if at > index]
+        return [self.config_at(index), *behind]
+
+    def term_at(self, index: int) -> int | None:
+        """None when the log does not hold `index`."""
+        if index == self.last_index:
+            return self.last_term
+        position = index - self.base_index - 1
+        if position == -1:
+            return self.base_term
+        if 0 <= position < len(self._terms):
+            return self._terms[position]
+        return None
+
+    def kind_at(self, index: int) -> int:
+        return self._kinds[index - self.base_index - 1]
+
+    def first_index_of_term(self, index: int) -> int:
+        """The first retained index whose term is that of `index`."""
+        term = self.term_at(index)
+        while index - 1 > self.base_index and self._terms[index - self.base_index - 2] == term:
+            index -= 1
+        return index
+
+    def entry(self, index: int) -> tuple[int, int, bytes]:
+        """(term, type, command) of a retained entry. Raises JournalDamageError."""
+        at = index - self.base_index - 1
+        command = self._cache.get(index)
+        return self._terms[at], self._kinds[at], self._read(index) if command is None else command
+
+    def command(self, index: int) -> bytes:
+        """Raises JournalDamageError."""
+        command = self._cache.get(index)
+        return self._read(index) if command is None else command
+
+    def slice(self, first: int, max_bytes: int, max_count: int) -> list[tuple[bytes, int, int]]:
+        """(command, term, type) from `first` on; at least one, then as many as fit. Raises JournalDamageError."""
+        at = first - self.base_index - 1
+        assert at >= 0, f"index {first} is not in the log"
+        result: list[tuple[bytes, int, int]] = []
+        size = 0
+        for position in range(at, min(len(self._terms), at + max_count)):
+            size += self._lengths[position]
+            if result and size > max_bytes:
+                break
+            command = self._cache.get(first)
+            if command is None:
+                command = self._read(first)
+            result.append((command, self._terms[position], self._kinds[position]))
+            first += 1
+        return result
+
+    def bytes_after(self, index: int) -> int:
+        return sum(self._lengths[max(0, index - self.base_index) :])
+
+    def first_segment(self) -> int | None:
+        """The oldest segment that holds a retained entry."""
+        return self._runs.oldest()
+
+    def held_up_to(self, segment: int) -> list[range]:
+        """Indexes, in order, of retained entries that lie in `segment` or an older one."""
+        return self._runs.up_to(segment, self.last_index)
+
+    def bytes_of(self, entries: range) -> int:
+        """The bytes of retained entries."""
+        start = self.base_index + 1
+        return sum(self._lengths[entries.start - start : entries.stop - start])
+
+    def log_crc(self) -> int:
+        """Checksum of the terms of all entries."""
+        if self._crc_count < len(self._terms):
+            self._crc = zlib.crc32(self._terms[self._crc_count :].tobytes(), self._crc)
+            self._crc_count = len(self._terms)
+        return self._crc
+
+    def _read(self, index: int) -> bytes:
+        at = index - self.base_index - 1
+        segment, offset, length = self._runs.segment_of(index), self._offsets[at], self._lengths[at]
+        record = self._read_record(segment, offset, length)
+        if record is None or (record.gid, record.log_index, record.term) != (self.gid, index, self._terms[at]):
+            self.unreadable = max(self.unreadable, index)
+            raise JournalDamageError(f"group {self.gid}: entry {index} in segment {segment} does not validate")
+        return record.body
+
+    # -- writing
+
+    def append(self, kind: int, term: int, command: bytes) -> int:
+        """Adds one entry and returns its index."""
+        index = self.last_index + 1
+        segment, offset = self._append(self, records.ENTRY, kind, index, term, command)
+        self.entry_gseq = self.gseq
+        if kind == CONFIG:  # who votes is never known on credit, no more than a vote is given so
+            self.election_gseq = self.gseq
+        self._place(index, term, kind, segment, offset, len(command))
+        self._cache[index] = command
+        self._cache_bytes += len(command)
+        if kind == CONFIG:
+            self.configs.append((index, decode_config(command)))
+        if self._cache_bytes > self._options.cache_bytes:
+            self.shrink(self._options.cache_bytes)
+        return index
+
+    def _place(self, index: int, term: int, kind: int, segment: int, offset: int, length: int) -> None:
+        self._terms.append(term)
+        self._kinds.append(kind)
+        if segment != self._runs.newest:
+            self._runs.add(index, segment)
+        self._offsets.append(offset)
+        self._lengths.append(length)
+        self.last_index = index
+        self.last_term = term
+        self.bytes += length
+
+    def shrink(self, limit: int) -> bool:
+        """Forgets commands that are on disk, oldest first, until at most `limit` bytes stay in memory; whether that is
+        so now."""
+        while self._cache_bytes > limit and self._cache_first <= self.written_index:
+            gone = self._cache.pop(self._cache_first, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+            self._cache_first += 1
+        return self._cache_bytes <= limit
+
+    def truncate(self, first: int) -> None:
+        """Removes every entry from `first` on."""
+        assert self.base_index < first <= self.last_index, f"truncate {first} of {self.base_index}..{self.last_index}"
+        self._append(self, records.TRUNCATE, 0, first, 0, b"")
+        self.entry_gseq = self.gseq
+        for index in range(first, self.last_index + 1):
+            gone = self._cache.pop(index, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+        self.bytes -= self.bytes_after(first - 1)
+        keep = first - self.base_index - 1
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
+            del column[keep:]
+        self._runs.drop_from(first)
+        if self.unreadable >= first:
+            self.unreadable = 0  # if there is one before it, that is found again
+        if keep < self._crc_count:
+            self._crc = self._crc_count = 0
+        self.last_index = first - 1
+        self.last_term = self._terms[-1] if self._terms else self.base_term
+        while self.configs[-1][0] >= first:
+            self.configs.pop()
+        self._cache_first = min(self._cache_first, first)
+        # A sync under way may carry the entries that are gone now: it must not vouch for what replaces them.
+        self._low = min(self._low, first)
+        self.written_index = min(self.written_index, first - 1)
+        self.check()
+
+    def set_term(self, term: int, voted_for: str | None) -> None:
+        self.term = term
+        self.voted_for = voted_for
+        self._append(self, records.TERM, 0, 0, term, (voted_for or "").encode())
+        self.entry_gseq = self.term_gseq = self.election_gseq = self.gseq
+
+    def set_commit_hint(self, commit: int) -> None:
+        self.commit_hint = commit
+        self._append(self, records.HINT, 0, commit, 0, b"")
+
+    def compact(self, index: int) -> None:
+        """Forgets entries up to `index`."""
+        if index <= self.base_index:
+            return
+        assert index <= self.last_index, f"compact {index} beyond {self.last_index}"
+        config = self.config_at(index)
+        term = self.term_at(index)
+        assert term is not None
+        count = index - self.base_index
+        if count < len(self._lengths) // 2:  # the shorter side is summed: a pin may have held millions of entries
+            self.bytes -= sum(self._lengths[:count])
+        else:
+            self.bytes = sum(self._lengths[count:])
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
+            del column[:count]
+        self._runs.drop_to(index, self.last_index)
+        self._crc = self._crc_count = 0
+        for old in range(self._cache_first, index + 1):
+            gone = self._cache.pop(old, None)
+            if gone is not None:
+                self._cache_bytes -= len(gone)
+        self._cache_first = max(self._cache_first, index + 1)
+        if self.unreadable <= index:
+            self.unreadable = 0
+        self.base_index, self.base_term = index, term
+        self.configs = [(index, config)] + [c for c in self.configs if c[0] > index]
+        self._append(self, records.COMPACT, 0, index, term, encode_config(config))
+        self.check()
+
+    def install(self, index: int, term: int, config: Config) -> None:
+        """Replaces the whole log by "the state machine holds `index`"."""
+        for column in (self._terms, self._kinds, self._offsets, self._lengths):
+            del column[:]
+        self._runs.clear()
+        self._crc = self._crc_count = 0
+        self._cache.clear()
+        self._cache_bytes = self.bytes = self.unreadable = 0
+        self._cache_first = index + 1
+        self._low = min(self._low, 0)
+        self.base_index = self.last_index = index
+        self.base_term = self.last_term = term
+        self.configs = [(index, config)]
+        self.compactable = max(self.compactable, index)
+        self.fetching = False
+        self.written_index = 0
+        self.restate(records.RESET_FLAG)
+        self.entry_gseq = self.gseq
+        self.check()
+
+    def set_members(self, config: Config) -> None:
+        """The configuration in force at the base was not known, or another one."""
+        self.configs[0] = (self.base_index, config)
+        self.restate()
+        self.entry_gseq = self.gseq
+
+    def heal(self) -> None:
+        """The damage is repaired: from now on this replica counts again."""
+        self.damaged = self.joining = False
+        self.tail = []
+        self.restate()
+        self.entry_gseq = self.term_gseq = self.election_gseq = self.gseq
+
+    def mark_damaged(self) -> None:
+        """Marks that not all that this replica vouched for is here; recorded, so that a restart does not forget it."""
+        self.damaged = True
+        self.restate()
+
+    def mark_joining(self) -> None:
+        """This replica is added to a group that exists. It may have been a member before, and have vouched for what it
+        does not know any more: until it has caught up (`Rejoin`) it is no better than a damaged one."""
+        self.joining = True
+        self.mark_damaged()
+
+    def mark_kept(self) -> None:
+        if not self.kept:
+            self.kept = True
+            self.restate()
+
+    def set_fetching(self, fetching: bool) -> None:
+        if fetching != self.fetching:
+            self.fetching = fetching
+            self.restate()
+
+    def settle_relaxed(self) -> None:
+        """From here on entries count as this life has it."""
+        relaxed = not self.durable or self._options.sync_interval is not None
+        if relaxed != self.relaxed:
+            self.relaxed = relaxed
+            self.restate()
+
+    def set_credit(self, index: int) -> None:
+        """Which index it is does not outlive a restart: all is on credit then, until more is known."""
+        told, self.credit = bool(self.credit), index
+        if bool(index) != told:
+            self.restate()
+
+    def may_lose(self, commit: int) -> bool:
+        """A loss of power may have taken some of what is committed up to `commit` from a majority that goes on."""
+        return self.relaxed or 0 < commit <= self.credit
+
+    def restate(self, flags: int = 0) -> None:
+        """Records anew all that is known of the group but its entries: see `Restatement`."""
+        body = records.encode_state(self._state(flags))
+        self._append(self, records.STATE, 0, self.base_index, self.base_term, body)
+
+    def _state(self, flags: int) -> records.State:
+        if self.durable:
+            flags |= records.DURABLE_FLAG
+        if self.damaged:
+            flags |= records.DAMAGED_FLAG
+        if self.joining:
+            flags |= records.JOINING_FLAG
+        if self.fetching:
+            flags |= records.FETCHING_FLAG
+        if self.relaxed:
+            flags |= records.RELAXED_FLAG
+        if self.kept:
+            flags |= records.KEPT_FLAG
+        if self.credit:
+            flags |= records.CREDIT_FLAG
+        return records.State(
+            self.last_index,
+            self.last_term,
+            self.term,
+            self.commit_hint,
+            self.log_crc(),
+            flags,
+            self.voted_for,
+            self.configs[0][1],
+        )
+
+    # -- what the journal calls
+
+    def mark(self) -> tuple[int, int]:
+        """The mark of what a batch that is being sealed now vouches for."""
+        self._low = _INFINITE
+        return self.gseq, self.last_index
+
+    def settle(self, mark: tuple[int, int]) -> None:
+        """The batch of `mark` is durable."""
+        gseq, last = mark
+        self.durable_gseq = max(self.durable_gseq, gseq)
+        self.written_index = max(self.written_index, min(last, self._low - 1, self.last_index))
+
+    def restore(
+        self, index: int, term: int, kind: int, segment: int, offset: int, length: int, config: Config | None
+    ) -> None:
+        """Recovery: entry `index` is on disk there."""
+        assert index == self.last_index + 1
+        self._place(index, term, kind, segment, offset, length)
+        self.written_index = index
+        self._cache_first = index + 1
+        if config is not None:
+            self.configs.append((index, config))
+
+    def trim_point(self, floor: int, keep_bytes: int, keep_entries: int) -> int:
+        """Up to where to forget so that at most `keep_*` are left, but not beyond `floor`. Counts from the end, where
+        what is kept is."""
+        index = self.last_index
+        oldest = max(self.base_index, self.last_index - keep_entries)
+        left = 0
+        lengths = self._lengths
+        while index > oldest:
+            left += lengths[index - self.base_index - 1]
+            if left > keep_bytes:
+                break
+            index -= 1
+        return max(self.base_index, min(index, floor))
+
+    def is_idle(self) -> bool:
+        """True when nothing was appended since the last call."""
+        idle = self.gseq == self._seen_gseq
+        self._seen_gseq = self.gseq
+        return idle
+
+    def moving(self, index: int) -> None:
+        self._moving.add(index)
+
+    def is_moving(self, index: int) -> bool:
+        return index in self._moving
+
+    def describe(self, index: int) -> tuple[int, int]:
+        """(term, type) of a retained entry."""
+        at = index - self.base_index - 1
+        return self._terms[at], self._kinds[at]
+
+    def moved(self, index: int, term: int, segment: int, offset: int) -> None:
+        """A copy of entry `index` is durable elsewhere."""
+        self._moving.discard(index)
+        at = index - self.base_index - 1
+        if 0 <= at < len(self._terms) and self._terms[at] == term:
+            self._runs.move(index, segment, self.last_index)
+            self._offsets[at] = offset

@@ -1,0 +1,262 @@
+"""The journal's bytes: segments of batches of records.
+
+    segment = header, batch*            one file, preallocated, zero beyond the last batch
+    batch   = header, record*           what one write (and one fsync) carried; all or nothing
+    record  = crc u32, magic u16, kind u8, entry type u8, length u32, gid u32, gseq u32, index u64, term u64, body
+
+Three numbers make damage provable after a crash:
+
+- `seq` counts batches; a batch's header names the newest batch known durable when it was written (`synced`). So a
+  bad batch that a later header calls durable is *damage*; a bad batch that nobody vouches for is a *torn tail*.
+- `gseq` counts the records of one group (mod 2**32): a gap says which groups lost something.
+- every segment starts with a STATE of every group, whose `log_crc` (over the terms of the retained entries) proves
+  that what was read before it is complete, and makes older segments deletable.
+
+CRCs are seeded with the segment's number and a random nonce of its header: a segment under a wrong name does not
+validate, and no client can send a message that looks like records.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from jetcluster.errors import OperatorError
+from jetcluster.raft.membership import Config, decode_config, encode_config
+
+STATE, ENTRY, TRUNCATE, TERM, COMPACT, HINT, CARRY, REMOVE = range(1, 9)
+
+NODE_GID = 0
+"""No group: a REMOVE of it tells of all groups that have left (`RemovedGroups`)."""
+DURABLE_FLAG, DAMAGED_FLAG, RESET_FLAG, FETCHING_FLAG, RELAXED_FLAG, JOINING_FLAG = 1, 2, 4, 8, 16, 32
+KEPT_FLAG, CREDIT_FLAG = 64, 128
+
+RECORD_MAGIC = 0x4AC7
+_RECORD_MAGIC_BYTES = struct.pack("<H", RECORD_MAGIC)
+BATCH_MAGIC = 0x4C57434A  # "JCWL"
+_BATCH_MAGIC_BYTES = struct.pack("<I", BATCH_MAGIC)
+_SEGMENT_MAGIC = b"jcwal\x00\x00\x01"
+VERSION = 4
+
+_CRC = struct.Struct("<I")
+_HEAD = struct.Struct("<HBBIIIQQ")  # a record after its crc
+_BATCH_BODY = struct.Struct("<QQIII")  # a batch header after magic and crc: seq, synced, length, count, top gid
+_BATCH_START = struct.Struct("<II")
+_SEGMENT = struct.Struct("<8sIIQQQ")  # magic, crc, version, number, nonce, bytes it was made with
+_STATE = struct.Struct("<QQQQIBB")  # last index, last term, current term, commit, log crc, flags, vote length
+
+RECORD_HEAD = _CRC.size + _HEAD.size
+BATCH_HEAD = _BATCH_START.size + _BATCH_BODY.size
+_SEGMENT_COPY = 64
+SEGMENT_HEAD = 2 * _SEGMENT_COPY
+"""The header twice: without its nonce nothing in the segment could be believed."""
+GSEQ_MASK = 0xFFFF_FFFF
+UNKNOWN = 0xFFFF_FFFF
+"""The highest group id in a batch's header while damage has taken that knowledge."""
+MAX_BODY = 96 << 20
+"""Above `codec.MAX_ENTRY_BYTES`."""
+
+
+class Record(NamedTuple):
+    """One record of a batch, as it was read."""
+
+    kind: int
+    entry_type: int
+    gid: int
+    gseq: int
+    log_index: int
+    term: int
+    body: bytes
+    offset: int
+    """The place of the body in the segment."""
+
+
+class JournalBatch(NamedTuple):
+    """One batch, as it was read: its number, and `synced`, the number up to which all batches were durable when it was
+    written."""
+
+    seq: int
+    synced: int
+    end: int
+    top: int
+    """The highest group id that had ever been created when it was written."""
+    record_count: int
+    records: list[Record] | None
+    """None when a record of the batch does not validate."""
+
+
+class State(NamedTuple):
+    """The state of one log, as each segment begins with it."""
+
+    last_index: int
+    last_term: int
+    term: int
+    commit: int
+    log_crc: int
+    flags: int
+    vote: str | None
+    config: Config
+
+
+def salt(number: int, nonce: int) -> int:
+    """Seed of every CRC in the segment."""
+    return zlib.crc32(struct.pack("<QQ", number, nonce))
+
+
+def record_head(
+    kind: int, entry_type: int, gid: int, gseq: int, index: int, term: int, body: bytes, seed: int
+) -> bytes:
+    head = _HEAD.pack(RECORD_MAGIC, kind, entry_type, len(body), gid, gseq & GSEQ_MASK, index, term)
+    return _CRC.pack(zlib.crc32(body, zlib.crc32(head, seed))) + head
+
+
+def batch_head(seq: int, synced: int, length: int, count: int, seed: int, top: int = 0) -> bytes:
+    """`length` is that of all records, `top` the highest group id that was ever created."""
+    body = _BATCH_BODY.pack(seq, synced, length, count, top)
+    return _BATCH_START.pack(BATCH_MAGIC, zlib.crc32(body, seed)) + body
+
+
+class FormatError(OperatorError):
+    """The journal was written by a version whose format this one does not read."""
+
+
+class SegmentHead(NamedTuple):
+    """The first bytes of a segment: what its checksums are seeded with, and its size."""
+
+    nonce: int
+    size: int
+    """Bytes that the file was made with: it is never shorter, unless somebody cut it."""
+
+
+def segment_head(number: int, nonce: int, size: int) -> bytes:
+    crc = zlib.crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
+    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY, b"\0") * 2
+
+
+def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
+    """From either copy; None when both are unusable."""
+    for at in (0, _SEGMENT_COPY):
+        if at + _SEGMENT.size > len(data):
+            break
+        magic, crc, version, named, nonce, size = _SEGMENT.unpack_from(data, at)
+        if magic != _SEGMENT_MAGIC or named != number:
+            continue
+        if version == VERSION and crc == zlib.crc32(struct.pack("<IQQQ", version, named, nonce, size)):
+            return SegmentHead(nonce, size)
+    return None
+
+
+def check_format(data: bytes, number: int) -> None:
+    """Raises FormatError for a segment without a usable head that another version has written: both copies of its head
+    say so alike, which damage does not."""
+    if data[: _SEGMENT.size] != data[_SEGMENT_COPY : _SEGMENT_COPY + _SEGMENT.size] or len(data) < SEGMENT_HEAD:
+        return
+    magic, _, version, named, _, _ = _SEGMENT.unpack_from(data)
+    if magic == _SEGMENT_MAGIC and named == number and version != VERSION:
+        raise FormatError(
+            f"the journal is of format {version}, and this version of jetcluster reads format {VERSION}: start the "
+            "version that wrote it, make a backup there, and restore that here into a new store"
+        )
+
+
+def encode_state(state: State) -> bytes:
+    vote = (state.vote or "").encode()
+    return (
+        _STATE.pack(state.last_index, state.last_term, state.term, state.commit, state.log_crc, state.flags, len(vote))
+        + vote
+        + encode_config(state.config)
+    )
+
+
+def decode_state(body: bytes) -> State:
+    last_index, last_term, term, commit, log_crc, flags, length = _STATE.unpack_from(body)
+    at = _STATE.size + length
+    vote = body[_STATE.size : at].decode() or None
+    return State(last_index, last_term, term, commit, log_crc, flags, vote, decode_config(body[at:]))
+
+
+def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
+    """The record at `at` of a segment's bytes, or None when there is no valid one that ends by `end`."""
+    if at + RECORD_HEAD > end:
+        return None
+    magic, kind, entry_type, length, gid, gseq, index, term = _HEAD.unpack_from(data, at + _CRC.size)
+    body_at = at + RECORD_HEAD
+    if magic != RECORD_MAGIC or length > MAX_BODY or body_at + length > end:
+        return None
+    body = data[body_at : body_at + length]
+    crc = zlib.crc32(body, zlib.crc32(data[at + _CRC.size : body_at], seed))
+    if crc != _CRC.unpack_from(data, at)[0]:
+        return None
+    return Record(kind, entry_type, gid, gseq, index, term, body, body_at)
+
+
+def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
+    """The batch at `at`, or None when its header does not validate. `records` is None when its content does not."""
+    if at + BATCH_HEAD > len(data):
+        return None
+    magic, crc = _BATCH_START.unpack_from(data, at)
+    body = data[at + _BATCH_START.size : at + BATCH_HEAD]
+    if magic != BATCH_MAGIC or zlib.crc32(body, seed) != crc:
+        return None
+    seq, synced, length, count, top = _BATCH_BODY.unpack(body)
+    position = at + BATCH_HEAD
+    end = position + length
+    if end > len(data):
+        return JournalBatch(seq, synced, len(data), top, count, None)
+    records: list[Record] = []
+    while position < end:
+        record = read_record(data, position, end, seed)
+        if record is None:
+            return JournalBatch(seq, synced, end, top, count, None)
+        records.append(record)
+        position = record.offset + len(record.body)
+    if len(records) != count:
+        return JournalBatch(seq, synced, end, top, count, None)
+    return JournalBatch(seq, synced, end, top, count, records)
+
+
+def salvage(data: bytes, at: int, end: int, seed: int) -> list[Record]:
+    """Every record that still validates between `at` and `end`, in order: what damage left of a batch."""
+    found: list[Record] = []
+    while at < end:
+        record = read_record(data, at, end, seed)
+        if record is not None:
+            found.append(record)
+            at = record.offset + len(record.body)
+            continue
+        magic = data.find(_RECORD_MAGIC_BYTES, at + _CRC.size + 1, end)
+        if magic < 0:
+            break
+        at = magic - _CRC.size
+    return found
+
+
+def find_batch(data: bytes, at: int, seed: int) -> int:
+    """Offset of the next batch whose header validates, from `at` on; -1 when there is none."""
+    while True:
+        at = data.find(_BATCH_MAGIC_BYTES, at)
+        if at < 0:
+            return -1
+        if read_batch(data, at, seed) is not None:
+            return at
+        at += 1
+
+
+def find_batch_magic(data: bytes, at: int) -> int:
+    """Offset of anything that looks like a batch header, valid or not."""
+    return data.find(_BATCH_MAGIC_BYTES, at)
+
+
+_ZEROS = bytes(1 << 16)
+
+
+def is_zero(data: bytes, at: int) -> bool:
+    """True when nothing was ever written from `at` on (compared in blocks: a segment is mostly preallocated zeros)."""
+    size = len(_ZEROS)
+    while at < len(data):
+        block = data[at : at + size]
+        if block != _ZEROS and block != _ZEROS[: len(block)]:
+            return False
+        at += size
+    return True

@@ -1,0 +1,473 @@
+"""Reading the journal back at start: what is there, what was torn, what is damaged.
+
+A crash may leave the batch that was being written in any state: it was acknowledged by nobody and is cut off. Every
+other invalid byte is damage. It is never skipped silently: the groups that may have lost records are found (`gseq`
+gaps, or no later record that proves them whole) and marked `damaged`, a mark that is itself recorded and outlives
+the damaged segment. What a damaged group may do is the matter of `snapshots.Rejoin`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from jetcluster.raft.codec import CONFIG
+from jetcluster.raft.journal import records
+from jetcluster.raft.journal.disk import ReadableDisk
+from jetcluster.raft.journal.journal_state import RemovedGroups, decode_removed
+from jetcluster.raft.journal.records import Record
+from jetcluster.raft.membership import Config, MembersError, decode_config
+
+
+@dataclass(slots=True)
+class Place:
+    """The place of an entry in the journal."""
+
+    term: int
+    kind: int
+    segment: int
+    offset: int
+    length: int
+    config: Config | None
+
+
+@dataclass(slots=True)
+class RecoveredGroup:
+    """One log, as the journal's records tell of it; `GroupLog` is made of it."""
+
+    gid: int
+    base_index: int = 0
+    base_term: int = 0
+    last_index: int = 0
+    """The log's end by the records; entries up to there must be present."""
+    base_config: Config | None = None
+    term: int = 0
+    voted_for: str | None = None
+    commit: int = 0
+    durable: bool = True
+    fetching: bool = False
+    relaxed: bool = False
+    kept: bool = False
+    credit: bool = False
+    gseq: int = 0
+    damaged: bool = False
+    joining: bool = False
+    """`damaged` means only that it was being added to its group."""
+    harmed: bool = False
+    """This reading has met damage of it. Else `damaged` is what the newest state says: a repair counts also where
+    entries are still to come that were carried into a later segment."""
+    suspect: bool = False
+    """Damage was met, and no later record has proven that it was not this group's."""
+    trusted: int | None = None
+    """Entries above this may have been replaced by records that are lost: only what was committed before the damage
+    is certain to be the log's own. None: all are."""
+    entries: dict[int, Place] = field(default_factory=dict)
+    highest: int = 0
+    """No entry is above it."""
+    summed: int = 0
+    """All entries from the base to this one are there, and `crc` is the checksum of their terms: each segment begins
+    with the state of each log, and a log may hold millions of entries."""
+    crc: int = 0
+    tail: dict[int, Place] = field(default_factory=dict)
+    """Intact entries behind the hole of a group of one that lost some, up to the newest. A state machine that had
+    applied what is missing can go on with it."""
+
+    @property
+    def alone(self) -> bool:
+        """Nobody but one voter ever belonged to it, as far as its log says: nobody relies on what it forgot."""
+        configs = [p.config for p in self.entries.values() if p.config is not None]
+        known = [self.base_config, *configs] if self.base_config is not None else []
+        return bool(known) and all(len(c.members) == 1 and c.voters and c == known[0] for c in known)
+
+
+@dataclass(slots=True)
+class Damage:
+    """A stretch of a segment that does not validate and had once been durable."""
+
+    segment: int
+    start: int
+    end: int
+    why: str
+
+
+class Stretch(NamedTuple):
+    """Bytes of a segment."""
+
+    segment: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Recovered:
+    """The outcome of reading a journal back."""
+
+    groups: dict[int, RecoveredGroup] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+    next_seq: int = 1
+    top_gid: int | None = 0
+    """The highest group id that was ever created here; None when damage has taken that knowledge."""
+    removed: RemovedGroups = field(default_factory=RemovedGroups)
+    """Groups that were here and left."""
+    told_removed: int = 0
+    """The number of the newest record about them."""
+    last_segment: int = 0
+    torn: tuple[int, int] | None = None
+    """(segment, offset) of a torn tail that is to be cut off."""
+    cut_bytes: int = 0
+    unproven: list[Stretch] = field(default_factory=list)
+    """Batches that nothing says to have been durable."""
+    unborn: list[int] = field(default_factory=list)
+    """Segments that were being made when the power went: nothing durable was ever in them."""
+
+
+@dataclass(slots=True)
+class _Bad:
+    """A stretch that does not validate, until a later header tells whether it had been durable."""
+
+    segment: int
+    start: int
+    end: int
+    seq: int
+    salvaged: list[Record]
+    lost: int | None
+    """Records of its batch that are not among them; None when that is unknown."""
+
+
+def scan(disk: ReadableDisk, marked: int = 0) -> Recovered:
+    """Reads every segment. `marked`: the newest batch that is known to have been durable (`raft.journal.disk`). Raises
+    OSError; damage is part of the result."""
+    return _Scan(disk, marked).run()
+
+
+class _Scan:
+    def __init__(self, disk: ReadableDisk, marked: int) -> None:
+        self.disk = disk
+        self.marked = marked
+        self.result = Recovered()
+        self.expected_seq: int | None = None
+        self.highest_seq = 0
+        self.pending: _Bad | None = None
+        self.lost: int | None = 0
+        """Records that are missing, as far as the headers of bad batches tell; None when they do not."""
+        self.gaps = 0
+        """Missing records that were missed: holes in the groups' own numbers."""
+        self.proven = marked
+        """Up to this batch all had been durable."""
+        self.unproven: deque[tuple[int, Stretch]] = deque()
+        """(batch, where it is) of those after it."""
+        self.top = 0
+        self.top_known = True
+
+    def run(self) -> Recovered:
+        numbers = self.disk.segments()
+        previous: int | None = None
+        for number in numbers:
+            if previous is not None and number != previous + 1:
+                self._damaged(Damage(number, 0, 0, f"segments {previous + 1}..{number - 1} are missing"), [])
+            self._segment(number, number == numbers[-1])
+            previous = number
+            if number not in self.result.unborn:
+                self.result.last_segment = number
+        found = (self.expected_seq or 1) - 1
+        if self.marked > found:
+            # It was on the disk, and this is not all of it: a torn tail is what nobody had been told of.
+            why = f"batches {found + 1}..{self.marked} had been durable and are gone"
+            self._vouched(Damage(self.result.last_segment, 0, 0, why))
+            self.highest_seq = max(self.highest_seq, self.marked)
+        if self.pending is not None:
+            self.result.torn = (self.pending.segment, self.pending.start)
+            self.result.cut_bytes = self.pending.end - self.pending.start
+        self.result.unproven = [stretch for seq, stretch in self.unproven if seq > self.proven]
+        self.result.next_seq = self.expected_seq or 1
+        if self.result.damage:
+            # What is invalid stays on the disk: new batches must be seen to be later, or they would be taken for its
+            # never durable successors. (A torn tail alone is cut off, and its number used again.)
+            self.result.next_seq = max(self.result.next_seq, self.highest_seq + 1)
+        if self.lost is not None and self.lost == self.gaps:
+            self._acquit()
+        for group in self.result.groups.values():
+            _finish(group)
+        known = self.top_known and self.top != records.UNKNOWN
+        self.result.top_gid = max(self.top, *self.result.groups, 0) if known else None
+        return self.result
+
+    def _segment(self, number: int, newest: bool) -> None:
+        data = self.disk.load(number)
+        head = records.read_segment_head(data, number)
+        if head is None:
+            records.check_format(data, number)
+            self._headless(number, data, newest)
+            return
+        seed = records.salt(number, head.nonce)
+        at = records.SEGMENT_HEAD
+        while at < len(data):
+            batch = records.read_batch(data, at, seed)
+            if batch is not None and batch.records is not None:
+                self._good(number, at, batch)
+                at = batch.end
+                continue
+            if batch is None and records.is_zero(data, at):
+                break
+            following = records.find_batch(data, batch.end if batch is not None else at + 1, seed)
+            end = following if following >= 0 else len(data)
+            self._bad(number, at, end, batch, records.salvage(data, at, end, seed))
+            at = end
+        if len(data) < head.size:
+            # A crash does not make a file shorter: what was at its end may have been durable.
+            why = f"the segment was cut short: {len(data)} bytes are left of {head.size}"
+            self._vouched(Damage(number, len(data), head.size, why))
+
+    def _vouched(self, damage: Damage) -> None:
+        """Something is missing that had been durable, nobody knows what: no torn tail, even if it looks like one."""
+        bad, self.pending = self.pending, None
+        if bad is not None:
+            self._damaged(_damage_of(bad), bad.salvaged)
+        self._damaged(damage, [])
+
+    def _headless(self, number: int, data: bytes, newest: bool) -> None:
+        """The header travels with the first batch: without it nothing of the newest segment was ever durable, unless
+        a second batch is there, or less than a header is: a file is made empty and then as long as it is to be."""
+        second = records.SEGMENT_HEAD + records.BATCH_HEAD
+        made = not data or len(data) >= second
+        if newest and made and self.pending is None and records.find_batch_magic(data, second) < 0:
+            self.result.unborn.append(number)
+            return
+        self._damaged(Damage(number, 0, len(data), "the segment's header does not validate"), [])
+
+    def _bad(
+        self, number: int, start: int, end: int, batch: records.JournalBatch | None, salvaged: list[Record]
+    ) -> None:
+        seq = batch.seq if batch is not None else (self.expected_seq or 0)
+        self.highest_seq = max(self.highest_seq, seq)
+        if self.pending is not None:
+            if batch is None or batch.synced < self.pending.seq:
+                self.pending.lost = None
+                self.pending.end = end  # with a relaxed sync several batches may be torn at once
+                return
+            self._damaged(_damage_of(self.pending), self.pending.salvaged, self.pending.lost)
+        self._see_top(batch)
+        lost = batch.record_count - len(salvaged) if batch is not None and batch.end == end else None
+        self.pending = _Bad(number, start, end, seq, salvaged, lost)
+
+    def _good(self, number: int, at: int, batch: records.JournalBatch) -> None:
+        self.highest_seq = max(self.highest_seq, batch.seq)
+        bad, self.pending = self.pending, None
+        if bad is not None:
+            if batch.synced >= bad.seq:
+                self._damaged(_damage_of(bad), bad.salvaged, bad.lost)
+            else:
+                # It never was durable, so neither was this later one: both go.
+                self.pending = bad
+                bad.end = batch.end
+                return
+        elif self.expected_seq is not None and batch.seq > self.expected_seq:
+            self._damaged(Damage(number, at, at, f"batches {self.expected_seq}..{batch.seq - 1} are missing"), [])
+        elif self.expected_seq is not None and batch.seq < self.expected_seq:
+            self._damaged(Damage(number, at, batch.end, f"batch {batch.seq} is out of order"), [])
+            return
+        self.expected_seq = batch.seq + 1
+        self._see_proof(number, at, batch)
+        self._see_top(batch)
+        assert batch.records is not None
+        for record in batch.records:
+            self._apply(record, number)
+
+    def _see_proof(self, number: int, at: int, batch: records.JournalBatch) -> None:
+        self.proven = max(self.proven, batch.synced)
+        while self.unproven and self.unproven[0][0] <= self.proven:
+            self.unproven.popleft()
+        self.unproven.append((batch.seq, Stretch(number, at, batch.end)))
+
+    def _see_top(self, batch: records.JournalBatch | None) -> None:
+        """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
+        if batch is not None:
+            # A journal that does not know says so, until it has learnt it from the cluster (`Journal.learn_top`).
+            self.top = batch.top if self.top == records.UNKNOWN else max(self.top, batch.top)
+            self.top_known = self.top != records.UNKNOWN
+
+    def _acquit(self) -> None:
+        """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""
+        for group in self.result.groups.values():
+            group.suspect = False
+            if not group.damaged:
+                group.trusted = None
+
+    def _damaged(self, damage: Damage, salvaged: list[Record], lost: int | None = None) -> None:
+        self.top_known = False
+        self.lost = None if self.lost is None or lost is None else self.lost + lost
+        self.result.damage.append(damage)
+        for record in salvaged:
+            self._apply(record, damage.segment)
+        for group in self.result.groups.values():
+            group.suspect = True
+            _distrust(group)
+
+    def _apply(self, record: Record, segment: int) -> None:
+        groups = self.result.groups
+        group = groups.get(record.gid)
+        if record.kind == records.REMOVE:
+            self._remove(record, segment)
+            return
+        if group is None:
+            self.result.removed.discard(record.gid)
+            group = groups[record.gid] = RecoveredGroup(record.gid, gseq=record.gseq)
+            if record.kind != records.STATE:
+                _harm(group)  # its beginning is lost
+                self.lost = None
+        elif record.gseq != (group.gseq + 1) & records.GSEQ_MASK:
+            self.gaps += (record.gseq - group.gseq - 1) & records.GSEQ_MASK
+            _harm(group)
+            _distrust(group)
+        elif group.suspect:
+            group.suspect = False
+            if not group.damaged:
+                group.trusted = None
+        group.gseq = record.gseq
+        try:
+            _replay(group, record, segment)
+        except (MembersError, ValueError, IndexError) as e:
+            _harm(group)
+            self.result.damage.append(Damage(segment, record.offset, record.offset, f"record not understood: {e}"))
+
+    def _remove(self, record: Record, segment: int) -> None:
+        groups, result = self.result.groups, self.result
+        if record.gid != records.NODE_GID:
+            groups.pop(record.gid, None)
+            result.removed.add(record.gid)
+            return
+        if result.told_removed:
+            self.gaps += (record.gseq - result.told_removed - 1) & records.GSEQ_MASK
+        result.told_removed = record.gseq
+        try:
+            result.removed = decode_removed(record.body)
+        except ValueError as e:
+            result.damage.append(Damage(segment, record.offset, record.offset, str(e)))
+        for gid in [gid for gid in groups if gid in result.removed]:
+            del groups[gid]  # the record that said so is lost
+
+
+def _harm(group: RecoveredGroup) -> None:
+    group.damaged, group.harmed, group.joining = True, True, False
+
+
+def _distrust(group: RecoveredGroup) -> None:
+    if group.trusted is None:
+        group.trusted = max(group.base_index, min(group.commit, group.last_index))
+
+
+def _damage_of(bad: _Bad) -> Damage:
+    return Damage(bad.segment, bad.start, bad.end, f"batch {bad.seq} was durable and does not validate")
+
+
+def _replay(group: RecoveredGroup, record: Record, segment: int) -> None:
+    kind = record.kind
+    if kind in (records.ENTRY, records.CARRY):
+        config = decode_config(record.body) if record.entry_type == CONFIG else None
+        place = Place(record.term, record.entry_type, segment, record.offset, len(record.body), config)
+        if record.log_index > group.base_index:
+            if kind == records.ENTRY:
+                _put(group, record.log_index, place)
+                group.last_index = record.log_index
+            elif record.log_index <= group.last_index:
+                _put(group, record.log_index, place)
+        group.term = max(group.term, record.term)
+    elif kind == records.TERM:
+        group.term, group.voted_for = record.term, record.body.decode() or None
+    elif kind == records.TRUNCATE:
+        for index in range(record.log_index, group.last_index + 1):
+            group.entries.pop(index, None)
+        if record.log_index <= group.summed:
+            group.summed = group.crc = 0
+        group.last_index = max(group.base_index, record.log_index - 1)
+    elif kind == records.COMPACT:
+        _rebase(group, record.log_index, record.term, decode_config(record.body))
+    elif kind == records.HINT:
+        group.commit = record.log_index
+    elif kind == records.STATE:
+        _replay_state(group, record)
+
+
+def _put(group: RecoveredGroup, index: int, place: Place) -> None:
+    if index <= group.summed and group.entries[index].term != place.term:
+        group.summed = group.crc = 0
+    group.entries[index] = place
+    group.highest = max(group.highest, index)
+
+
+def _rebase(group: RecoveredGroup, index: int, term: int, config: Config) -> None:
+    if index != group.base_index:
+        few = 0 < index - group.base_index < len(group.entries)
+        for old in range(group.base_index + 1, index + 1) if few else [i for i in group.entries if i <= index]:
+            group.entries.pop(old, None)
+        group.summed = group.crc = 0
+    group.base_index, group.base_term, group.base_config = index, term, config
+    group.last_index = max(group.last_index, index)
+
+
+def _replay_state(group: RecoveredGroup, record: Record) -> None:
+    state = records.decode_state(record.body)
+    if state.flags & records.RESET_FLAG:
+        group.entries.clear()
+        group.highest = group.summed = group.crc = 0
+    _rebase(group, record.log_index, record.term, state.config)
+    group.last_index = state.last_index
+    if group.highest > state.last_index:
+        for beyond in [i for i in group.entries if i > state.last_index]:
+            del group.entries[beyond]  # an earlier recovery had cut them off
+        group.highest, group.summed, group.crc = state.last_index, 0, 0
+    group.term, group.voted_for, group.commit = state.term, state.vote, state.commit
+    group.durable = bool(state.flags & records.DURABLE_FLAG)
+    group.fetching = bool(state.flags & records.FETCHING_FLAG)
+    group.relaxed = bool(state.flags & records.RELAXED_FLAG)
+    group.kept = bool(state.flags & records.KEPT_FLAG)
+    group.credit = bool(state.flags & records.CREDIT_FLAG)
+    crc = _terms_crc(group)
+    if crc == state.log_crc:
+        # Everything that the log held then is here, also when something was lost before.
+        group.harmed, group.suspect, group.trusted = False, False, None
+    elif crc is not None:
+        _harm(group)
+        _distrust(group)
+    if not group.harmed:
+        group.damaged = bool(state.flags & records.DAMAGED_FLAG)
+        group.joining = group.damaged and bool(state.flags & records.JOINING_FLAG)
+
+
+def _terms_crc(group: RecoveredGroup) -> int | None:
+    """Checksum of the terms of all entries; None when one is missing."""
+    start = max(group.summed, group.base_index)
+    terms = array("Q")
+    for index in range(start + 1, group.last_index + 1):
+        place = group.entries.get(index)
+        if place is None:
+            return None
+        terms.append(place.term)
+    group.crc = zlib.crc32(terms.tobytes(), group.crc)
+    group.summed = max(start, group.last_index)
+    return group.crc
+
+
+def _finish(group: RecoveredGroup) -> None:
+    """Keeps the entries without gaps from the base on; says so when that is not all of them."""
+    index = group.base_index
+    alone = group.alone
+    # What a group of one wrote is never replaced.
+    limit = group.last_index if group.trusted is None or alone else max(index, group.trusted)
+    while index < limit and index + 1 in group.entries:
+        index += 1
+    if index < group.last_index or group.suspect or group.base_config is None:
+        group.damaged, group.joining = True, False
+    newest = first = max(group.entries, default=0)
+    if alone and newest > index:
+        while first - 1 in group.entries:
+            first -= 1
+        group.tail = {i: group.entries[i] for i in range(first, newest + 1)}
+    group.last_index = index
+    group.entries = {i: p for i, p in group.entries.items() if i <= index}
+    last_term = group.entries[index].term if index in group.entries else group.base_term
+    group.term = max(group.term, last_term)
+    group.commit = min(group.commit, index)

@@ -1,0 +1,203 @@
+"""The journal's blocking work: one thread in production, the caller itself in unit tests; what is synced, and who waits
+for it (`Syncs`)."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from jetcluster.clock import Clock, SystemClock, Timers
+from jetcluster.health.descriptors import SHORTAGE
+from jetcluster.raft.journal.disk import Disk
+
+Job = Callable[[], None]
+Done = Callable[[BaseException | None], None]
+
+RETRY: Final = 0.1
+"""Seconds until what lacked a file descriptor is tried again."""
+
+
+class Writer(Protocol):
+    """Runs work that blocks, one piece after the other, in the order in which it was handed over."""
+
+    def submit(self, job: Job, done: Done) -> None:
+        """Runs `job` (jobs run one at a time, in order), then calls `done` with its error on the event loop."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class WaitingWriter(Writer, Protocol):
+    """A writer that says whether work waits for it."""
+
+    @property
+    def waits(self) -> DiskWaits: ...
+
+
+class DiskWaits:
+    """Jobs that came while another one was under way. The loop counts what comes, the thread what is done."""
+
+    def __init__(self) -> None:
+        self.came = self.begun = self.done = 0
+        self.waits = 0
+        self.wait_ns = 0
+        """All of them together."""
+        self.max_wait_ns = 0
+
+    @property
+    def waiters(self) -> int:
+        return max(self.came - self.begun, 0)
+
+
+class ThreadWriter:
+    """One daemon thread: fsync happens off the GIL while the loop goes on."""
+
+    def __init__(
+        self, call_soon_threadsafe: Callable[..., Any], name: str = "jc-journal", clock: Clock | None = None
+    ) -> None:
+        self.waits = DiskWaits()
+        self._clock = clock or SystemClock()
+        self._call = call_soon_threadsafe
+        self._jobs: queue.SimpleQueue[tuple[Job, Done, float] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done) -> None:
+        waits = self.waits
+        since = self._clock.monotonic() if waits.came != waits.done else 0.0
+        waits.came += 1
+        self._jobs.put((job, done, since))
+
+    def _run(self) -> None:
+        waits = self.waits
+        while True:
+            item = self._jobs.get()
+            if item is None:
+                return
+            job, done, since = item
+            waits.begun += 1
+            if since:
+                waited = int((self._clock.monotonic() - since) * 1e9)
+                waits.waits += 1
+                waits.wait_ns += waited
+                waits.max_wait_ns = max(waits.max_wait_ns, waited)
+            error: BaseException | None = None
+            try:
+                job()
+            except BaseException as e:  # noqa: BLE001 - the loop must hear of any failure: nothing may be acked
+                error = e
+            waits.done += 1
+            try:
+                self._call(done, error)
+            except RuntimeError:  # the loop is closed: nobody is left to be told
+                return
+
+    def close(self) -> None:
+        """Waits for what was submitted."""
+        self._jobs.put(None)
+        self._thread.join()
+
+
+class Syncs:
+    """Knows how much of the journal outlives a power failure, and those who wait for more of it. One per journal.
+
+    Most batches are durable when their write returns. Those of memory streams, and all with a sync interval, are
+    only written then; a sync of the segment that was written last covers them, since the first batch of a segment is
+    written after the segment before it was synced."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        writer: Writer,
+        timers: Timers,
+        on_error: Callable[[BaseException], None],
+    ) -> None:
+        """`on_error`: a sync has failed, so that nothing can be vouched for any more."""
+        self.synced = 0
+        """The newest batch known to be durable."""
+        self.written = 0
+        """The newest batch that was written."""
+        self.segment = 0
+        """The segment with that one."""
+        self.on_synced: Callable[[], None] = lambda: None
+        """More is durable, other than by a write."""
+        self.closed = False
+        self._disk = disk
+        self._writer = writer
+        self._timers = timers
+        self._on_error = on_error
+        self.refused = False
+        """The disk is full, or there are no file descriptors: what was sealed last is not written."""
+        self._planned = False
+        self.waiting: list[tuple[int, Callable[[], None]]] = []
+        """(batch, whom to call once it is on the disk)."""
+
+    def begin(self, seq: int) -> None:
+        """Batches up to `seq` were found on the disk, and synced."""
+        self.synced = self.written = seq
+
+    def write_ended(self) -> None:
+        """To be called once `written`, and maybe `synced`, are further, if somebody waits or a write was refused."""
+        self.refused = False
+        if not self.waiting:
+            return
+        if self.synced < self.written:
+            self._sync()
+        else:
+            self._end()
+
+    def write_refused(self) -> None:
+        """The batch that was sealed last could not be written, and is tried again. Nobody waits for that."""
+        self.refused = True
+        self._end()
+
+    def sync_within(self, seconds: float) -> None:
+        """All that is written now, or until then."""
+        if not self._planned:
+            self._planned = True
+            self._timers.call_later(seconds, self._sync)
+
+    def barrier(self, seq: int, done: Callable[[], None], *, coming: bool) -> None:
+        """Calls `done` once batch `seq` is durable, in a later turn. `coming`: it is going to be written with a sync.
+
+        Where the disk is found full, or there is no file descriptor, it is called at once: what is flushed frees the
+        journal's space. Such data may be ahead of the journal after a power failure (`RaftNode._behind_its_state`)."""
+        self.waiting.append((seq, done))
+        if not coming and self.written == seq:
+            self._sync()
+        self._timers.call_soon(self._end)
+
+    def close(self) -> None:
+        self.closed = True
+        self._end()
+
+    def _sync(self) -> None:
+        self._planned = False
+        if not self.closed and self.written > self.synced:
+            work = functools.partial(self._disk.sync, self.segment)
+            self._writer.submit(work, functools.partial(self._returned, self.written))
+
+    def _returned(self, seq: int, error: BaseException | None) -> None:
+        if self.closed:
+            return
+        if error is None:
+            self.refused = False
+            self.synced = max(self.synced, seq)
+            self.on_synced()
+            self._end()
+        elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
+            self.sync_within(RETRY)
+            self.write_refused()
+        else:
+            self._on_error(error)
+
+    def _end(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for seq, done in waiting:
+            if seq <= self.synced or self.refused or self.closed:
+                done()
+            else:
+                self.waiting.append((seq, done))

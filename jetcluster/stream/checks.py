@@ -1,0 +1,503 @@
+"""The checks of published messages: one table of what a stream refuses, with codes, in one order per kind of publish.
+
+Checks are made in apply, in log order, so that each sees what the messages before it have done. The orders are those of
+nats-server's clustered streams: duplicates are known before expectations are looked at, so that a retry is acknowledged
+as a duplicate with any expectation. Messages of fast-ingest batches are plain ones; their gate (`fast_parts`) holds
+back what follows a refused one. A leader refuses some messages before they get into the log, by the same functions
+(EARLY_ATOMIC, EARLY_FAST).
+
+To change a rule change its function; to add one add a function, a row, and its name to the orders that have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple, Protocol
+
+from jetcluster import errors
+from jetcluster.errors import ApiError
+from jetcluster.protocol.subjects import is_literal
+from jetcluster.store.batch import Batch
+from jetcluster.stream import schedules
+from jetcluster.stream.counters import Tally, check_increment
+from jetcluster.stream.fields import KV_OPERATION, nats_fields, number
+from jetcluster.stream.ports import Message
+from jetcluster.stream.results import Duplicate, Verdict
+from jetcluster.stream.rules import StreamRules
+from jetcluster.stream.schedules import check_schedule
+from jetcluster.stream.staging import Staging, record_size
+from jetcluster.stream.ttl import check_ttl
+
+MAX_HEADER: Final = 65_535
+"""Longest header block of a stored message, bytes (10097)."""
+EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
+
+SEALED: Final = errors.by_code(errors.STREAM_SEALED)
+SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
+"""After the stream's transform."""
+_TOO_LARGE: Final = errors.by_code(10054)
+_HEADER_TOO_LARGE: Final = errors.by_code(10097)
+_ATOMIC_DISABLED: Final = errors.by_code(10174)
+_FAST_DISABLED: Final = errors.by_code(10205)
+_WRONG_STREAM: Final = errors.by_code(10060)
+_MISSING_SEQUENCE: Final = errors.by_code(10193)
+_SEQUENCE_IN_BATCH: Final = errors.by_code(10164)
+_FOREIGN_SOURCE: Final = errors.by_code(10227)
+_DUPLICATE_IN_BATCH: Final = errors.by_code(10201)
+_NO_LAST_MSG_ID: Final = errors.by_code(10177, header="Nats-Expected-Last-Msg-Id")
+_NO_MSG_ID: Final = errors.by_code(10177, header="Nats-Msg-Id")
+_MAX_MSGS: Final = errors.by_code(10077, err="maximum messages exceeded")
+_MAX_BYTES: Final = errors.by_code(10077, err="maximum bytes exceeded")
+_MAX_PER_SUBJECT: Final = errors.by_code(10077, err="maximum messages per subject exceeded")
+_ROLLUP_NOT_PERMITTED: Final = errors.by_code(10111, err="rollup not permitted")
+_ROLLUP_SUB: Final = errors.by_code(10111, err="batch rollup sub invalid")
+_ROLLUP_ALL: Final = errors.by_code(10111, err="batch rollup all invalid")
+
+
+class Candidate:
+    """A message that is looked at."""
+
+    __slots__ = ("fields", "headers", "payload", "place", "subject", "tally")
+
+    def __init__(self, place: int, subject: bytes, headers: bytes, payload: bytes, fields: dict[bytes, bytes]) -> None:
+        """Message number `place` of its command, with the `Nats-` fields of its header block."""
+        self.place = place
+        self.subject = subject
+        self.headers = headers
+        self.payload = payload
+        self.fields = fields
+        self.tally: Tally | None = None
+        """What a counter stands at with it. This and the bytes are, after `as_stored`, those that are stored."""
+
+    @property
+    def message(self) -> Message:
+        return self.subject, self.headers, self.payload
+
+
+class Ruled(Protocol):
+    """Whoever asks has the configuration in force."""
+
+    @property
+    def rules(self) -> StreamRules: ...
+
+
+class View(Ruled, Protocol):
+    """The stream as the next message of a command finds it, with what the messages before it do to it."""
+
+    @property
+    def staging(self) -> Staging: ...
+    @property
+    def name(self) -> bytes: ...
+    @property
+    def time(self) -> int:
+        """Of the command, Unix nanoseconds."""
+        ...
+
+    @property
+    def takes_msg_ids(self) -> bool:
+        """An atomic batch may have Nats-Msg-Id: the leader's setting, which is in the command."""
+        ...
+
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def messages(self) -> int: ...
+    @property
+    def byte_count(self) -> int: ...
+    def is_grown(self, place: int) -> bool:
+        """The stream's transform would make the subject too long."""
+        ...
+
+    def is_fast(self, place: int) -> bool:
+        """The message belongs to a fast-ingest batch."""
+        ...
+
+    def is_written(self, subject: bytes) -> bool:
+        """By an earlier message of the same atomic batch."""
+        ...
+
+    def seq_of_id(self, msg_id: bytes) -> int | None:
+        """Sequence of the message with this id, inside the window; 0 for one of the same atomic batch."""
+        ...
+
+    def last_seq_of(self, subject_filter: bytes) -> int: ...
+    def last_headers(self, subject: bytes) -> bytes | None: ...
+    def count_of(self, subject: bytes) -> int: ...
+
+
+# -- the functions, each of which returns why the message is refused, or None ----------------------------------------
+
+
+def sealed(view: Ruled, message: Candidate) -> ApiError | None:
+    return SEALED if view.rules.sealed else None
+
+
+def size(view: Ruled, message: Candidate) -> ApiError | None:
+    """`max_msg_size` counts the header block and the payload."""
+    most = view.rules.max_msg_size
+    return _TOO_LARGE if most and len(message.headers) + len(message.payload) > most else None
+
+
+def atomic_enabled(view: Ruled, message: Candidate) -> ApiError | None:
+    return None if view.rules.allow_atomic else _ATOMIC_DISABLED
+
+
+def fast_enabled(view: Ruled, message: Candidate) -> ApiError | None:
+    return None if view.rules.allow_batched else _FAST_DISABLED
+
+
+def subject_length(view: View, message: Candidate) -> ApiError | None:
+    return SUBJECT_TOO_LONG if view.is_grown(message.place) else None
+
+
+def header_size(view: View, message: Candidate) -> ApiError | None:
+    return _HEADER_TOO_LARGE if len(message.headers) > MAX_HEADER else None
+
+
+def last_msg_id_in_batch(view: View, message: Candidate) -> ApiError | None:
+    return _NO_LAST_MSG_ID if message.fields.get(b"Nats-Expected-Last-Msg-Id") else None
+
+
+def msg_id_in_batch(view: View, message: Candidate) -> ApiError | None:
+    return _NO_MSG_ID if message.fields.get(b"Nats-Msg-Id") and not view.takes_msg_ids else None
+
+
+def increment(view: View, message: Candidate) -> ApiError | None:
+    return check_increment(message.fields, message.payload, allowed=view.rules.allow_msg_counter)
+
+
+def expected_stream(view: View, message: Candidate) -> ApiError | None:
+    stream = message.fields.get(b"Nats-Expected-Stream")
+    return _WRONG_STREAM if stream and stream != view.name else None
+
+
+def ttl(view: View, message: Candidate) -> ApiError | None:
+    return check_ttl(message.fields, allowed=view.rules.allow_msg_ttl)
+
+
+def batch_id(view: View, message: Candidate) -> ApiError | None:
+    """Never stored as if the header meant nothing."""
+    return _ATOMIC_DISABLED if message.fields.get(b"Nats-Batch-Id") and not view.is_fast(message.place) else None
+
+
+def duplicate(view: View, message: Candidate) -> Duplicate | None:
+    msg_id = message.fields.get(b"Nats-Msg-Id")
+    seq = view.seq_of_id(msg_id) if msg_id else None
+    return None if seq is None else Duplicate(seq)
+
+
+def duplicate_in_batch(view: View, message: Candidate) -> ApiError | None:
+    return None if duplicate(view, message) is None else _DUPLICATE_IN_BATCH
+
+
+def foreign_source(view: View, message: Candidate) -> ApiError | None:
+    return _FOREIGN_SOURCE if message.fields.get(b"Nats-Stream-Source") else None
+
+
+def as_stored(view: View, message: Candidate) -> ApiError | None:
+    """A counter's total, a TTL that is raised, the rollup of a schedule: what follows sees the message with them. An
+    error only on counter streams."""
+    made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
+    if isinstance(made, ApiError):
+        return made
+    message.headers, message.payload, message.tally = made
+    return None
+
+
+def as_counted(view: View, message: Candidate) -> ApiError | None:
+    """A source's message as a counter stores it."""
+    made = view.staging.counted(message.message, message.fields, sourced=True)
+    if isinstance(made, ApiError):
+        return made
+    message.headers, message.payload, message.tally = made
+    return None
+
+
+def last_sequence(view: View, message: Candidate) -> ApiError | None:
+    expected = message.fields.get(b"Nats-Expected-Last-Sequence")
+    if not expected:
+        return None
+    last = view.last_seq
+    return None if number(expected) == last else errors.by_code(10071, seq=last)
+
+
+def last_sequence_in_batch(view: View, message: Candidate) -> ApiError | None:
+    """Only the first message of an atomic batch may expect it."""
+    return _SEQUENCE_IN_BATCH if message.place and message.fields.get(b"Nats-Expected-Last-Sequence") else None
+
+
+def subject_sequence_in_batch(view: View, message: Candidate) -> ApiError | None:
+    """The exact subject: a wildcard over subjects of this batch passes, as upstream."""
+    fields = message.fields
+    if not fields.get(b"Nats-Expected-Last-Subject-Sequence"):
+        return None
+    subject = fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject") or message.subject
+    return _SEQUENCE_IN_BATCH if view.is_written(subject) else None
+
+
+def last_subject_sequence(view: View, message: Candidate) -> ApiError | None:
+    expected = message.fields.get(b"Nats-Expected-Last-Subject-Sequence")
+    subject = message.fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject")
+    if not expected:
+        return _MISSING_SEQUENCE if subject else None
+    actual = view.last_seq_of(subject or message.subject)
+    return None if number(expected) == actual else errors.by_code(10071, seq=actual)
+
+
+def schedule(view: View, message: Candidate) -> ApiError | None:
+    return check_schedule(view.rules, message.subject, message.fields, view.time, view.last_headers)
+
+
+def rollup(view: View, message: Candidate) -> ApiError | None:
+    value = message.fields.get(b"Nats-Rollup")
+    if not value:
+        return None
+    if not view.rules.allow_rollup_hdrs or view.rules.deny_purge:
+        return _ROLLUP_NOT_PERMITTED
+    if value.lower() in (b"sub", b"all"):
+        return None
+    return errors.by_code(10111, err=f'rollup value invalid: "{value.lower().decode(errors="replace")}"')
+
+
+def rollup_in_batch(view: View, message: Candidate) -> ApiError | None:
+    kind = view.staging.rollup(message.headers, message.fields)
+    if kind == b"sub":
+        return _ROLLUP_SUB if view.is_written(message.subject) else None
+    return _ROLLUP_ALL if kind and message.place else None
+
+
+def room(view: View, message: Candidate) -> ApiError | None:
+    """Discard new: no room is an error, unless the message replaces the oldest one of its subject, and there are bytes
+    enough for it."""
+    refused = _subject_room(view, message)
+    if refused is not None:
+        return refused
+    full = _stream_room(view, message)
+    most = view.rules.max_msgs_per_subject
+    if full is None or not most:
+        return full
+    if view.staging.pending:
+        view.staging.flush()  # it may have replaced older messages: look again at what is really there
+        full = _stream_room(view, message)
+    if full is None or view.count_of(message.subject) < most:
+        return full
+    return _MAX_BYTES if _outgrows(view, message) else None
+
+
+def room_in_batch(view: View, message: Candidate) -> ApiError | None:
+    """Discard new. Unlike for a single message, replacing the oldest of a subject makes no room."""
+    full = _stream_room(view, message)
+    return _subject_room(view, message) if full is None else full
+
+
+def last_msg_id(view: View, message: Candidate) -> ApiError | None:
+    expected = message.fields.get(b"Nats-Expected-Last-Msg-Id")
+    last = view.staging.last_msg_id
+    return None if not expected or expected == last else errors.by_code(10070, id=last.decode(errors="replace"))
+
+
+def _subject_room(view: View, message: Candidate) -> ApiError | None:
+    rules = view.rules
+    if not rules.discard_new_per_subject or view.staging.rollup(message.headers, message.fields):
+        return None
+    return _MAX_PER_SUBJECT if view.count_of(message.subject) >= rules.max_msgs_per_subject else None
+
+
+def _stream_room(view: View, message: Candidate) -> ApiError | None:
+    rules = view.rules
+    if rules.max_msgs and view.messages >= rules.max_msgs:
+        return _MAX_MSGS
+    if rules.max_bytes and view.byte_count + record_size(message.message, memory=rules.memory) > rules.max_bytes:
+        return _MAX_BYTES
+    return None
+
+
+def _outgrows(view: View, message: Candidate) -> bool:
+    """There is no room for the message's bytes, and the oldest one of its subject has fewer (nats-server's rule:
+    what the two differ by is not looked at)."""
+    rules = view.rules
+    need = record_size(message.message, memory=rules.memory)
+    if not rules.max_bytes or view.byte_count + need <= rules.max_bytes:
+        return False
+    oldest = view.staging.oldest(message.subject)
+    return oldest is None or record_size(oldest, memory=rules.memory) < need
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+Refusal = Callable[[View, Candidate], Verdict | None]
+
+
+class Check(NamedTuple):
+    refusal: Refusal
+    codes: tuple[int, ...]
+    """Of the errors, as in `errors`; () for one that is none."""
+    reads: frozenset[bytes] = frozenset()
+    """Header fields without which it has nothing to say; none: it looks at each message."""
+    under: Callable[[StreamRules], object] = lambda rules: True
+    """The configurations in which it has something to say."""
+
+    @property
+    def name(self) -> str:
+        return self.refusal.__name__
+
+
+def _fields(*names: bytes) -> frozenset[bytes]:
+    return frozenset(names)
+
+
+_SCHEDULES: Final = _fields(schedules.PATTERN, schedules.ZONE, schedules.NEXT, schedules.SCHEDULER)
+_SUBJECT_SEQUENCE: Final = _fields(
+    b"Nats-Expected-Last-Subject-Sequence", b"Nats-Expected-Last-Subject-Sequence-Subject"
+)
+
+CHECKS: Final = (
+    Check(sealed, (10109,), under=lambda rules: rules.sealed),
+    Check(size, (10054,), under=lambda rules: rules.max_msg_size),
+    Check(atomic_enabled, (10174,), under=lambda rules: not rules.allow_atomic),
+    Check(fast_enabled, (10205,), under=lambda rules: not rules.allow_batched),
+    Check(subject_length, (10077,), under=lambda rules: rules.subject_transform is not None),
+    Check(header_size, (10097,)),
+    Check(last_msg_id_in_batch, (10177,), _fields(b"Nats-Expected-Last-Msg-Id")),
+    Check(msg_id_in_batch, (10177,), _fields(b"Nats-Msg-Id")),
+    Check(increment, (10168, 10169, 10170, 10171), _fields(b"Nats-Incr")),
+    Check(expected_stream, (10060,), _fields(b"Nats-Expected-Stream")),
+    Check(ttl, (10165, 10166), _fields(b"Nats-TTL")),
+    Check(batch_id, (10174,), _fields(b"Nats-Batch-Id")),
+    Check(duplicate, (), _fields(b"Nats-Msg-Id"), lambda rules: rules.duplicate_window),
+    Check(duplicate_in_batch, (10201,), _fields(b"Nats-Msg-Id"), lambda rules: rules.duplicate_window),
+    Check(foreign_source, (10227,), _fields(b"Nats-Stream-Source")),
+    Check(as_stored, (10054, 10169, 10171, 10172), under=lambda rules: rules.allow_msg_counter),
+    Check(as_stored, (), _fields(b"Nats-TTL", schedules.PATTERN), lambda rules: not rules.allow_msg_counter),
+    Check(as_counted, (10054, 10169, 10171, 10172), under=lambda rules: rules.allow_msg_counter and not rules.mirror),
+    Check(last_sequence, (10071,), _fields(b"Nats-Expected-Last-Sequence")),
+    Check(last_sequence_in_batch, (10164,), _fields(b"Nats-Expected-Last-Sequence")),
+    Check(subject_sequence_in_batch, (10164,), _SUBJECT_SEQUENCE),
+    Check(last_subject_sequence, (10071, 10193), _SUBJECT_SEQUENCE),
+    Check(schedule, (10188, 10189, 10190, 10191, 10192, 10203, 10212, 10223), _SCHEDULES),
+    Check(rollup, (10111,), _fields(b"Nats-Rollup", schedules.PATTERN)),
+    Check(rollup_in_batch, (10111,)),
+    Check(room, (10077,), under=lambda rules: rules.discard_new),
+    Check(room_in_batch, (10077,), under=lambda rules: rules.discard_new),
+    Check(last_msg_id, (10070,), _fields(b"Nats-Expected-Last-Msg-Id")),
+)
+
+
+class Kind(Enum):
+    """How a message comes to be stored."""
+
+    PLAIN = "plain"
+    """PUBLISH, and FAST_PUBLISH."""
+    ATOMIC = "atomic"
+    """In an atomic batch."""
+    SOURCED = "sourced"
+    """Of a mirror's or source's upstream, whose headers are not checked."""
+    OWN = "own"
+    """Made by the stream itself: by a schedule, or as a marker."""
+    REPLACING = "replacing"
+    """Stored by REPLACE: others went for it."""
+
+
+ORDER: Final = {
+    Kind.PLAIN: (
+        sealed, subject_length, size, header_size, increment, expected_stream, ttl, batch_id, duplicate, foreign_source,
+        as_stored, last_sequence, last_subject_sequence, schedule, rollup, room, last_msg_id,
+    ),
+    Kind.ATOMIC: (
+        size, last_msg_id_in_batch, msg_id_in_batch, header_size, increment, expected_stream, ttl, duplicate_in_batch,
+        foreign_source, as_stored, last_sequence, last_sequence_in_batch, subject_sequence_in_batch,
+        last_subject_sequence, schedule, rollup, rollup_in_batch, room_in_batch,
+    ),
+    Kind.SOURCED: (subject_length, as_counted, size, room),
+    Kind.OWN: (as_stored, room),
+    Kind.REPLACING: (as_stored,),
+}  # fmt: skip
+"""The first check that refuses decides."""
+
+EARLY_ATOMIC: Final = (sealed, size, atomic_enabled)
+EARLY_FAST: Final = (sealed, size, fast_enabled)
+"""What a leader asks of a message of a batch as it comes."""
+WHOLE_ATOMIC: Final = (sealed, atomic_enabled)
+"""What apply asks of an atomic batch, whose stream may have changed since the leader took it."""
+
+
+_READ: Final = frozenset().union(*(row.reads for row in CHECKS))
+MAX_COMBINATIONS: Final = 256
+"""Combinations of header fields for which a selection remembers the checks that read them."""
+
+
+class Selection:
+    """The checks of one kind of message that have something to say in a configuration."""
+
+    def __init__(self, kind: Kind, rules: StreamRules) -> None:
+        self._rows = [row for refusal in ORDER[kind] for row in CHECKS if row.refusal is refusal and row.under(rules)]
+        self._bare = tuple([row.refusal for row in self._rows if not row.reads])
+        """For messages without `Nats-` fields."""
+        self._by_fields: dict[tuple[bytes, ...], tuple[Refusal, ...]] = {}
+
+    def verdict(self, view: View, message: Candidate) -> Verdict | None:
+        """Of the first check that has one; None: the message may be stored. Raises DamagedError."""
+        fields = message.fields
+        if fields:
+            names = tuple(fields)
+            checks = self._by_fields.get(names) or self._reading(names)
+        else:
+            checks = self._bare
+        for check in checks:
+            if (verdict := check(view, message)) is not None:
+                return verdict
+        return None
+
+    def _reading(self, names: tuple[bytes, ...]) -> tuple[Refusal, ...]:
+        found = tuple([row.refusal for row in self._rows if not row.reads or not row.reads.isdisjoint(names)])
+        if _READ.issuperset(names):  # clients make up others, of any length
+            if len(self._by_fields) >= MAX_COMBINATIONS:
+                self._by_fields.clear()
+            self._by_fields[names] = found
+        return found
+
+
+def refused_by(
+    checks: Sequence[Callable[[Ruled, Candidate], ApiError | None]],
+    ruled: Ruled,
+    headers: bytes = b"",
+    payload: bytes = b"",
+) -> ApiError | None:
+    """The first refusal of checks that look at the configuration and at bytes alone."""
+    message = Candidate(0, b"", headers, payload, {})
+    return next((refused for check in checks if (refused := check(ruled, message)) is not None), None)
+
+
+# -- whole commands ---------------------------------------------------------------------------------------------------
+
+
+def takes_all(rules: StreamRules) -> bool:
+    """No message without a `Nats-` field that means something is refused or stored as another one."""
+    return not (rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new)
+
+
+def fits_whole(rules: StreamRules, batch: Batch, messages: int, byte_count: int) -> bool:
+    """The same for one batch, where the stream has so many messages and bytes; False: the messages have to be looked
+    at one by one."""
+    if rules.sealed or rules.allow_msg_counter or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
+        return False
+    if rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw:
+        return False
+    if not rules.discard_new:
+        return True
+    if rules.discard_new_per_subject or (rules.max_msgs and messages + batch.count > rules.max_msgs):
+        return False
+    return not rules.max_bytes or byte_count + batch.record_bytes(memory=rules.memory) <= rules.max_bytes
+
+
+def _each_at_most(batch: Batch, most: int) -> bool:
+    return batch.body_bytes <= most or all(batch.size_of(i) <= most for i in range(batch.count))
+
+
+def expected_wildcards(batch: Batch) -> list[bytes]:
+    """Wildcards of which messages of the batch ask the last sequence."""
+    blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
+    keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
+    return [key for key in keys if key and not is_literal(key)]

@@ -1,0 +1,218 @@
+"""Raft's own rules, held against every frame that one server writes to another, at that moment. A rule that is broken
+here may do no harm in a run, where it takes a second accident to lose something: what `vows.py` and the judges see is
+the harm.
+
+What servers say is overheard; what they say it of is read in the memory of the one who speaks.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.raft.api import Role
+from jetcluster.raft.codec import ACK, APPEND, REJECT, VOTE_REPLY
+
+if TYPE_CHECKING:
+    from testkit.sim.deployment import Deployment
+    from testkit.sim.machine import Machine
+
+_KIND = 1
+_VOTE_REPLY = struct.Struct("<BBQB")
+_ACK = struct.Struct("<BBQQIBI")
+_APPEND = struct.Struct("<BBQQQQII")
+_TERMS = 4
+"""Newest terms of a group of which acknowledgements are known."""
+CLOCKS = 1.5
+"""How much faster than true time a server may think that it passes, slow processors counted in."""
+Key = tuple[str, int]
+"""(cluster, group)"""
+SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE_REPLY))
+
+
+def raft_of(machine: Machine) -> Any:
+    """`jetcluster.raft.node.RaftNode` of what runs there, once it has read its journal."""
+    node = machine.node
+    return node.jetstream._raft if node is not None and node.jetstream is not None else None
+
+
+class Protocol:
+    """`heard` is told of each Raft frame; what is against a rule goes to `broken(machine, group, what)`."""
+
+    def __init__(self, deployment: Deployment, broken: Callable[[Key, str], None]) -> None:
+        self.frames = 0
+        """Counts those that were looked at."""
+        self._deployment = deployment
+        self._broken = broken
+        self._votes: dict[tuple[str, int, int], dict[str, set[str]]] = {}
+        """(cluster, group, term) -> candidate -> who voted for it."""
+        self._acks: dict[Key, dict[int, dict[str, int]]] = {}
+        """Term -> voter -> the most that it has acknowledged."""
+        self._committed: dict[Key, int] = {}
+        """The highest index that some leader told and might."""
+        self._heads: dict[Key, int] = {}
+        """The newest term whose leader was looked at."""
+        self._lasts: dict[Key, deque[tuple[float, int]]] = {}
+        """Where logs of leaders ended, and when."""
+        self._promoted: dict[Key, int] = {}
+        """The index of the newest promotion that was looked at."""
+
+    def heard(self, name: str, target: str, gid: int, frame: memoryview) -> None:
+        """From server `name` to server `target`."""
+        kind = frame[_KIND]
+        if kind not in SPOKEN:
+            return
+        machine = self._deployment.machines[name]
+        raft = raft_of(machine)
+        group = raft.groups.get(gid) if raft is not None else None
+        if group is None or group.stopped:
+            return
+        self.frames += 1
+        key = (self._deployment.servers[name].cluster or name), gid
+        if kind == APPEND:
+            self._append(key, name, group, frame)
+        elif kind == ACK:
+            self._ack(key, name, group, frame)
+        elif kind == VOTE_REPLY:
+            self._vote(key, name, target, group, frame)
+        if kind in (ACK, REJECT):
+            self._keeps(key, name, group)
+            commit, last = group.engine.commit, group.log.last_index
+            self._rule(name, key, commit <= last, f"takes {commit} for committed, and has {last} entries")
+
+    # ---- votes
+
+    def _vote(self, key: Key, name: str, target: str, group: Any, frame: memoryview) -> None:
+        _, _, term, granted = _VOTE_REPLY.unpack_from(frame)
+        raft = raft_of(self._deployment.machines[target])
+        log = group.log
+        if not granted or raft is None or log.term != term:
+            return
+        asking = raft.groups.get(key[1])
+        knows = not log.damaged or (asking is not None and _has_all(asking))
+        self._rule(name, key, knows, f"votes in term {term}, and its journal is damaged")
+        stored = log.term_gseq <= log.durable_gseq
+        self._rule(name, key, stored, f"votes in term {term} before its disk knows of it")
+        self._votes.setdefault((*key, term), {}).setdefault(raft.me, set()).add(group.me)
+
+    def _elected(self, key: Key, name: str, group: Any, term: int) -> None:
+        """Once for each term: its leader has the votes of a majority, its own among them."""
+        if self._heads.get(key, -1) >= term:
+            return
+        self._heads[key] = term
+        self._lasts.pop(key, None)
+        votes = self._votes.get((*key, term), {}).get(group.me, set()) | {group.me}
+        for old in [one for one in self._votes if one[:2] == key and one[2] <= term]:
+            del self._votes[old]
+        enough = any(_quorum(config, votes) for config in _configs(group))
+        self._rule(name, key, enough, f"leads term {term} with the votes of {len(votes)} of {_configs(group)[0]}")
+
+    # ---- entries
+
+    def _ack(self, key: Key, name: str, group: Any, frame: memoryview) -> None:
+        _, _, term, match, _, recovering, _ = _ACK.unpack_from(frame)
+        log = group.log
+        if recovering:
+            return
+        if term == log.term and match == log.last_index and not log.damaged:
+            stored = log.entry_gseq <= log.durable_gseq
+            self._rule(name, key, stored, f"acknowledges {match} in term {term} before all of it is on its disk")
+        terms = self._acks.setdefault(key, {})
+        if term not in terms:
+            terms[term] = {}
+            for old in sorted(terms)[:-_TERMS]:
+                del terms[old]
+        acks = terms.get(term)
+        if acks is not None:
+            acks[group.me] = max(acks.get(group.me, 0), match)
+
+    def _keeps(self, key: Key, name: str, group: Any) -> None:
+        """What a follower has acknowledged to a leader it has until there is another one."""
+        log, disk = group.log, self._deployment.machines[name].disk
+        if log.durable and not (log.relaxed or log.damaged or disk.errors or disk.tampered):
+            told = self._acks.get(key, {}).get(log.term, {}).get(group.me, 0)
+            what = f"has {log.last_index} entries in term {log.term}, and acknowledged {told}"
+            self._rule(name, key, log.last_index >= told, what)
+
+    def _append(self, key: Key, name: str, group: Any, frame: memoryview) -> None:
+        _, _, term, _, _, commit, _, _ = _APPEND.unpack_from(frame)
+        if group.engine.role is not Role.LEADER or group.engine.term != term:
+            return  # it has stepped down since
+        first = self._heads.get(key, -1) < term
+        self._elected(key, name, group, term)
+        if commit > self._committed.get(key, 0):
+            if not first:
+                self._commits(key, name, group, term, commit)
+            self._committed[key] = commit
+        self._stood(key, group)
+        self._changes(key, name, group, term)
+
+    def _commits(self, key: Key, name: str, group: Any, term: int, commit: int) -> None:
+        log = group.log
+        of = log.term_at(commit)
+        self._rule(name, key, of is None or of == term, f"commits {commit}, of term {of}, by itself in term {term}")
+        acks = self._acks.get(key, {}).get(term, {})
+        stored = {peer for peer, match in acks.items() if match >= commit}
+        if log.written_index >= commit:
+            stored.add(group.me)
+        enough = any(_quorum(config, stored) for config in _configs(group))
+        self._rule(name, key, enough, f"commits {commit} in term {term}, which {len(stored)} voters have")
+
+    def _changes(self, key: Key, name: str, group: Any, term: int) -> None:
+        """Of members: one at a time, by a leader that has committed something of its own, of voters that have what the
+        group has."""
+        log, commit = group.log, group.engine.commit
+        index, config = log.configs[-1]
+        if index <= commit or len(log.configs) < 2:
+            return
+        before, old = log.configs[-2]
+        if log.term_at(index) != term:
+            return  # by a leader of before, who may have known of more that is committed
+        self._rule(name, key, before <= commit, f"changes members at {before} and {index}, and {commit} is committed")
+        ready = log.term_at(commit) == term
+        self._rule(name, key, ready, f"changes members at {index} before anything of its term {term} is committed")
+        joint = config.outgoing == old.voters or set(config.voters) == set(old.voters)
+        left = not old.outgoing or (config.voters == old.voters and not config.outgoing)
+        self._rule(name, key, joint and left, f"changes members at {index} from {old} to {config}")
+        if self._promoted.get(key, 0) >= index:
+            return
+        self._promoted[key] = index
+        for peer in sorted(set(config.voters) - set(old.voters)):
+            match = self._acks.get(key, {}).get(term, {}).get(peer, 0)
+            near = match >= min(index - 1 - group.config.promote_lag, self._lasts[key][0][1])
+            self._rule(name, key, near, f"makes {peer} a voter at {index}, which has {match}")
+
+    def _stood(self, key: Key, group: Any) -> None:
+        """The log's end a little more than `promote_seconds` ago is the first one of `_lasts`, or newer."""
+        now, last = self._deployment.scheduler.now, group.log.last_index
+        lasts = self._lasts.setdefault(key, deque())
+        if not lasts or lasts[-1][1] != last:
+            lasts.append((now, last))
+        while len(lasts) > 1 and lasts[1][0] < now - CLOCKS * group.config.promote_seconds:
+            lasts.popleft()
+
+    def _rule(self, name: str, key: Key, kept: bool, what: str) -> None:
+        if not kept:
+            self._broken((name, key[1]), what)
+
+
+def _configs(group: Any) -> list[Any]:
+    """The newest two: by which of them something was decided shows only there."""
+    return [config for _, config in group.log.configs[:-3:-1]]
+
+
+def _quorum(config: Any, of: set[str]) -> bool:
+    """True for a majority of the voters, of both sets in a joint configuration. Counted here once more, as the
+    product's own count is what is judged."""
+    return all(2 * len(of.intersection(part)) > len(part) for part in (config.voters, config.outgoing) if part)
+
+
+def _has_all(group: Any) -> bool:
+    """Nothing can have been decided without this member, by any configuration that is in force by its log."""
+    log, commit = group.log, group.engine.commit
+    last = max((at for at, _ in log.configs if at <= commit), default=0)
+    in_force = [config for at, config in log.configs if at >= last]
+    others = [set(config.voters) - {group.me} for config in in_force]
+    return not log.damaged and not any(2 * len(o) > len(c.voters) for o, c in zip(others, in_force, strict=True))

@@ -1,0 +1,348 @@
+"""A client of the simulated cluster: the NATS wire protocol over a simulated connection, as a stock client speaks it.
+
+It knows nothing of the server's code. A `Session` dials again when its connection is lost, the next server each time,
+and subscribes anew; what was under way fails with `Disconnected`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from testkit.sim.network import Address
+
+PING = 3.0
+"""Seconds between two PINGs, and until one that is not answered ends the connection."""
+
+
+class Disconnected(Exception):
+    """The connection was lost, or there was none: what was sent may have arrived or not."""
+
+
+class NoResponders(Exception):
+    pass
+
+
+class ApiError(Exception):
+    """An answer with `error`."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(f"{error.get('code')} {error.get('err_code')} {error.get('description')}")
+        self.code = int(error.get("code", 0))
+        self.err_code = int(error.get("err_code", 0))
+
+
+class Msg(NamedTuple):
+    subject: str
+    reply: str
+    headers: dict[str, str]
+    status: str
+    """Of the header line, "" when there is none: `503`, `404`, `408 Request Timeout`."""
+    payload: bytes
+
+
+def encode_headers(headers: dict[str, str]) -> bytes:
+    return b"NATS/1.0\r\n" + "".join(f"{key}: {value}\r\n" for key, value in headers.items()).encode() + b"\r\n"
+
+
+def decode_headers(raw: bytes) -> tuple[str, dict[str, str]]:
+    first, *lines = raw.decode().split("\r\n")
+    headers: dict[str, str] = {}
+    for line in lines:
+        key, colon, value = line.partition(":")
+        if colon:
+            headers[key] = value.strip()
+    return first.removeprefix("NATS/1.0").strip(), headers
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.transport: Any = None
+        self.info: dict[str, Any] = {}
+        self.lost = False
+        self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = True
+        self.session.connection_lost(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while self._command():
+            pass
+
+    def _command(self) -> bool:
+        line, end, rest = self._buffer.partition(b"\r\n")
+        if not end:
+            return False
+        verb = line[:4].upper()
+        if verb in (b"MSG ", b"HMSG"):
+            parts = line.decode().split(" ")
+            size = int(parts[-1])
+            if len(rest) < size + 2:
+                return False
+            body, self._buffer = rest[:size], rest[size + 2 :]
+            self._message(parts, body, headed=verb == b"HMSG")
+            return True
+        self._buffer = rest
+        if verb == b"INFO":
+            self.info = json.loads(line[5:])
+            self.session.greeted(self)
+        elif verb == b"PING":
+            self.transport.write(b"PONG\r\n")
+        elif verb == b"PONG":
+            self.session.ponged(self)
+        elif verb == b"-ERR":
+            self.session.refused(line.decode())
+        return True
+
+    def _message(self, parts: list[str], body: bytes, *, headed: bool) -> None:
+        sizes = 2 if headed else 1
+        subject, sid = parts[1], int(parts[2])
+        reply = parts[3] if len(parts) == 4 + sizes else ""
+        status, payload = "", body
+        headers: dict[str, str] = {}
+        if headed:
+            head = int(parts[-2])
+            status, headers = decode_headers(body[:head])
+            payload = body[head:]
+        self.session.received(sid, Msg(subject, reply, headers, status, payload))
+
+
+def _ended(task: asyncio.Task[None]) -> None:
+    """Nobody awaits it: what it raises is to be seen (`Deployment.failures`), or its session never connects again."""
+    if not task.cancelled():
+        task.result()
+
+
+class Session:
+    """`await connect()` first. `servers` are tried in turn, from the first on."""
+
+    def __init__(self, name: str, servers: Sequence[Address], *, reconnect: float = 0.2, user: str = "") -> None:
+        """`user`: also the password; "" for nobody."""
+        self.name = name
+        self.servers = list(servers)
+        self.errors: list[str] = []
+        """Lines of -ERR."""
+        self.connects = 0
+        self.info: dict[str, Any] = {}
+        self._reconnect = reconnect
+        self._user = {"user": user, "pass": user} if user else {}
+        self._loop = asyncio.get_running_loop()
+        self._connection: _Connection | None = None
+        self._up = asyncio.Event()
+        self._down = asyncio.Event()
+        self._next_sid = 1
+        self._subscriptions: dict[int, tuple[str, Callable[[Msg], None]]] = {}
+        self._calls: dict[int, asyncio.Future[Msg]] = {}
+        self._next_call = 0
+        self._pongs: list[asyncio.Future[None]] = []
+        self._greeting: asyncio.Future[None] | None = None
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._inbox = f"_INBOX.{name}"
+        self.subscribe(f"{self._inbox}.*", self._answered)
+
+    # ---- connection
+
+    @property
+    def connected(self) -> bool:
+        return self._up.is_set()
+
+    async def connect(self, seconds: float = 30.0) -> None:
+        """Returns once connected; goes on dialling in the background. Raises TimeoutError."""
+        self._task = self._loop.create_task(self._stay_connected())
+        self._task.add_done_callback(_ended)
+        async with asyncio.timeout(seconds):
+            await self._up.wait()
+
+    async def _stay_connected(self) -> None:
+        at = 0
+        while not self._closed:
+            host, port = self.servers[at % len(self.servers)]
+            at += 1
+            try:
+                async with asyncio.timeout(2.0):
+                    await self._open(host, port)
+            except (OSError, TimeoutError, Disconnected):  # Disconnected: it was lost behind the greeting
+                await asyncio.sleep(self._reconnect)
+                continue
+            await self._watch()
+            await asyncio.sleep(self._reconnect)
+
+    async def _watch(self) -> None:
+        """Returns when the connection is lost, or its other end says nothing any more."""
+        while not self._down.is_set():
+            try:
+                async with asyncio.timeout(PING):
+                    await self._down.wait()
+            except TimeoutError:
+                try:
+                    await self.flush(PING)
+                except TimeoutError:
+                    if self._connection is not None:
+                        self._connection.transport.abort()
+                except Disconnected:
+                    continue
+
+    async def _open(self, host: str, port: int) -> None:
+        self._greeting = self._loop.create_future()
+        connection = _Connection(self)
+        try:
+            await self._loop.create_connection(lambda: connection, host, port)
+            await self._greeting
+            options = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True, "name": self.name,
+                       "lang": "sim", "version": "1", "protocol": 1, "echo": True} | self._user  # fmt: skip
+            lines = [f"CONNECT {json.dumps(options)}\r\n"]
+            lines += [f"SUB {subject} {sid}\r\n" for sid, (subject, _) in self._subscriptions.items()]
+            ponged = self._loop.create_future()
+            self._pongs.append(ponged)
+            connection.transport.write(("".join(lines) + "PING\r\n").encode())
+            await ponged
+        except BaseException:
+            if connection.transport is not None:
+                connection.transport.abort()
+            raise
+        self._connection = connection
+        self.info = connection.info
+        self.connects += 1
+        self._up.set()
+        self._down.clear()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:
+            self._connection.transport.close()
+        if self._task is not None:
+            self._task.cancel()
+
+    def connection_lost(self, connection: _Connection) -> None:
+        lost: list[asyncio.Future[Any]] = list(self._pongs)
+        if self._greeting is not None:
+            lost.append(self._greeting)
+        self._pongs = []
+        if connection is self._connection:
+            self._connection = None
+            self._up.clear()
+            self._down.set()
+            lost += self._calls.values()
+            self._calls = {}
+        for future in lost:
+            if not future.done():
+                future.set_exception(ConnectionResetError("lost") if future is self._greeting else Disconnected())
+                future.exception()
+
+    def greeted(self, connection: _Connection) -> None:
+        if self._greeting is not None and not self._greeting.done():
+            self._greeting.set_result(None)
+        elif connection is self._connection:
+            self.info = connection.info
+
+    def ponged(self, connection: _Connection) -> None:
+        if self._pongs:
+            future = self._pongs.pop(0)
+            if not future.done():
+                future.set_result(None)
+
+    def refused(self, line: str) -> None:
+        self.errors.append(line)
+
+    def received(self, sid: int, msg: Msg) -> None:
+        found = self._subscriptions.get(sid)
+        if found is not None:
+            found[1](msg)
+
+    def _write(self, data: bytes) -> None:
+        if self._connection is None:
+            raise Disconnected
+        self._connection.transport.write(data)
+
+    # ---- protocol
+
+    def subscribe(self, subject: str, callback: Callable[[Msg], None]) -> int:
+        """Stays through reconnects; returns its sid."""
+        sid = self._next_sid
+        self._next_sid += 1
+        self._subscriptions[sid] = subject, callback
+        if self._connection is not None:
+            self._write(f"SUB {subject} {sid}\r\n".encode())
+        return sid
+
+    def unsubscribe(self, sid: int) -> None:
+        self._subscriptions.pop(sid, None)
+        if self._connection is not None:
+            self._write(f"UNSUB {sid}\r\n".encode())
+
+    def publish(
+        self, subject: str, payload: bytes = b"", reply: str = "", headers: dict[str, str] | None = None
+    ) -> None:
+        """Raises Disconnected."""
+        to = f"{subject} {reply}" if reply else subject
+        if headers:
+            head = encode_headers(headers)
+            self._write(f"HPUB {to} {len(head)} {len(head) + len(payload)}\r\n".encode() + head + payload + b"\r\n")
+        else:
+            self._write(f"PUB {to} {len(payload)}\r\n".encode() + payload + b"\r\n")
+
+    async def flush(self, seconds: float = 5.0) -> None:
+        """The server has read all that was sent. Raises Disconnected and TimeoutError."""
+        ponged = self._loop.create_future()
+        self._pongs.append(ponged)
+        self._write(b"PING\r\n")
+        async with asyncio.timeout(seconds):
+            await ponged
+
+    def new_inbox(self) -> str:
+        """For answers that are many; to be subscribed to."""
+        self._next_call += 1
+        return f"_INBOX2.{self.name}.{self._next_call}"
+
+    def _answered(self, msg: Msg) -> None:
+        token = msg.subject.rpartition(".")[2]
+        future = self._calls.pop(int(token), None)
+        if future is not None and not future.done():
+            future.set_result(msg)
+
+    async def request(
+        self, subject: str, payload: bytes = b"", seconds: float = 5.0, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """The first answer. Raises Disconnected, NoResponders and TimeoutError."""
+        self._next_call += 1
+        call = self._next_call
+        future: asyncio.Future[Msg] = self._loop.create_future()
+        self._calls[call] = future
+        try:
+            self.publish(subject, payload, f"{self._inbox}.{call}", headers)
+            async with asyncio.timeout(seconds):
+                msg = await future
+        finally:
+            self._calls.pop(call, None)
+        if msg.status.startswith("503") and not msg.payload:
+            raise NoResponders(subject)
+        return msg
+
+    # ---- JetStream
+
+    async def api(self, subject: str, body: object = None, seconds: float = 5.0) -> dict[str, Any]:
+        """A request to `$JS.API.`. Raises ApiError and what `request` raises."""
+        payload = json.dumps(body).encode() if body is not None else b""
+        msg = await self.request(f"$JS.API.{subject}", payload, seconds)
+        answer: dict[str, Any] = json.loads(msg.payload)
+        if "error" in answer:
+            raise ApiError(answer["error"])
+        return answer
+
+    async def js_publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None, seconds: float = 5.0
+    ) -> dict[str, Any]:
+        """The PubAck. Raises ApiError and what `request` raises."""
+        answer: dict[str, Any] = json.loads((await self.request(subject, payload, seconds, headers)).payload)
+        if "error" in answer:
+            raise ApiError(answer["error"])
+        return answer

@@ -1,0 +1,157 @@
+"""What servers have told each other in the Raft protocol, and must know when they start again: what they have stored,
+and whom they voted for. Only damage of their disks excuses them.
+
+Vows are overheard on the connections between servers, and compared with the log that a server has recovered, before
+anybody can send it anything.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jetcluster.mesh.frames import RAFT
+from jetcluster.raft.codec import ACK, VOTE_REPLY
+from testkit.sim.protocol import Protocol, raft_of
+
+if TYPE_CHECKING:
+    from testkit.sim.deployment import Deployment
+    from testkit.sim.machine import Machine
+    from testkit.sim.network import Address
+
+POLL = 0.0005
+"""Seconds between two looks whether a server that starts has read its journal."""
+_HEAD = struct.Struct("!IBI")
+_ACK = struct.Struct("<BBQQIBI")
+_VOTE_REPLY = struct.Struct("<BBQB")
+
+
+class Vow(NamedTuple):
+    """Of one server in one group."""
+
+    term: int = 0
+    match: int = 0
+    """In `term`: it has everything up to here, on disk."""
+    vote_term: int = 0
+    vote: str = ""
+    """Raft's id of the server that it voted for in `vote_term`."""
+
+
+class Vows:
+    """`overhear` is told of everything servers write to each other, `died` and `started` of their ends and beginnings.
+    A broken vow is told to `deployment.failed`."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.kept = 0
+        """Counts what was compared."""
+        self._deployment = deployment
+        self._protocol = Protocol(deployment, self._broken)
+        self._damaged: set[tuple[str, int]] = set()
+        """Logs that were when their process ended."""
+        self.vows: dict[tuple[str, int], Vow] = {}
+        self.claims: dict[tuple[str, int], int] = {}
+        """Committed, and counted by that server itself, when its process ended."""
+
+    def overhear(self, own: Address, other: Address, data: bytes) -> None:
+        """Whole frames, as `mesh.link` writes them; anything else is passed over."""
+        at, end = 0, len(data)
+        while at + _HEAD.size + 2 <= end:
+            length, kind, gid = _HEAD.unpack_from(data, at)
+            if kind == RAFT:
+                body = at + _HEAD.size
+                self._protocol.heard(self._name(own), self._name(other), gid, memoryview(data)[body : at + 4 + length])
+                if data[body + 1] == ACK and length == _ACK.size + 5:
+                    self._acked(own, gid, _ACK.unpack_from(data, body))
+                elif data[body + 1] == VOTE_REPLY and length == _VOTE_REPLY.size + 5:
+                    self._voted(own, other, gid, _VOTE_REPLY.unpack_from(data, body))
+            at += 4 + length
+
+    def _acked(self, own: Address, gid: int, frame: tuple[Any, ...]) -> None:
+        _, _, term, match, _, recovering, _ = frame
+        key = self._name(own), gid
+        vow = self.vows.get(key, Vow())
+        if recovering:  # its log begins anew: it was damaged, or its replica was removed and is added again
+            self.vows[key] = vow._replace(term=0, match=0)
+            return
+        if term < vow.term:
+            return
+        match = max(match, vow.match) if term == vow.term else match
+        self.vows[key] = vow._replace(term=term, match=match)
+
+    def _voted(self, own: Address, other: Address, gid: int, frame: tuple[Any, ...]) -> None:
+        _, _, term, granted = frame
+        key = self._name(own), gid
+        vow = self.vows.get(key, Vow())
+        node = self._deployment.machines[self._name(other)].node
+        if not granted or term < vow.vote_term or node is None or node.jetstream is None:
+            return
+        vote = node.jetstream.mesh.me.peer_id
+        if term == vow.vote_term and vote != vow.vote:
+            self._broken(key, f"votes for {vote} in term {term}, and voted for {vow.vote}")
+        self.vows[key] = vow._replace(vote_term=term, vote=vote)
+
+    def _name(self, address: Address) -> str:
+        return self._deployment.names[address[0]]
+
+    # ---- ends and beginnings
+
+    def died(self, machine: Machine) -> None:
+        """While its node can still be looked at."""
+        raft = raft_of(machine)
+        if raft is None:
+            return
+        damaged = {(machine.name, gid) for gid, log in raft.journal.groups.items() if log.damaged}
+        self._damaged = {key for key in self._damaged if key[0] != machine.name} | damaged
+        for gid, group in raft.groups.items():
+            log = group.log
+            if log.durable and not (log.damaged or log.joining or log.fetching or group.stopped):
+                self.claims[machine.name, gid] = min(group.commit_index, log.written_index)
+
+    def forget(self, machine: Machine, kept: Container[int] = ()) -> None:
+        """All groups but these: it has another disk, or has no replica of them any more."""
+        for table in (self.vows, self.claims):
+            for key in [key for key in table if key[0] == machine.name and key[1] not in kept]:
+                del table[key]
+
+    def look(self) -> None:
+        """Once in a while: replicas that are gone count no more."""
+        for machine in self._deployment.machines.values():
+            raft = raft_of(machine)
+            if raft is not None and machine.ready:
+                self.forget(machine, raft.groups)
+
+    def started(self, machine: Machine) -> None:
+        loop = machine.loop
+
+        def look() -> None:
+            if machine.loop is not loop or loop is None or not loop.alive:
+                return
+            raft = raft_of(machine)
+            if raft is None:
+                self._deployment.scheduler.after(POLL, look)
+            elif not (machine.disk.errors or machine.disk.tampered or self._deployment.relaxed):
+                self._compare(machine, raft.journal.groups)
+
+        self._deployment.scheduler.after(POLL, look)
+
+    def _compare(self, machine: Machine, logs: dict[int, Any]) -> None:
+        for gid, log in logs.items():
+            key = machine.name, gid
+            vow = self.vows.get(key, Vow())
+            if log.damaged and not log.joining and key not in self._damaged:
+                self._broken(key, "starts with a damaged journal, and nothing has happened to its disk")
+            if not log.durable or log.damaged or log.joining or log.fetching:
+                continue
+            self.kept += 1
+            claim = self.claims.get(key, 0)
+            if log.last_index < claim:
+                self._broken(key, f"starts with {log.last_index} entries and counted for {claim}, which are committed")
+            if log.term < vow.term or (log.term == vow.term and log.last_index < vow.match):
+                self._broken(key, f"starts with {log.last_index} entries in term {log.term}, and told of {vow}")
+            forgotten = log.term == vow.vote_term and log.voted_for != vow.vote
+            if vow.vote and (log.term < vow.vote_term or forgotten):
+                self._broken(key, f"starts in term {log.term} with its vote for {log.voted_for}, and told of {vow}")
+
+    def _broken(self, key: tuple[str, int], what: str) -> None:
+        self._deployment.failed(f"at {self._deployment.scheduler.now:.3f}: {key[0]}, group {key[1]}: {what}")

@@ -1,0 +1,26 @@
+"""Figures of a load: percentiles, processor time, and what they are per message."""
+
+from __future__ import annotations
+
+import os
+
+from bench.result import LoadResult, cpu_seconds, percentile
+
+
+def test_cpu_of_this_process_and_of_none() -> None:
+    assert cpu_seconds(os.getpid()) > 0
+    assert cpu_seconds(2**22 + 1) == 0.0
+
+
+def test_summary_scales_cpu_to_a_million() -> None:
+    result = LoadResult("x", 500_000, 2.0, [1.0, 2.0, 3.0], {"n1": 4.0})
+    assert result.summary() == {
+        "name": "x", "messages": 500_000, "seconds": 2.0, "rate": 250_000.0, "p50_ms": 2.0, "p99_ms": 3.0,
+        "cpu_s_per_million": {"n1": 8.0},
+    }  # fmt: skip
+
+
+def test_percentile_is_the_nearest_rank() -> None:
+    assert percentile([3, 1, 2], 0.5) == 2
+    assert percentile(range(100), 0.99) == 99
+    assert percentile([], 0.5) != percentile([], 0.5)  # NaN

@@ -1,0 +1,73 @@
+"""The table of checks: what each order says is what a message meets."""
+
+from __future__ import annotations
+
+import pytest
+
+from jetcluster import errors
+from jetcluster.stream import checks
+from jetcluster.stream.checks import CHECKS, MAX_COMBINATIONS, ORDER, Candidate, Kind, Selection
+from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.test_machine import Stream
+
+
+def test_each_check_of_an_order_is_in_the_table_once_for_each_configuration() -> None:
+    for config in ({}, {"allow_msg_counter": True}, {"sealed": True, "discard": "new", "max_msg_size": 1}):
+        rules = StreamRules.from_config({"name": "S", **config})
+        for order in ORDER.values():
+            for refusal in order:
+                assert sum(row.refusal is refusal and bool(row.under(rules)) for row in CHECKS) <= 1, refusal
+    listed = {refusal for order in ORDER.values() for refusal in order}
+    early = {*checks.EARLY_ATOMIC, *checks.EARLY_FAST, *checks.WHOLE_ATOMIC}
+    assert {row.refusal for row in CHECKS} == listed | early
+    assert all(row.codes for row in CHECKS if row.refusal not in (checks.duplicate, checks.as_stored))
+    for row in CHECKS:
+        assert all(code in errors.TABLE for code in row.codes), row.name
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (("Nats-Expected-Stream: X", "Nats-Msg-Id: known"), 10060),  # before the id is looked for
+        (("Nats-Msg-Id: known", "Nats-Expected-Last-Sequence: 9"), 0),  # a retry: its expectation is not looked at
+        (("Nats-Expected-Last-Sequence: 9", "Nats-Rollup: x"), 10071),
+        (("Nats-Expected-Last-Subject-Sequence-Subject: a", "Nats-Rollup: x"), 10193),
+        (("Nats-Rollup: x", "Nats-Expected-Last-Msg-Id: other"), 10111),
+        (("Nats-Batch-Id: b", "Nats-Msg-Id: known"), 10174),
+    ],
+)
+def test_the_first_check_of_the_order_decides(lines: tuple[str, ...], code: int) -> None:
+    stream = Stream(max_msgs=1, discard="new")
+    stream.one("a", "Nats-Msg-Id: known")
+    found = stream.one("a", *lines)
+    assert (found[0] if isinstance(found, tuple) and code else 0) == code, found
+
+
+def test_a_message_meets_only_the_checks_that_read_its_fields() -> None:
+    selection = Selection(Kind.PLAIN, StreamRules.from_config({"name": "S", "duplicate_window": 1}))
+    met = selection._reading((b"Nats-Msg-Id",))
+    assert met == (checks.header_size, checks.duplicate)
+    assert selection._reading((b"Nats-Of-A-Client",)) == (checks.header_size,)
+    assert list(selection._by_fields) == [(b"Nats-Msg-Id",)], "names that clients make up are not remembered"
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_COMBINATIONS", 2)
+    selection = Selection(Kind.PLAIN, StreamRules.from_config({"name": "S"}))
+    for name in (b"Nats-TTL", b"Nats-Rollup", b"Nats-Incr", b"Nats-Msg-Id"):
+        selection._reading((name,))
+        assert len(selection._by_fields) <= 2 < MAX_COMBINATIONS
+
+
+def test_a_leader_refuses_early_what_apply_would() -> None:
+    class View:
+        rules = StreamRules.from_config({"name": "S", "sealed": True, "max_msg_size": 3})
+
+    view = View()
+    assert checks.refused_by(checks.EARLY_FAST, view, b"", b"long") is checks.SEALED
+    view.rules = StreamRules.from_config({"name": "S", "max_msg_size": 3})
+    refused = checks.refused_by(checks.EARLY_ATOMIC, view, b"", b"long")
+    assert refused is checks.size(view, Candidate(0, b"", b"", b"long", {})) and refused.err_code == 10054
+    for order, code in ((checks.EARLY_ATOMIC, 10174), (checks.EARLY_FAST, 10205)):
+        refused = checks.refused_by(order, view)
+        assert refused is not None and refused.err_code == code
