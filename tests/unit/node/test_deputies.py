@@ -122,7 +122,7 @@ PUBLISHERS: dict[str, str] = {
     "replica/replica_state.py": "advisories, at their own subjects",
     "replica/reads/answers.py": "direct gets", "replica/reads/pages.py": "direct gets",
     "replica/reads/membership.py": "direct gets, handed on",
-    "server/message_trace.py": "trace", "server/router.py": "is the bus",
+    "server/client/message_trace.py": "trace", "server/accounts/router.py": "is the bus",
     "stream/answers.py": "ack of a publish", "stream/atomic_ingest.py": "ack of a batch",
     "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",
 }  # fmt: skip
