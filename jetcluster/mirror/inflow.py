@@ -17,11 +17,11 @@ from jetcluster.stream.runs import cut
 COMMAND_BYTES: Final = 512 << 10
 COMMAND_MESSAGES: Final = 4096
 FLIGHT_BYTES: Final = 8 << 20
-MAX_WAITING: Final = 64 << 20
+MAX_WAITING_BYTES: Final = 64 << 20
 """Bytes that wait here: twice the largest window of flow control, so more of them means that there is none."""
 RETRY_SECONDS: Final = 0.1
 """Until what the log did not take is offered again."""
-OVERHEAD: Final = 64
+OVERHEAD_BYTES: Final = 64
 
 
 class Inflow:
@@ -107,7 +107,7 @@ class Inflow:
         self._pending = pending
         self._taken += 1
         self._waiting += len(block) + len(payload)
-        if self._waiting > MAX_WAITING:
+        if self._waiting > MAX_WAITING_BYTES:
             self._failed(upstream.setup_error("the upstream sends more than flow control permits"))
             return
         if not self._scheduled:
@@ -158,7 +158,7 @@ class Inflow:
         count = min(len(self._seqs), counter_sources.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0
         for i in range(count):
-            size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD
+            size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD_BYTES
             if size >= COMMAND_BYTES:
                 return i + 1
         return count

@@ -19,7 +19,7 @@ from jetcluster.latency import Latency
 from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
-from jetcluster.mirror.pace import Paces, paces
+from jetcluster.mirror.ports import Paces, paces
 from jetcluster.model.advisory import Advisories, Event, StreamAction, stream_action
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass

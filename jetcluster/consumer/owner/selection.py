@@ -83,7 +83,7 @@ class Redelivery:
             self.changed(seqs)
 
     def changed(self, seqs: Iterable[int]) -> None:
-        """Those still pending have other due times than before."""
+        """Takes over new due times, of the messages among `seqs` that are still pending."""
         pending = self._state.unacked.entries
         self._watch([(seq, pending[seq]) for seq in seqs if seq in pending])
 

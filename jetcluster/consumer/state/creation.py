@@ -141,7 +141,8 @@ def check_update(
 
 
 def same(a: Config, b: Config) -> bool:
-    """As an identical CREATE sees it: the server's own metadata does not count, and PAUSE alone changes pause_until."""
+    """True when a CREATE is identical: the server's own metadata does not count, and PAUSE alone changes
+    pause_until."""
     return _comparable(a) == _comparable(b)
 
 

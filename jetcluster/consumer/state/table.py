@@ -112,7 +112,7 @@ class ConsumerTable:
         self._store = store
         self._next_cid = 1
         self._dirty: dict[int, ConsumerState] = {}
-        """Whose rows have changed since the last commit."""
+        """Consumers whose rows have changed since the last commit."""
         self._lowest = 0
         """Nothing is pending below it, for any consumer; may be too low."""
         self._sessions = Sessions()

@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.pace import paces
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, paces
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore

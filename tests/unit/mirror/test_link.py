@@ -253,7 +253,7 @@ def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflow, "MAX_WAITING", 10)
+    monkeypatch.setattr(inflow, "MAX_WAITING_BYTES", 10)
     rig = begun()
     rig.live()
     rig.send(*range(1, 10))

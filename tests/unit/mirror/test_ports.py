@@ -1,8 +1,13 @@
+"""
+
+Lines of a stream's links: the first ones at once, then one with a number.
+"""
+
 from __future__ import annotations
 
 from typing import Any
 
-from jetcluster.mirror.pace import Pace
+from jetcluster.mirror.ports import LINES_AT_ONCE, LOG_SECONDS, LinkLog, Pace
 from testkit.twins.time import ManualTime
 from tests.unit.mirror.rig import Rig
 
@@ -80,3 +85,37 @@ def test_few_links_end_at_once() -> None:
     rig.run(1.0)
     rig.links.end()
     assert not rig.bus.subs
+
+
+class Lines(list[str]):
+    def info(self, event: str, **values: Any) -> None:
+        self.append(f"{event} {values['upstream']} {values['reason']}")
+
+    def warning(self, event: str, **values: Any) -> None:
+        self.append(f"{event} {values.get('upstream', values.get('last'))} {values['error']} {values.get('times', 1)}")
+
+
+def test_many_lines_become_one_with_a_number() -> None:
+    time, lines = ManualTime(), Lines()
+    log = LinkLog(lines, time, "S")  # type: ignore[arg-type]
+    for n in range(LINES_AT_ONCE + 3):
+        log.failed(f"U{n}", "broken")
+    assert lines == [f"link failed U{n} broken 1" for n in range(LINES_AT_ONCE)]
+    lines.clear()
+    time.advance(LOG_SECONDS)
+    assert lines == [f"links failed or began again U{LINES_AT_ONCE + 2} broken 3"]
+    log.again("U", "moved")
+    assert len(lines) == 1, "while it goes on, only numbers are told"
+    time.advance(LOG_SECONDS)
+    assert lines[1:] == ["links failed or began again U moved 1"]
+
+
+def test_after_a_quiet_time_lines_are_told_at_once_again() -> None:
+    time, lines = ManualTime(), Lines()
+    log = LinkLog(lines, time, "S")  # type: ignore[arg-type]
+    for _ in range(LINES_AT_ONCE):
+        log.again("U", "moved")
+    time.advance(LOG_SECONDS)
+    assert lines == ["link begins again U moved"] * LINES_AT_ONCE, "nothing was left out"
+    log.failed("U", "broken")
+    assert lines[LINES_AT_ONCE:] == ["link failed U broken 1"]
