@@ -44,7 +44,7 @@ async def fill(node: Node, count: int, subject: bytes = b"up") -> None:
 
 
 def held(node: Node, stream: str) -> list[tuple[int, int, bytes]]:
-    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.scan(b">", 1)]
+    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.queries.scan(b">", 1)]
 
 
 async def copied(cluster: Cluster, last: int, stream: str = "M", seconds: float = 30.0) -> None:
