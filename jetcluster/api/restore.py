@@ -41,7 +41,7 @@ Fields = dict[str, Any]
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 5.0
-"""So long a restore waits for its next chunk."""
+"""Seconds that a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 CHUNK_OVERHEAD: Final = 512
@@ -57,22 +57,20 @@ MAX_HELD_BYTES: Final = 256 << 20
 """Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
 MAX_RATIO: Final = 256
 ALLOWED_BYTES: Final = 64 << 20
-"""An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
-request says that the stream has, which then have to be stored."""
+"""Bounds of an archive's decompressed bytes: MAX_RATIO times the received ones and ALLOWED_BYTES more; and twice the
+bytes that the stream has according to the request, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
 """Bytes of one consumer."""
 CONSUMER_SECONDS: Final = 20.0
-"""So long each consumer of an archive is tried again while the stream has no leader, and the like."""
+"""Seconds for which the creation of each consumer of an archive is tried again, while the stream has no leader, and the
+like."""
 AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Bytes of all consumers in an archive: they are created when the messages are there."""
-_BAD_REQUEST: Final = 10003
-_NAME_TAKEN: Final = 10130
-_FAILED: Final = 10062
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -94,7 +92,7 @@ async def restore(context: ApiContext, request: Request) -> Fields:
 async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     assignment = await _assign(context, request, config)
     receiver = RestoreReceiver(context, request, assignment, declared)
     receiver.listen()
@@ -106,11 +104,10 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     streams.check_republish(request, config)
-    streams.check_known(context, config)
     bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     return Assignment.from_dict(result["assignment"])
 
 
@@ -132,7 +129,7 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
         wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
-        raise by_code(_BAD_REQUEST)
+        raise by_code(errors.BAD_REQUEST)
     if config.name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
@@ -158,7 +155,7 @@ class _Chunk:
 
 
 class RestoreReceiver:
-    """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
+    """A restore: the chunks of its client, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
         """`declared`: bytes of the stream, as the client says."""
@@ -172,7 +169,7 @@ class RestoreReceiver:
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
         self._held = 0
-        """As it was counted in the room last."""
+        """The bytes that were last counted in the room."""
         self._received = 0
         self._decompressed = 0
         self._ignored = 0
@@ -187,7 +184,7 @@ class RestoreReceiver:
         """Sequence and time of the newest message."""
         self._state: Fields = {}
         self._settled = False
-        """It is known what the stream is like."""
+        """True once the configuration of the stream is known."""
         self._consumers: list[tuple[str, bytes]] = []
         self._consumers_bytes = 0
 
@@ -263,14 +260,14 @@ class RestoreReceiver:
                 self._bus.publish(reply)
             answer = await self._finish()
         except (s2.S2Error, archive.ArchiveError) as error:
-            self._refuse(reply, by_code(_FAILED, err=str(error)))
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err=str(error)))
             return False
         except ApiError as error:
             self._refuse(reply, error)
             return False
         except Exception as error:  # noqa: BLE001 - the sender of any archive gets an answer
             self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
-            self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err="the archive cannot be taken in"))
             return False
         self._bus.publish(reply, answer)
         return True
@@ -402,12 +399,12 @@ class RestoreReceiver:
                 await self._create_consumer(assignment, name, await self._in_steps(reading(content)), request_id)
             except ApiError as error:
                 if not error.retriable:
-                    raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                    raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
                 if self._context.clock.monotonic() >= end:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
             except ValueError as error:
-                raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
             else:
                 return
 

@@ -147,7 +147,7 @@ def _responses(node: Node, account: str) -> Json:
 
 
 def _response(response: Response) -> Json:
-    """One `server.accounts.service_imports.Response`, shown as a service import."""
+    """A response that a request of another account waits for, shown as a service import."""
     subject = response.reply.decode("utf-8", "replace")
     found = _as_service(response.importer.account, subject, response.subject.decode(), share=False)
     return found | {"tracking": response.measurement is not None}

@@ -26,7 +26,8 @@ def known_account(node: Node, account: str) -> KnownAccount | None:
 
 
 def of_account(node: Node, account: str) -> Json:
-    """In place of what /accountz says of an account of the configuration, and behind it."""
+    """The fields of /accountz for an account with a JWT: they replace those of an account of the configuration, or
+    follow them."""
     known = known_account(node, account)
     if known is None:
         return {}

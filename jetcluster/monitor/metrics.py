@@ -422,7 +422,8 @@ def _consumers(
 
 
 def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
-    """Together with num_pending they tell a consumer that has stopped. None before its first delivery, or ack."""
+    """Yields the seconds since the last delivery and the last ack, which show a consumer that has stopped when
+    num_pending is not 0. Yields neither before the first delivery, or ack."""
     now = parse_rfc3339(info["ts"])
     for key, what, help_ in (
         ("last_delivery_seconds", "delivered", "Seconds since last message delivery to consumer"),
@@ -452,7 +453,7 @@ STREAMS_PER_TURN = 20
 
 
 class Metrics:
-    """One per node."""
+    """The metrics of one node."""
 
     def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node

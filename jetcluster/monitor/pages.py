@@ -301,7 +301,7 @@ class NodeSource:
         return healthz(self._node, query)
 
     def in_steps(self, name: str, query: Query) -> Steps[Json]:
-        """As `page`, in steps of about a millisecond."""
+        """Makes the page in steps of about a millisecond."""
         steps = _IN_STEPS.get(name)
         if steps is not None:
             return (yield from steps(self._node, query))

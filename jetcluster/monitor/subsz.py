@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
-    """One of the server itself has no sid, no counts, and cid 0."""
+    """A subscription as an object. One of the server itself has no sid, no counts, and cid 0."""
     found: Json = {"account": account, "account_tag": account} if account else {}
     found["subject"] = text(subscription.subject)
     if subscription.queue:

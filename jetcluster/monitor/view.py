@@ -32,7 +32,7 @@ def engine_of(node: Node) -> JetStream | None:
 
 
 def apis_of(node: Node) -> dict[str, JetStreamApi]:
-    """By account, those where JetStream is on."""
+    """The APIs of the accounts where JetStream is on."""
     return {} if node.jetstream is None else node.jetstream.apis
 
 

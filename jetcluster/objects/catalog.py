@@ -20,7 +20,7 @@ LIST_BYTES: Final = 900 << 10
 OBJECTS_PER_STEP: Final = 200
 """Objects looked at in one step."""
 MAX_SEARCHED: Final = 1000
-"""So many of the newest objects are looked through for a nonce."""
+"""The most objects, from the newest on, that are searched for a nonce."""
 
 
 class Download(NamedTuple):

@@ -259,7 +259,7 @@ class SystemAnswers:
         return None if found is None else self._data(found)
 
     def _connections_event(self, stat: Json) -> Json:
-        """As it is told when it changes (`system.events`)."""
+        """The event that is published when the number changes (`system.events`)."""
         event = Event(b"", CONNECTIONS, {"server": self._block.make(), **stat})
         found: Json = json.loads(self._advisories.render(event))
         return found
