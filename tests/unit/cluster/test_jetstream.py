@@ -568,8 +568,8 @@ async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None
         await cluster.led("S")
         assert (await cluster["A"].publish(b"s"))["seq"] == 10
         await cluster.equal("S")
-        kept = next(node for node in cluster if node.has("S")).replica("S").store
-        assert [message.payload for message in kept.queries.scan(b">", 1)][:8] == [b"%d" % n for n in range(9) if n != 4]
+        kept = next(node for node in cluster if node.has("S")).replica("S").store.queries
+        assert [message.payload for message in kept.scan(b">", 1)][:8] == [b"%d" % n for n in range(9) if n != 4]
 
 
 @virtual_time
