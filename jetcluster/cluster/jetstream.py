@@ -91,7 +91,7 @@ class JetStream:
             rules=context.placement_rules,
         )
         self.members = MetaMembers(context, self.meta, self.service)
-        self.roster = Roster(context, self.meta, context.leaders.ask)
+        self.roster = Roster(context.mesh, context.raft, self.meta, context.leaders.ask)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
         self.local = LocalStreams(
             context,
@@ -120,7 +120,7 @@ class JetStream:
         )
         self.meta_rescue = MetaRescue(context, self.meta, self._flush_soon)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
-        self.scrubber = Scrubber(context, self.replicas)
+        self.scrubber = Scrubber(context.kv, context.clock, context.timers, context.log, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
         self.durability = Durability(context.mesh, context.log)
         self._store_care = StoreCare(
@@ -137,9 +137,9 @@ class JetStream:
             settled=settled,
             roster=self.roster,
         )
-        self._watch = NodeWatch(context)
+        self._watch = NodeWatch(context.mesh, context.raft, context.clock, context.pulse)
         LeaderReads(context.mesh, self.meta, self.replicas)
-        self._every_node = EveryNode(context, self.meta, self.replicas)
+        self._every_node = EveryNode(context.mesh, context.clock, context.log, self.meta, self.replicas)
         context.account_quota.begin(
             context.mesh,
             context.clock,
