@@ -94,7 +94,7 @@ class StreamRequests:
     ) -> None:
         self._context = context
         self._replicas = replicas
-        self._archives = StreamArchives(context)
+        self._archives = StreamArchives(context.kv, context.clock, context.rng, context.budget)
         self._more_handlers = {
             **consumers.handlers,
             "snapshot": self._archives.snapshot,

@@ -119,7 +119,7 @@ class Expiry:
             return None
         if not self._never:
             return store.first_ts + max_age
-        oldest = store.next_by_subject(b">", max(self._floor, 1))
+        oldest = store.queries.next_by_subject(b">", max(self._floor, 1))
         return oldest.ts + max_age if oldest is not None else None
 
     def _next_piece(self, bound: int) -> list[int]:
@@ -127,7 +127,7 @@ class Expiry:
         aged: list[int] = []
         size = 0
         behind = self._store.last_seq + 1
-        for looked, message in enumerate(self._store.scan(b">", max(self._place, 1))):
+        for looked, message in enumerate(self._store.queries.scan(b">", max(self._place, 1))):
             if message.ts >= bound or looked == MOST or size >= MOST_BYTES:
                 behind = message.seq
                 break

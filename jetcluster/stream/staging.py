@@ -218,7 +218,7 @@ class Staging:
 
     def oldest(self, subject: bytes) -> Message | None:
         """The first message of a literal subject that is in the store."""
-        message = self._store.next_by_subject(subject, 0)
+        message = self._store.queries.next_by_subject(subject, 0)
         return None if message is None else (message.subject, message.headers, message.payload)
 
     def _settle(self) -> None:

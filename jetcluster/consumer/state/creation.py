@@ -164,7 +164,7 @@ def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple
     elif policy == "new":
         seq = last + 1
     elif policy == "last":
-        seq = store.last_of_any(rules.filters) or first
+        seq = store.queries.last_of_any(rules.filters) or first
     elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
         seq = min(store.last_seqs_any(rules.filters), default=last)
         upto = last

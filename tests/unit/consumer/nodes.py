@@ -109,7 +109,7 @@ class Node:
         return state.delivered_cseq, state.delivered_sseq, state.floor_cseq, state.floor_sseq
 
     def stored(self) -> list[int]:
-        return [message.seq for message in self.store.scan(b">", 1)]
+        return [message.seq for message in self.store.queries.scan(b">", 1)]
 
 
 def consumer(name: str, **config: Any) -> dict[str, Any]:

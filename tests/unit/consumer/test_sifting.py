@@ -38,7 +38,7 @@ class Small(Node):
         return count
 
     def by_seq(self) -> dict[int, bytes]:
-        return {message.seq: message.subject for message in self.store.scan(b">", 1)}
+        return {message.seq: message.subject for message in self.store.queries.scan(b">", 1)}
 
 
 def held(count: int) -> Small:

@@ -57,7 +57,7 @@ class Counters(Stream):
     def rows(self, first: int = 1) -> list[tuple[str, str, dict[str, dict[str, str]], str]]:
         """Subject, increment, what is counted of sources, total."""
         found = []
-        for m in self.store.scan(b">", first):
+        for m in self.store.queries.scan(b">", first):
             fields = nats_fields(m.headers)
             seen = json.loads(fields.get(b"Nats-Counter-Sources", b"{}"))
             found.append((m.subject.decode(), fields[b"Nats-Incr"].decode(), seen, json.loads(m.payload)["val"]))
@@ -87,7 +87,7 @@ def test_several_sources_and_own_increments() -> None:
         ("c.x", "2", {"UP1": {"a.x": "7"}, "UP2": {"b.x": "3"}}, "20"),
         ("c.y", "-7", {"UP2": {"b.y": "-7"}}, "-7"),
     ]
-    assert [m.headers for m in s.store.scan(b">", 1)][2:4] == [
+    assert [m.headers for m in s.store.queries.scan(b">", 1)][2:4] == [
         block("User: u", "Nats-Incr: +10", 'Nats-Counter-Sources: {"UP1":{"a.x":"5"},"UP2":{"b.x":"3"}}'),
         block(
             "User: v", "Nats-Incr: 2", "Nats-Stream-Source: UP1 2 > > a.x id",
@@ -254,7 +254,7 @@ def test_without_sources_headers_are_kept_as_they_come() -> None:
     s.own("c.x", "+1", "Nats-Counter-Sources: junk")
     s.own("c.x", "+1")
     s.own("c.y", "+1", 'Nats-Counter-Sources: {"UP1":{"a.y":"1"}}')
-    headers = [m.headers for m in s.store.scan(b">", 1)]
+    headers = [m.headers for m in s.store.queries.scan(b">", 1)]
     assert headers[:2] == [block("Nats-Counter-Sources: junk", "Nats-Incr: +1"), block("Nats-Incr: +1")]
     s.own("c.x", "+1", "Nats-Counter-Sources: junk")
     s.configure(allow_msg_counter=True, subjects=["c.>"], sources=[ONE])

@@ -107,7 +107,7 @@ class World:
         self.configure()
 
     def total(self) -> int:
-        message = self.replicas[0].store.last_by_subject(b"sum")
+        message = self.replicas[0].store.queries.last_by_subject(b"sum")
         return int(json.loads(message.payload)["val"]) if message is not None else 0
 
     def step(self) -> None:
@@ -148,7 +148,7 @@ def test_the_total_is_the_sum_of_its_sources(seed: int) -> None:
         world.step()
     world.settle()
     assert world.total() == world.own + sum(sum(up.totals.values()) for up in world.ups)
-    one, other = ([tuple(m) for m in replica.store.scan(b">", 1)] for replica in world.replicas)
+    one, other = ([tuple(m) for m in replica.store.queries.scan(b">", 1)] for replica in world.replicas)
     assert one == other
     recounted = sum(int(nats_fields(row[3])[b"Nats-Incr"]) for row in one)
     assert recounted == world.total()

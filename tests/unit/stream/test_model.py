@@ -521,5 +521,5 @@ def test_replicas_agree_with_each_other_and_with_the_model(
         assert plain(results[0]) == model.apply(kind, now, *args)
         assert nodes[0].everything() == nodes[1].everything()
         assert machines[0].hash == machines[1].hash
-        assert {m.seq: m[1:] for m in machines[0].store.scan(b">", 1)} == model.messages
+        assert {m.seq: m[1:] for m in machines[0].store.queries.scan(b">", 1)} == model.messages
         assert machines[0].store.last_seq == model.last_seq

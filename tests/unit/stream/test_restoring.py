@@ -45,7 +45,7 @@ class Stream:
         return self.apply(commands.encode_restore(1, encode_runs(list(restoring.each_run(messages)))))
 
     def messages(self) -> list[Msg]:
-        return list(self.store.scan(b">", 1))
+        return list(self.store.queries.scan(b">", 1))
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Stream:
         return self.apply(commands.encode_sourced(self.now, body))
 
     def stored(self) -> list[tuple[int, int, bytes]]:
-        return [(m.seq, m.ts - T0, m.payload) for m in self.store.scan(b">", 1)]
+        return [(m.seq, m.ts - T0, m.payload) for m in self.store.queries.scan(b">", 1)]
 
     def payloads(self) -> list[bytes]:
         return [payload for _, _, payload in self.stored()]
@@ -275,7 +275,7 @@ def test_the_streams_own_transform_applies() -> None:
     s = Stream(sources=[SOURCE], subject_transform={"src": "s", "dest": "t"})
     s.source(0)
     s.source(0, 1)
-    assert [m.subject for m in s.store.scan(b">", 1)] == [b"t"]
+    assert [m.subject for m in s.store.queries.scan(b">", 1)] == [b"t"]
 
 
 @pytest.mark.parametrize("cut_off", [1, 9, 20])
