@@ -9,7 +9,7 @@ leaderships over by itself (`raft.node`); /healthz and /metrics ask `NodeHealth`
 `Durability` says where servers of the cluster do not wait for the same before they acknowledge. An acknowledged message
 is on the disks of as many servers as wait for them. Where one of three has no `sync_interval` and the others have one,
 an operator may believe that all have it, or none: while it is changed server by server that is as it should be, for
-good it is a mistake. Raft goes by the laxest of a group's voters (`raft.group_state.Credit`).
+good it is a mistake. Raft goes by the laxest of a group's voters (`raft.core.group_state.Credit`).
 """
 
 from __future__ import annotations

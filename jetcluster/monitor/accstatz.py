@@ -12,9 +12,9 @@ from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.mesh.peer_link import Traffic
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.clients import Totals
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.client.clients import Totals
+    from jetcluster.server.client.connection import ClientConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def accstatz(node: Node, query: Query) -> Json:

@@ -10,13 +10,13 @@ from jetcluster.monitor.source import ROWS_PER_STEP, Json, Query, QueryError, nu
 from jetcluster.monitor.view import links_of, now_text, text
 from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
-from jetcluster.server.subscription import ClientSubscription, LocalSubscription, RemoteInterest
+from jetcluster.server.accounts.subscription import ClientSubscription, LocalSubscription, RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.protocol.sublist import Sublist
-    from jetcluster.server.route import Route
-    from jetcluster.server.router import Router
-    from jetcluster.server.subscription import AnySubscription
+    from jetcluster.server.accounts.route import Route
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.accounts.subscription import AnySubscription
 
 
 def detail(subscription: LocalSubscription, *, account: str = "") -> Json:

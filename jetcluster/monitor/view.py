@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.clients import ClosedClient
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.client.clients import ClosedClient
+    from jetcluster.server.client.connection import ClientConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def mesh_of(node: Node) -> MeshCore | None:

@@ -28,7 +28,7 @@ from jetcluster.server.server import Server, enter_lame_duck
 
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import AccountChange, NodeOperator
-    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.server.leaf.nodes import LeafNodes
 
 _SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
@@ -241,7 +241,7 @@ class Node:
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
-            from jetcluster.server.ws_port import WsPort
+            from jetcluster.server.ws.port import WsPort
 
             port = self.server.ws_port = WsPort(self.server.parts, tls_context(self.options.websocket.tls))
             await port.start()
@@ -250,7 +250,7 @@ class Node:
 
     async def _start_leafnodes(self) -> None:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
-            from jetcluster.server.leafnodes import LeafNodes
+            from jetcluster.server.leaf.nodes import LeafNodes
 
             self.leafnodes = LeafNodes(self.server.parts)
             await self.leafnodes.start()

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from jetcluster.raft.journal.journal import Journal
     from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
-    from jetcluster.server.leafnodes import LeafNodes
-    from jetcluster.server.ws_port import WsPort
+    from jetcluster.server.leaf.nodes import LeafNodes
+    from jetcluster.server.ws.port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
 
 ENTRY_OVERHEAD = 512 * 1024

@@ -21,8 +21,8 @@ from jetcluster.monitor.view import ServerBlock
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.client.connection import ClientConnection
 
 log = get_logger("monitor")
 

@@ -18,7 +18,7 @@ from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
 
 if TYPE_CHECKING:
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.router import Router
 
 ASKED = b"$SYS.DEBUG.SUBSCRIBERS"
 OF_NODE = b"$SYS.REQ.ACCOUNT.NSUBS"

@@ -30,7 +30,7 @@ from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.levels import LEVEL
 from testkit.twins.journal import InlineWriter

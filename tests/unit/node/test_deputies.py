@@ -124,7 +124,7 @@ PUBLISHERS: dict[str, str] = {
     "replica/leadership.py": "advisories, at their own subjects",
     "replica/repair.py": "advisories, at their own subjects",
     "replica/read_group.py": "direct gets", "replica/stream_replica.py": "advisories, at their own subjects",
-    "server/message_trace.py": "trace", "server/router.py": "is the bus",
+    "server/client/message_trace.py": "trace", "server/accounts/router.py": "is the bus",
     "stream/answers.py": "ack of a publish", "stream/atomic_ingest.py": "ack of a batch",
     "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",
 }  # fmt: skip

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.leaf_link import LeafLink
-from jetcluster.server.leafnodes import LeafNodes
-from testkit.server_rig import Bench, FakeTransport
+from jetcluster.server.leaf.link import LeafLink
+from jetcluster.server.leaf.nodes import LeafNodes
+from testkit.server_rig import Bench
+from tests.unit.mesh.test_link import FakeTransport
 
 HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
 

@@ -18,8 +18,7 @@ from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.server.fairness import HEAVY_READ
 from testkit.server_rig import QUIET, Bench, Nobody, Peer
 from testkit.twins.time import ManualTime
-
-from .leaf_site import End, Site
+from tests.unit.server.leaf_site import End, Site
 
 READ = 250_000
 """Bytes that a loop hands over at a time."""
@@ -227,7 +226,7 @@ def test_what_waits_is_forgotten_with_the_connection() -> None:
     assert not peer.transport.reading
     peer.connection.abort("Write Error")
     bench.time.advance(0)
-    assert not peer.connection._has_input
+    assert not peer.connection.commands.has_input
     assert not bench.server.governor.waiting
 
 
