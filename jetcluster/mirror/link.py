@@ -25,8 +25,8 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.bodies import LATEST_TIME
 from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
-from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
 FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")
@@ -359,7 +359,7 @@ class UpstreamLink:
     def _verify(self, identity: bytes, seen: int) -> None:
         """The upstream was created anew. A mirror has its sequences, so it can only go on if that is the same stream
         out of an archive: if it holds the very message that came last."""
-        own = self._around.target.store.read([seen])
+        own = self._around.target.store.reader.read([seen])
         error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
 
         def compare(answer: dict[str, Any]) -> None:

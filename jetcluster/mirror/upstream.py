@@ -202,7 +202,7 @@ def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None
     low = max(store.first_seq, high - MAX_SEARCHED)
     while high >= low:
         start = max(low, high - SEARCH_STEP + 1)
-        for message in reversed(store.read(range(start, high + 1))):
+        for message in reversed(store.reader.read(range(start, high + 1))):
             found = upstream.seq_of(message)
             if found is not None:
                 return found

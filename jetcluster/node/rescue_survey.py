@@ -318,7 +318,7 @@ def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) ->
     kv.delete(mark)  # in memory only
     try:
         store = BlockStore(kv, assignment.gid, memory=StreamRules.from_config(assignment.config).memory)
-        for _ in store.scan(b">", 1) if verify else ():
+        for _ in store.queries.scan(b">", 1) if verify else ():
             pass
     except DamagedError:
         info = keys.INFO, assignment.gid
@@ -386,5 +386,5 @@ def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
                     raise DamagedError(entry.at, entry.at) from error
     view.state = store.state
     if verify:
-        for _ in store.scan(b">", 1):
+        for _ in store.queries.scan(b">", 1):
             pass

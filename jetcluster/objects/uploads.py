@@ -33,7 +33,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.stream.atomic_stage import BATCH_ID
-from jetcluster.stream.results import Duplicate
+from jetcluster.stream.ports import Duplicate
 
 SUBJECT: Final = b"Nats-Object-Subject"
 REPLY: Final = b"Nats-Object-Reply"
@@ -82,7 +82,7 @@ class Uploads:
 
     def take_over(self) -> None:
         """Goes on with what is stored."""
-        for subject, state in list(self._store.subjects(self._layout.uploads)):
+        for subject, state in list(self._store.queries.subjects(self._layout.uploads)):
             record = self._store.get(state.last)
             if record is not None:
                 self._continue(subject, record)
@@ -121,7 +121,7 @@ class Uploads:
         if upload is None:
             return
         size = 0
-        for message in self._store.scan(self._chunks(upload), upload.scanned + 1):
+        for message in self._store.queries.scan(self._chunks(upload), upload.scanned + 1):
             upload.take(message.seq, message.payload)
             size += len(message.payload) + 256
             if size >= SCAN_BYTES:
@@ -141,7 +141,7 @@ class Uploads:
             return
         upload = Upload(meta, info_subject, header_block.get(record.headers, REPLY) or b"", record.ts)
         upload.record_seq = record.seq
-        last = self._store.last_by_subject(self._layout.chunks(nonce))
+        last = self._store.queries.last_by_subject(self._layout.chunks(nonce))
         if last is not None:
             upload.scanning = True
             upload.touched = last.ts
@@ -212,7 +212,7 @@ class Uploads:
         if aborted is not None:
             self._host.refuse(reply, aborted)
             return
-        last = self._store.last_by_subject(self._layout.chunks(nonce))
+        last = self._store.queries.last_by_subject(self._layout.chunks(nonce))
         info = self._catalog.by_nonce(nonce) if last is not None and last.payload == payload else None
         if info is not None:
             self._host.tell(reply, self._final_answer(info))

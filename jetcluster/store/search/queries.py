@@ -46,6 +46,8 @@ COUNTED_KEPT = 64
 
 
 class Queries:
+    """The questions over one stream. Filters may have wildcards."""
+
     def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex, matches: Matches) -> None:
         self._matches = matches
         self._counted: dict[Wanted, int] = {}
@@ -54,7 +56,8 @@ class Queries:
         self._blocks = blocks
         self._index = index
 
-    def last_by_subject(self, wanted: Wanted, up_to: int | None) -> Msg | None:
+    def last_by_subject(self, wanted: Wanted, up_to: int | None = None) -> Msg | None:
+        """The message with the highest sequence (at or below `up_to`) that matches `wanted`."""
         if up_to is None:
             # What a key-value get asks for. A subject that is stored may still look like a wildcard.
             if isinstance(wanted, bytes) and b"*" not in wanted and b">" not in wanted:
@@ -74,12 +77,15 @@ class Queries:
         return self._checked(found, wanted)
 
     def next_by_subject(self, subject_filter: bytes, seq: int) -> Msg | None:
+        """The message with the lowest sequence at or above `seq` that matches."""
         if filters.is_literal(subject_filter):
             return self._checked(self._index.next_at_or_after(subject_filter, seq), subject_filter)
         window = self.window(subject_filter, seq, 1)
         return self._checked(window[0], subject_filter) if window else None
 
     def scan(self, subject_filter: bytes, seq: int) -> Iterator[Msg]:
+        """Messages from `seq` upward that match. The store may be mutated between steps: messages that vanished are
+        stepped over, those appended are found."""
         want = FIRST_WINDOW
         while True:
             window = self.window(subject_filter, seq, min(want, WINDOW))
@@ -135,6 +141,7 @@ class Queries:
         return sum([self.count(wanted, seq) for wanted in parts])
 
     def count(self, wanted: Wanted, seq: int) -> int:
+        """Number of messages at or above `seq` that match."""
         index, blocks = self._index, self._blocks
         if is_literal(wanted) and index.last_of(wanted) < seq:
             return 0
@@ -199,6 +206,7 @@ class Queries:
                 yield subject, state
 
     def subject(self, subject: bytes) -> SubjectState | None:
+        """State of one literal subject; None when it holds no message."""
         first = self._index.first_of(subject)
         if first is None:
             return None

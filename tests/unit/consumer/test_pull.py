@@ -683,7 +683,7 @@ def test_damage_is_raised_by_the_run_and_not_by_the_callback() -> None:
     def damaged(*args: object) -> int:
         raise DamagedError(1, 3)
 
-    rig.node.store.count = rig.node.store.next_seqs = damaged  # type: ignore[method-assign,assignment]
+    rig.node.store.queries.count = rig.node.store.next_seqs = damaged  # type: ignore[method-assign,assignment]
     rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"no_wait":true}', b"in")
     assert not inbox
     with pytest.raises(DamagedError):

@@ -188,7 +188,7 @@ class Rig:
         self.bus.arrive(self.deliver, self.deliver, reply, block, b"")
 
     def stored(self) -> list[tuple[int, bytes]]:
-        return [(m.seq, m.payload) for m in self.store.scan(b">", 1)]
+        return [(m.seq, m.payload) for m in self.store.queries.scan(b">", 1)]
 
     @property
     def link(self) -> Any:

@@ -518,7 +518,7 @@ def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> No
     def read(seqs: Any) -> Any:
         raise DamagedError(1, 1)
 
-    monkeypatch.setattr(rig.store, "read", read)
+    monkeypatch.setattr(rig.store.reader, "read", read)
     rig.inform(5, created="2027-01-01T00:00:00Z")
     assert len(rig.damage) == 1
     assert "cannot be read" in rig.error
@@ -597,7 +597,7 @@ def test_a_source_says_where_messages_come_from() -> None:
     rig.send(7, headers=block("Own: 1", "Nats-Expected-Stream: UP", "Nats-Batch-Id: b", "Nats-Stream-Source: X 1"))
     rig.send(9, subject=b"b.c", pending=4)
     rig.commit()
-    first, second = rig.store.scan(b">", 1)
+    first, second = rig.store.queries.scan(b">", 1)
     assert (first.seq, first.subject) == (1, b"down")
     assert first.headers == block("Own: 1", "Nats-Stream-Source: UP 7 up\fb.> down\f> up " + _identity())
     assert (second.seq, second.subject) == (2, b"b.c")
@@ -619,7 +619,7 @@ def test_a_mirrors_headers_stay_but_for_orders() -> None:
     rig.live()
     rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
     rig.commit()
-    (message,) = rig.store.scan(b">", 1)
+    (message,) = rig.store.queries.scan(b">", 1)
     assert message.headers == block("Own: 1", "Nats-Msg-Id: x", "Nats-Stream-Source: X 1")
 
 

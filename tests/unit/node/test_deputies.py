@@ -121,7 +121,7 @@ PUBLISHERS: dict[str, str] = {
     "replica/context.py": "advisories, at their own subjects",
     "replica/read_group.py": "direct gets", "replica/replica_state.py": "advisories, at their own subjects",
     "server/message_trace.py": "trace", "server/router.py": "is the bus",
-    "stream/answers.py": "ack of a publish", "stream/atomic_ingest.py": "ack of a batch",
+    "stream/answers.py": "ack of a publish", "stream/atomic_stage.py": "ack of a batch",
     "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",
 }  # fmt: skip
 """Files of the server that publish -> the way above, or why nobody chooses the subject."""

@@ -12,7 +12,7 @@ from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.mirror.link import SILENCE_SECONDS
-from jetcluster.replica import read_confirm, read_group
+from jetcluster.replica.reads import confirm, membership
 from jetcluster.stream import commands, sourced
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
@@ -44,7 +44,7 @@ async def fill(node: Node, count: int, subject: bytes = b"up") -> None:
 
 
 def held(node: Node, stream: str) -> list[tuple[int, int, bytes]]:
-    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.scan(b">", 1)]
+    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.queries.scan(b">", 1)]
 
 
 async def copied(cluster: Cluster, last: int, stream: str = "M", seconds: float = 30.0) -> None:
@@ -195,7 +195,7 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     """As a link does after it found its upstream again."""
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
-    body = sourced.encode_body(sourced.MIRROR, b"", lag, last, 0)
+    body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
     leader.replica("M").mirrors.end()
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
@@ -214,9 +214,9 @@ async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> N
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
-        await tell_lag(cluster, read_group.MAX_LAG - 1)
+        await tell_lag(cluster, membership.MAX_LAG - 1)
         await cluster.never(lambda: not all(answers(node) for node in others), 1.0, "one left")
-        await tell_lag(cluster, read_group.MAX_LAG)
+        await tell_lag(cluster, membership.MAX_LAG)
         await cluster.until(lambda: not any(answers(node) for node in others), what="all left")
         await tell_lag(cluster, 10)
         await cluster.never(lambda: any(answers(node) for node in others), 1.0, "one joined")
@@ -376,7 +376,7 @@ async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> Non
             ack = await client.publish(b"up", b"%d" % number)
             assert (await client.get(b"UP", ack["seq"]))[2] == b"%d" % number
         reads = client.replica("M").reads.upstream
-        assert reads is not None and reads.answered > 30, "the mirror was asked"
+        assert reads is not None and reads.answers.answered > 30, "the mirror was asked"
         await stop(apis)
 
 
@@ -404,7 +404,7 @@ async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can
             start = cluster.loop.time()
             _, headers, _ = await others[0].request(subject, body, 10.0)
             assert headers.startswith(b"NATS/1.0 503"), "there may be more that was acknowledged"
-            assert cluster.loop.time() - start < read_confirm.MAX_SECONDS + 0.1
+            assert cluster.loop.time() - start < confirm.MAX_SECONDS + 0.1
         cluster.restart(home.name)
         await cluster.led("UP")
         await asyncio.sleep(3.0)
@@ -448,7 +448,7 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
         assert (await others[0].publish(b"up", b"acked"))["seq"] == 6
         await apis.pop(home.name).stop()
         cluster.crash(home.name)
-        until = cluster.loop.time() + 3 * read_confirm.MAX_SECONDS
+        until = cluster.loop.time() + 3 * confirm.MAX_SECONDS
         while cluster.loop.time() < until:
             _, headers, payload = await others[0].request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0)
             assert headers.startswith(b"NATS/1.0 503") or payload == b"acked"

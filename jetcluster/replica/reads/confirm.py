@@ -11,7 +11,7 @@ its word counts also after this replica has left its term, stands for election, 
 anything yet, or cannot take its entries (`Receiver.hear`, `RaftGroup.told_index`). Nobody on this node can have been
 told more. So a replica that knows no leader answers once it has applied that; if it has not, its readers wait, for the
 next leader too, and after MAX_WAIT another replica is asked. A replica answers at all only once its leader has
-confirmed to it what is committed, or it leads itself (`ReadGroup`): what it heard before a restart is forgotten.
+confirmed to it what is committed, or it leads itself (`Membership`): what it heard before a restart is forgotten.
 
 Two kinds of replicas may not have heard of what a client was told, and ask a leader first, once for all requests that
 wait; a majority confirms that it leads. This costs a round trip; a read on a node with a replica of its own does not

@@ -1,4 +1,4 @@
-"""Who answers Direct Get, and when (replica/read_group.py)."""
+"""Who answers Direct Get, and when (replica/reads/membership.py)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.config import JournalOptions
-from jetcluster.replica import read_group
-from jetcluster.replica.read_group import MAX_STREAMING
+from jetcluster.replica.reads import answers as replies
+from jetcluster.replica.reads import membership, pages
+from jetcluster.replica.reads.pages import MAX_STREAMING
 from jetcluster.store import view
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
@@ -54,7 +55,7 @@ async def test_a_follower_answers_only_once_it_has_what_its_leader_had_committed
 
 @virtual_time
 async def test_some_reads_are_timed_by_role(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "TIMED_EVERY", 4)
+    monkeypatch.setattr(membership, "TIMED_EVERY", 4)
     async with Cluster() as cluster:
         await filled(cluster)
         for role, node in (("leader", cluster.leader("S")), ("follower", cluster.followers("S")[0])):
@@ -82,7 +83,7 @@ async def test_without_a_proof_of_the_commit_index_nobody_joins() -> None:
 
 @virtual_time
 async def test_a_follower_that_lags_leaves_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "MAX_LAG", 10)
+    monkeypatch.setattr(membership, "MAX_LAG", 10)
     async with Cluster() as cluster:
         await filled(cluster)
         node = cluster.followers("S")[0]
@@ -242,11 +243,11 @@ class Slow:
 
 @virtual_time
 async def test_a_batch_waits_for_a_slow_reader_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await filled(cluster, 30, 200)
         node = cluster["A"]
-        reader = Slow(node, backlog=read_group.MAX_BACKLOG + 1)
+        reader = Slow(node, backlog=pages.MAX_BACKLOG + 1)
         reader.ask(30)
         await asyncio.sleep(5)
         assert reader.frames == []
@@ -254,7 +255,7 @@ async def test_a_batch_waits_for_a_slow_reader_and_goes_on(monkeypatch: pytest.M
         await asyncio.sleep(0.006)
         await cluster.until(lambda: reader.ended, what="all of it", seconds=1)
         assert len(reader.frames) == 31
-        assert node.replica("S").reads.streaming == 0
+        assert node.replica("S").reads.answers.pages.streaming == 0
 
 
 async def evict(cluster: Cluster) -> None:
@@ -268,28 +269,28 @@ async def evict(cluster: Cluster) -> None:
 @virtual_time
 async def test_a_batch_is_of_the_moment_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the stream's limit evicts messages before the reader took anything, or in the middle."""
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await filled(cluster, 30, 200, max_msgs=30)
         node = cluster["A"]
-        blocked, reading = Slow(node, backlog=read_group.MAX_BACKLOG + 1), Slow(node)
+        blocked, reading = Slow(node, backlog=pages.MAX_BACKLOG + 1), Slow(node)
         blocked.ask(30)
         reading.ask(30)
         assert blocked.frames == [] and 0 < len(reading.frames) < 10
-        reading.backlog = read_group.MAX_BACKLOG + 1
+        reading.backlog = pages.MAX_BACKLOG + 1
         await evict(cluster)
         blocked.backlog = reading.backlog = 0
         for reader in (blocked, reading):
             await cluster.until(lambda reader=reader: reader.ended, what="all of it")  # type: ignore[misc]
             assert [int(payload.rstrip(b".")) for _, payload in reader.frames[:-1]] == list(range(1, 31))
             assert reader.frames[-1][0].endswith(b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 30\r\n\r\n")
-        assert node.replica("S").reads.streaming == 0
+        assert node.replica("S").reads.answers.pages.streaming == 0
 
 
 @virtual_time
 @pytest.mark.parametrize("why", ["too long", "no room"])
 async def test_a_batch_whose_rest_cannot_be_kept_ends_without_eob(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     if why == "no room":
         monkeypatch.setattr(view, "MAX_FROZEN_BYTES", 0)
     async with Cluster() as cluster:
@@ -297,20 +298,20 @@ async def test_a_batch_whose_rest_cannot_be_kept_ends_without_eob(why: str, monk
         node = cluster["A"]
         reader = Slow(node)
         reader.ask(30)
-        reader.backlog = read_group.MAX_BACKLOG + 1
-        await asyncio.sleep(2 * read_group.LONGEST_FROZEN)  # as long as nothing is removed a reader may be slow
+        reader.backlog = pages.MAX_BACKLOG + 1
+        await asyncio.sleep(2 * pages.LONGEST_FROZEN)  # as long as nothing is removed a reader may be slow
         await evict(cluster)
         if why == "too long":
-            await asyncio.sleep(read_group.LONGEST_FROZEN + 1)
+            await asyncio.sleep(pages.LONGEST_FROZEN + 1)
         reader.backlog = 0
         await asyncio.sleep(1)
         assert 0 < len(reader.frames) < 10 and not reader.ended
-        assert node.replica("S").reads.streaming == 0
+        assert node.replica("S").reads.answers.pages.streaming == 0
 
 
 @virtual_time
 async def test_a_batch_is_sent_in_slices_that_others_get_in_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await filled(cluster, 30, 200)
         reader = Slow(cluster["A"])
@@ -322,14 +323,14 @@ async def test_a_batch_is_sent_in_slices_that_others_get_in_between(monkeypatch:
 
 @virtual_time
 async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await filled(cluster, 30, 200)
         node = cluster["A"]
         reader = Slow(node, backlog=1 << 30)
         for _ in range(MAX_STREAMING):
             reader.ask(30)
-        assert node.replica("S").reads.streaming == MAX_STREAMING
+        assert node.replica("S").reads.answers.pages.streaming == MAX_STREAMING
         other = Slow(node)
         other.ask(30)
         assert other.frames == [(b"NATS/1.0 503\r\n\r\n", b"")]
@@ -337,7 +338,7 @@ async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(mo
         reader.leave()
         reader.backlog = 0
         await asyncio.sleep(0.1)
-        assert node.replica("S").reads.streaming == 0
+        assert node.replica("S").reads.answers.pages.streaming == 0
         other.ask(30)
         await cluster.until(lambda: other.ended, what="a batch is served again")
 
@@ -346,7 +347,7 @@ async def test_a_reader_that_leaves_or_too_many_of_them_take_no_slot_for_good(mo
 async def test_a_batch_ends_without_eob_when_the_state_is_not_to_be_read_any_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await filled(cluster, 30, 200)
         node = cluster.followers("S")[0]
@@ -356,7 +357,7 @@ async def test_a_batch_ends_without_eob_when_the_state_is_not_to_be_read_any_mor
         await asyncio.sleep(1)
         assert 0 < len(reader.frames) < 30 and not reader.ended
         await cluster.all_read("S")
-        assert node.replica("S").reads.streaming == 0
+        assert node.replica("S").reads.answers.pages.streaming == 0
         again = Slow(node)
         again.ask(30)
         await cluster.until(lambda: again.ended, what="a batch from the rebuilt replica")
@@ -375,7 +376,7 @@ async def test_subject_form_and_last_alias() -> None:
             assert (await node.request(GET + b".s.b"))[2] == b"s.b"
             _, headers, _ = await node.request(b"$JS.API.DIRECT.GET.LAST.S.s.a")
             assert b"Nats-Sequence: 3\r\n" in headers and b"Nats-Num-Pending: 1\r\n" in headers
-        assert cluster["A"].replica("S").reads.answered == 2
+        assert cluster["A"].replica("S").reads.answers.answered == 2
         # a stream really named LAST wins its subjects
         await cluster.create("LAST", subjects=["S.>", "x"])
         await cluster["A"].publish(b"S.s.a", b"of LAST")
@@ -399,7 +400,7 @@ async def test_subject_form_and_last_alias() -> None:
 @virtual_time
 async def test_a_batch_for_another_node_waits_for_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """A congested link drops messages, and a batch with holes that ends with an EOB would be a lie."""
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 1000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 1000)
     async with Cluster() as cluster:
         await cluster.create("S", 1)
         for number in range(1, 31):
@@ -488,15 +489,15 @@ async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else
         for payload, expected in asked.items():
             work = asyncio.ensure_future(node.request(GET, payload))
             await asyncio.sleep(0)
-            assert reads.searching == 1 or b"multi" not in payload
+            assert reads.answers.searching == 1 or b"multi" not in payload
             assert (await work)[2] == expected
         assert (await node.request(GET + b".s.*.y"))[2] == b"20"
         assert b"404" in (await node.request(GET + b".s.*.none"))[1]
-        assert reads.searching == 0
+        assert reads.answers.searching == 0
         here = b"$JS.API.DIRECT.PEER.S." + node.name.encode()
         work = asyncio.ensure_future(node.request(here, b'{"multi_last": ["s.*.q"]}'))
         await asyncio.sleep(0)
-        assert reads.searching == 1 and node.context.budget.jobs == 1
+        assert reads.answers.searching == 1 and node.context.budget.jobs == 1
         reads.abort()
         assert b"503" in (await work)[1]
 
@@ -504,8 +505,8 @@ async def test_what_takes_some_looking_is_answered_in_turns_with_everything_else
 @virtual_time
 async def test_searches_under_way_are_bounded_in_number_and_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_filters, "PAUSES", -1)
-    monkeypatch.setattr(read_group, "MAX_SEARCHES", 20)
-    monkeypatch.setattr(read_group, "MAX_SEARCH_BYTES", 1000)
+    monkeypatch.setattr(replies, "MAX_SEARCHES", 20)
+    monkeypatch.setattr(replies, "MAX_SEARCH_BYTES", 1000)
     async with Cluster() as cluster:
         await cluster.create("S", subjects=["s.>"])
         await cluster["A"].publish(b"s.1.x", b"1")
@@ -518,5 +519,7 @@ async def test_searches_under_way_are_bounded_in_number_and_size(monkeypatch: py
         for payloads, refused in ((many, 5), (large, 2)):
             answers = await node.requests(here, payloads)
             assert sum(b"503" in headers for _, headers, _ in answers) == refused
-            await cluster.until(lambda: not reads.searching and not reads.streaming, what="all answered")
+            await cluster.until(
+                lambda: not reads.answers.searching and not reads.answers.pages.streaming, what="all answered"
+            )
         assert (await node.request(here, many[0]))[2] == b"1"

@@ -1,6 +1,6 @@
-"""Reads for clients of other nodes (replica/read_confirm.py).
+"""Reads for clients of other nodes (replica/reads/confirm.py).
 
-Reads held back until the replica has applied what it knows to be committed (replica/read_confirm.py).
+Reads held back until the replica has applied what it knows to be committed (replica/reads/confirm.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.config import JournalOptions
-from jetcluster.replica.read_confirm import MAX_SECONDS, MAX_WAIT, MAX_WAITING, ReadConfirmations, ReadWaits
+from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT, MAX_WAITING, ReadConfirmations, ReadWaits
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster, Node
@@ -75,7 +75,7 @@ async def test_a_client_of_a_node_without_a_replica_reads_what_it_wrote() -> Non
         for number in range(1, 41):
             ack = await client.publish(b"s", b"%d" % number)
             assert (await client.get(b"S", ack["seq"]))[2] == b"%d" % number
-        assert late.replica("S").reads.answered > 3, "the slow one was asked, too"
+        assert late.replica("S").reads.answers.answered > 3, "the slow one was asked, too"
 
 
 @virtual_time
@@ -93,7 +93,7 @@ async def test_a_client_of_a_node_that_lags_reads_what_it_wrote() -> None:
             ack = await node.publish(b"s", b"%d" % number)
             assert (await node.get(b"S", ack["seq"]))[2] == b"%d" % number
         assert not node.reads("S")
-        assert late.replica("S").reads.answered > 1
+        assert late.replica("S").reads.answers.answered > 1
 
 
 async def hosted_by(cluster: Cluster, stream: str, host: Node) -> str:
