@@ -12,7 +12,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.jobs import Jobs
 from jetcluster.stream.runs import Run, encode_runs
 from testkit.twins.memory import held
-from tests.unit.consumer.nodes import Node, subjects
+from tests.unit.consumer.replica_rig import Node, subjects
 
 
 def interest(**config: Any) -> Node:

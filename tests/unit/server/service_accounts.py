@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
-
-from .sharing import account
+from tests.unit.server.sharing import account
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("service", "many", response_type="stream"))
 

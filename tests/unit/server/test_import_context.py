@@ -11,9 +11,8 @@ from jetcluster.server.import_context import ImportContext, Link, describe, resp
 from jetcluster.server.remote_peers import ServerOrigin
 from testkit.server_rig import Bench
 from testkit.twins.time import ManualTime, SeededRng
-
-from .service_accounts import B
-from .sharing import Nodes, account, reply_of
+from tests.unit.server.service_accounts import B
+from tests.unit.server.sharing import Nodes, account, reply_of
 
 
 def test_the_way_is_that_of_one_origin() -> None:

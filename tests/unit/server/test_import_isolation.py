@@ -9,8 +9,7 @@ import pytest
 
 from jetcluster.api import endpoints
 from jetcluster.config.account_options import ExportOptions, ImportOptions
-
-from .sharing import Nodes, account
+from tests.unit.server.sharing import Nodes, account
 
 API = [f"{endpoint.name}{'.ORDERS' * endpoint.args[0]}" for endpoint in endpoints.ALL]
 OTHERS = [

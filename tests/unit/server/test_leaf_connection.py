@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.server.leaf_connection import is_at_least
-
-from .leaf_site import Site
+from tests.unit.server.leaf_rig import Site
 
 
 @pytest.mark.parametrize(

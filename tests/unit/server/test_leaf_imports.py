@@ -7,8 +7,7 @@ import pytest
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.server.leaf_delivery import deliver_from_leaf
 from testkit.server_rig import FakeLeaf
-
-from .sharing import Nodes, account, reply_of
+from tests.unit.server.sharing import Nodes, account, reply_of
 
 A = account("A", ExportOptions("service", "req.>"), ExportOptions("stream", "pub.>"))
 B = account(

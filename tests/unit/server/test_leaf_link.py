@@ -19,8 +19,7 @@ from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
 from jetcluster.server.subscription import ORIGIN
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
-
-from .leaf_site import HELLO, Site, mark_of
+from tests.unit.server.leaf_rig import HELLO, Site, mark_of
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

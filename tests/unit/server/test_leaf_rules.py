@@ -8,8 +8,7 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.server.leaf_link import split_ack
 from jetcluster.server.leaf_rules import LeafRules
-
-from .leaf_site import Site
+from tests.unit.server.leaf_rig import Site
 
 
 async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from jetcluster.config.account_options import AccountOptions, MappingDestination, MappingOptions
-
-from .sharing import Nodes, account
+from tests.unit.server.sharing import Nodes, account
 
 
 def weighted(*destinations: MappingDestination, source: str = "a") -> AccountOptions:

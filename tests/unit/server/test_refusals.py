@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from tests.signer import USER, Key
+from tests.unit.server.rig import configured
 from tests.unit.server.wire import Wire, close_all, errors, messages
-
-from .configured import configured
 
 VIOLATION = "Authorization Violation"
 OK = ""

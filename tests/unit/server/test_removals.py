@@ -13,8 +13,7 @@ from jetcluster.server import accounts
 from jetcluster.server.route import GoneOwners, Route
 from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
-
-from .sharing import Nodes, account
+from tests.unit.server.sharing import Nodes, account
 
 
 def test_no_route_has_takers_whose_owner_is_gone() -> None:

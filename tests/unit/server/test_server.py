@@ -16,8 +16,7 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import enter_lame_duck
 from testkit.certificates import make_certificate
-
-from .live import Body, dial, run, serving
+from tests.unit.server.rig import Body, dial, run, serving
 
 __all__ = ["run"]
 

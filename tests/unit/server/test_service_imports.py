@@ -9,9 +9,8 @@ import pytest
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
 from jetcluster.server import service_imports
-
-from .service_accounts import A, B, C
-from .sharing import Nodes, account, reply_of
+from tests.unit.server.service_accounts import A, B, C
+from tests.unit.server.sharing import Nodes, account, reply_of
 
 
 @pytest.mark.parametrize(("asks", "serves", "hears"), [(0, 0, 0), (0, 1, 0), (0, 1, 2), (0, 0, 1)])

@@ -15,10 +15,9 @@ import pytest
 
 from jetcluster.server import login
 from tests.unit.node.test_websocket import node_of
+from tests.unit.server.rig import configured
+from tests.unit.server.test_refusals import BCRYPT
 from tests.unit.server.wire import Wire, close_all, errors, messages
-
-from .configured import configured
-from .test_refusals import BCRYPT
 
 VIOLATION = "Authorization Violation"
 USERS = (

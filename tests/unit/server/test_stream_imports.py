@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
-
-from .sharing import Nodes, account
+from tests.unit.server.sharing import Nodes, account
 
 A = account("A", ExportOptions("stream", "pub.>"))
 B = account("B", ImportOptions("stream", "A", "pub.>", "imp.pub.>", prefix="imp"))

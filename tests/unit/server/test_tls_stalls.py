@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.rig import configured
+from tests.unit.server.tls_cases import VERIFY, Case, Certificates, outcome
 from tests.unit.server.wire import close_all
-
-from .configured import configured
-from .tls_cases import VERIFY, Case, Certificates, outcome
 
 TIMEOUT = 1.0
 """Of the table's configurations, for a handshake."""

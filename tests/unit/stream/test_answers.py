@@ -17,7 +17,7 @@ from jetcluster.raft.api import (
 )
 from jetcluster.stream.acks import PubAcks
 from jetcluster.stream.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, RefusedError
-from tests.unit.consumer.rooms import Frame, TwinBus
+from tests.unit.consumer.rig import Frame, TwinBus
 
 FULL = by_code(10077, err="maximum messages exceeded")
 

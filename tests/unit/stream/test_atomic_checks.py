@@ -7,8 +7,8 @@ import pytest
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.results import BatchResult
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
-from tests.unit.stream.twins import block
 
 Message = tuple[str, list[str]]
 """Subject, header fields besides those of the batch."""

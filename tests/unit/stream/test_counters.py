@@ -5,8 +5,8 @@ import pytest
 from jetcluster.stream.counter_sources import MAX_DIGITS, parse_increment
 from jetcluster.stream.counters import value_of
 from jetcluster.stream.results import Counted, Duplicate
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import block
 
 
 def counter(**config: object) -> Stream:
