@@ -23,7 +23,7 @@ from jetcluster.raft import codec
 from testkit.client import create_stream
 from testkit.harness import Node, ProcessCluster, eventually
 from testkit.ledger import publish_all, read_all, wait_newest
-from tests.unit.cluster.rogue import SECRET, Rogue
+from tests.unit.cluster.fake_node import SECRET, Rogue
 
 pytestmark = pytest.mark.cluster
 

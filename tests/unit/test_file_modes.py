@@ -18,7 +18,7 @@ from jetcluster.log_writer import open_log_file
 from jetcluster.node import data_renewal
 from jetcluster.node.rescue_survey import jetstream_folder
 from tests.signer import Operator
-from tests.unit.node.running import running
+from tests.unit.node.rig import running
 from tests.unit.node.test_direct_get_permissions import ask
 from tests.unit.server.wire import Wire, close_all
 

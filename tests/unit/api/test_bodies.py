@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.api import dispatch, endpoints
 from jetcluster.errors import ApiError
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 
 GARBLED = [
     b"\xff", b"filter=x", b'"filter":"x"}', b"{", b"}", b"{]", b'{"filter":"x"', b'{"filter":"x"}x', b"[]",

@@ -11,7 +11,7 @@ from jetcluster.api.request import SEED_CODES, renumbered
 from jetcluster.config.options import PRESETS, CompatOptions
 from jetcluster.errors import TABLE, by_code
 from jetcluster.model.limits import AccountLimits
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 from tests.unit.api.test_consumers import Leader, started
 
 NONE, EXPLICIT = {"ack_policy": "none"}, {"ack_policy": "explicit"}

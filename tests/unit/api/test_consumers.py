@@ -11,7 +11,7 @@ from jetcluster.api.consumers import make_durable, waits_for_acks
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.consumer import ConsumerConfig
 from jetcluster.model.limits import AccountLimits
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.replica.test_mirror_host import fill, stop, with_api

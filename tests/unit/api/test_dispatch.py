@@ -11,7 +11,7 @@ from jetcluster.api import dispatch
 from jetcluster.api import request as api_request
 from jetcluster.cluster import meta_rescue, requests
 from jetcluster.errors import NOT_AVAILABLE, by_code
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 
 
 async def test_every_endpoint_is_subscribed_and_nothing_else() -> None:

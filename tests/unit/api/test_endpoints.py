@@ -14,7 +14,7 @@ import pytest
 from jetcluster.api import dispatch, endpoints
 from jetcluster.errors import ApiError, by_code
 from jetcluster.model.limits import AccountLimits
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 from tests.unit.api.test_consumers import Leader
 
 

@@ -14,7 +14,7 @@ from jetcluster.cluster.requests import LeaderRequests
 from jetcluster.model.codec import LONG, dumps, encoding
 from jetcluster.replica.leaders import LeaderTable
 from testkit.twins.mesh_memory import MemoryNetwork
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 from tests.unit.cluster.nodes import ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
 

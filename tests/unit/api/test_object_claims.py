@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 
 Got = list[tuple[bytes, bytes, bytes]]
 

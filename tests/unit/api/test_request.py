@@ -9,7 +9,7 @@ import pytest
 from jetcluster.api.request import Request, check_target
 from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Origin
-from tests.unit.api.fakes import Client, FakeBus, FakeOrigin
+from tests.unit.api.fake_cluster import Client, FakeBus, FakeOrigin
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
 from jetcluster.stream import restoring
 from testkit.twins.time import SeededRng
-from tests.unit.api.fakes import Client, FakeBus
+from tests.unit.api.fake_cluster import Client, FakeBus
 
 
 def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0) -> restore.RestoreReceiver:

@@ -7,7 +7,7 @@ import pytest
 
 from jetcluster.errors import by_code
 from jetcluster.model.limits import AccountLimits
-from tests.unit.api.fakes import Client
+from tests.unit.api.fake_cluster import Client
 
 CREATE = "io.nats.jetstream.api.v1.stream_create_response"
 

@@ -10,8 +10,7 @@ from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.load import load_file
 from jetcluster.config.nkeys import encode_key, encode_user_key
-
-from .test_hostile_tokens import bad_signatures
+from tests.unit.auth.test_hostile_tokens import bad_signatures
 
 NONCE = b"abcdefghijklmno"
 PRIVATE = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))

@@ -11,8 +11,7 @@ from jetcluster.auth.authenticator import AuthError
 from jetcluster.auth.operator_mode import OperatorAuthenticator
 from tests.operator_cases import World
 from tests.signer import Key, url_base64
-
-from .test_operator_mode import HERE, NONCE, authenticator, load
+from tests.unit.auth.test_operator_mode import HERE, NONCE, authenticator, load
 
 ORDER = 2**252 + 27742317777372353535851937790883648493
 """Of Ed25519's base point: S and S + ORDER say the same, and only the first is a signature (RFC 8032 5.1.7)."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 
 async def send(node: Node, sequence: int, commit: str | None = None, batch_id: str = "b") -> Any:

@@ -13,7 +13,7 @@ from jetcluster.stream.fields import nats_fields
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.test_mirror_random import Run
 from tests.unit.cluster.virtual_loop import virtual_time
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 UPS = ("UP", "UP2")
 STREAMS = (*UPS, "S")

@@ -13,8 +13,8 @@ from jetcluster.mesh.auth import Greeting, Handshake, Reason, encode_refused
 from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.node_key import NodeKey
+from tests.unit.cluster.fake_node import SECRET, Rogue
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
-from tests.unit.cluster.rogue import SECRET, Rogue
 
 LOW, HIGH = "00000000", "zzzzzzzz"
 Start = Callable[[NodeMesh], Awaitable[NodeMesh]]

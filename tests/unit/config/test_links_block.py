@@ -11,8 +11,7 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.option_checks import problem_of
 from jetcluster.config.options import LeafUserOptions
 from testkit.certificates import Authority
-
-from .test_load import error_of, load
+from tests.unit.config.test_load import error_of, load
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 USER = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"

@@ -11,7 +11,7 @@ from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from testkit.server_rig import Bench, Peer
-from tests.unit.consumer.nodes import T0, Node
+from tests.unit.consumer.replica_rig import T0, Node
 
 SECOND = 1_000_000_000
 

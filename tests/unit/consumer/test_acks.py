@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.consumer.owner.acks import nak_delay
 from jetcluster.consumer.state.turn import ACK, NAK
-from tests.unit.consumer.rooms import MS, SECOND, Frame, Inbox, Rig
+from tests.unit.consumer.rig import MS, SECOND, Frame, Inbox, Rig
 
 
 def rig_with(count: int, **config: object) -> tuple[Rig, Inbox]:

@@ -8,7 +8,7 @@ import pytest
 from jetcluster.consumer.state import archived, ops
 from jetcluster.consumer.state.turn import NAK, REDELIVER
 from jetcluster.stream import commands
-from tests.unit.consumer.nodes import SECOND, Node, consumer
+from tests.unit.consumer.replica_rig import SECOND, Node, consumer
 
 
 def some_way(node: Node) -> None:

@@ -18,7 +18,7 @@ from jetcluster.consumer.state.turn import Op, SentMessages, SettledMessages, Tu
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import matches
 from jetcluster.stream import commands
-from tests.unit.consumer.nodes import OWNER, SECOND, Node
+from tests.unit.consumer.replica_rig import OWNER, SECOND, Node
 
 NAMES = ["A", "B", "C"]
 SUBJECTS = [b"s.a", b"s.b", b"t"]

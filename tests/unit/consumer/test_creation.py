@@ -10,7 +10,7 @@ from jetcluster.consumer.state import creation
 from jetcluster.errors import ApiError
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError
-from tests.unit.consumer.nodes import SECOND, T0, Node
+from tests.unit.consumer.replica_rig import SECOND, T0, Node
 
 
 def code(result: Any) -> int:

@@ -9,7 +9,7 @@ from jetcluster.consumer.state import turn
 from jetcluster.errors import ApiError
 from jetcluster.model import times
 from jetcluster.stream import commands
-from tests.unit.consumer.nodes import SECOND, Node
+from tests.unit.consumer.replica_rig import SECOND, Node
 
 
 def info(n: Node, **known: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.pending import NEVER, Pending
 from jetcluster.consumer.state.turn import SentMessages, SettledMessages
 from jetcluster.stream import commands
-from tests.unit.consumer.nodes import SECOND, T0, Node
+from tests.unit.consumer.replica_rig import SECOND, T0, Node
 
 
 def node(messages: int = 10, **config: Any) -> Node:

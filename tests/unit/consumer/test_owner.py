@@ -16,7 +16,7 @@ from jetcluster.model.advisory import Advisories
 from jetcluster.model.consumer_advisory import MAX_DELIVERIES
 from jetcluster.stream import commands
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.consumer.rooms import MS, SECOND, Frame, Rig, TwinBus
+from tests.unit.consumer.rig import MS, SECOND, Frame, Rig, TwinBus
 
 MAX_ACK_PENDING = 7
 ACK_WAIT = SECOND

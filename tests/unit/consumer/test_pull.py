@@ -13,7 +13,7 @@ from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
-from tests.unit.consumer.rooms import MS, SECOND, Rig
+from tests.unit.consumer.rig import MS, SECOND, Rig
 
 
 def subjects(count: int) -> list[bytes]:

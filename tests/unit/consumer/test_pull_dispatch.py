@@ -11,7 +11,7 @@ from jetcluster.consumer.owner.pull_dispatch import MAX_BACKLOG_BYTES, Shipment,
 from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import SentMessages
 from jetcluster.store.api import Columns
-from tests.unit.consumer.rooms import Rig
+from tests.unit.consumer.rig import Rig
 
 
 def looks_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:

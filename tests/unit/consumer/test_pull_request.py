@@ -8,7 +8,7 @@ import pytest
 from jetcluster.consumer.owner.pull_request import BadRequestError, Priority, PullRequest
 from jetcluster.consumer.state.turn import PIN
 from jetcluster.protocol import headers
-from tests.unit.consumer.rooms import SECOND, Frame, Rig
+from tests.unit.consumer.rig import SECOND, Frame, Rig
 
 
 @pytest.mark.parametrize(

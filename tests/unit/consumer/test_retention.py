@@ -12,7 +12,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.jobs import Jobs
 from testkit.twins.memory import held
-from tests.unit.consumer.nodes import Node, subjects
+from tests.unit.consumer.replica_rig import Node, subjects
 
 
 def interest(**config: Any) -> Node:

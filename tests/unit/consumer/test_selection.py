@@ -13,7 +13,7 @@ from jetcluster.consumer.state.turn import EXHAUSTED, GONE, SKIP
 from jetcluster.store.api import Columns
 from jetcluster.stream import commands
 from testkit.twins.memory import held
-from tests.unit.consumer.rooms import SECOND, Rig
+from tests.unit.consumer.rig import SECOND, Rig
 
 
 def rig_of(*subjects: bytes, **config: object) -> Rig:

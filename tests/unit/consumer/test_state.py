@@ -8,7 +8,7 @@ import pytest
 from jetcluster.consumer.state import state as state_module
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import WAITING_AT_LEAST, ConsumerState, KeyRows, StateView
-from tests.unit.consumer.nodes import consumer
+from tests.unit.consumer.replica_rig import consumer
 
 
 def state(start: int = 1, **config: object) -> ConsumerState:

@@ -17,7 +17,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, UnknownCommandError
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING
-from tests.unit.consumer.nodes import OWNER, SECOND, T0, Node
+from tests.unit.consumer.replica_rig import OWNER, SECOND, T0, Node
 from tests.unit.store.shipping import steps
 
 SIDES = (SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_WAITING, SIDE_SESSIONS)

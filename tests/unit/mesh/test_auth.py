@@ -28,8 +28,8 @@ from jetcluster.mesh.frames import FrameError, FrameReader, Kind
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.node_key import NodeKey
 from testkit.twins.time import SeededRng
+from tests.unit.cluster.fake_node import SECRET
 from tests.unit.cluster.mesh_support import Proxy, full, info, node, route_to, stop, until
-from tests.unit.cluster.rogue import SECRET
 
 GOOD = RouteCredentials("route", "s3cret")
 KEY = derive_key("east", GOOD)

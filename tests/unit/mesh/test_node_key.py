@@ -22,8 +22,8 @@ from jetcluster.mesh.info import decode_info, decode_proof, encode_info
 from jetcluster.mesh.link import is_local
 from jetcluster.mesh.node_key import FILE_NAME, NodeKey, load_key, verify
 from testkit.twins.time import SeededRng
+from tests.unit.cluster.fake_node import SECRET, Rogue
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
-from tests.unit.cluster.rogue import SECRET, Rogue
 
 LOW, HIGH = "0" * 8, "z" * 8
 

@@ -1,4 +1,4 @@
-"""A link on one machine: an upstream that the test plays, a bus and a log that are lists."""
+"""A link on one machine: an upstream that the test plays, a bus and a log that are lists. `begun` makes one run."""
 
 from __future__ import annotations
 
@@ -197,3 +197,12 @@ class Rig:
     @property
     def error(self) -> str:
         return str(self.link.error or "")
+
+
+MIRROR: dict[str, Any] = {"mirror": {"name": "UP"}}
+
+
+def begun(**config: Any) -> Rig:
+    rig = Rig(**(config or MIRROR))
+    rig.links.begin()
+    return rig

@@ -11,9 +11,8 @@ from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.rules import link_key
-from tests.unit.mirror.begun import MIRROR, begun
-from tests.unit.mirror.rig import CREATED, Rig
-from tests.unit.stream.twins import block
+from tests.unit.mirror.rig import CREATED, MIRROR, Rig, begun
+from tests.unit.stream.fake_store import block
 
 SOURCE: dict[str, Any] = {"sources": [{"name": "UP"}]}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.stream.rules import link_key
-from tests.unit.mirror.begun import begun
+from tests.unit.mirror.rig import begun
 
 
 def test_sources_come_and_go() -> None:

@@ -5,7 +5,7 @@ import pytest
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.api import Msg
 from jetcluster.stream.rules import short_hash
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 
 def message(value: str) -> Msg:

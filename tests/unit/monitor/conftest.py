@@ -15,7 +15,7 @@ from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 from testkit.twins.time import ManualTime
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 
 
 @pytest.fixture
@@ -31,18 +31,18 @@ async def server() -> AsyncIterator[Server]:
 def node(server: Server) -> Any:
     """One of a cluster."""
     clock = ManualTime()
-    return twins.node(server, clock, twins.engine(clock))
+    return fake_node.node(server, clock, fake_node.engine(clock))
 
 
 @pytest.fixture
 def source(server: Server) -> NodeSource:
-    return NodeSource(twins.node(server, SystemClock()))
+    return NodeSource(fake_node.node(server, SystemClock()))
 
 
 @pytest.fixture
 async def events(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SystemEvents]:
     monkeypatch.setattr(system_events, "FIRST_STATSZ_SECONDS", 0.01)
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     found = SystemEvents(node, ServerBlock(node))
     found.start()
     yield found

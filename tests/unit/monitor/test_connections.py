@@ -17,13 +17,13 @@ from jetcluster.monitor import connections
 from jetcluster.monitor.port import Monitor, start_monitor
 from jetcluster.server.server import Server
 from testkit.server_rig import Bench
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 
 
 @pytest.fixture
 async def monitor(server: Server, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Monitor]:
     monkeypatch.setattr(connections, "HEAD_SECONDS", 0.4)
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.monitor = await start_monitor(node)
     node.monitor.most_connections = 8
     assert await asked(node.monitor) == 200  # aiohttp is there
@@ -162,7 +162,7 @@ async def test_where_clients_have_taken_all_descriptors_few_may_look(server: Ser
         def crowded(self, descriptor: int) -> bool:
             return True
 
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.monitor = await start_monitor(node)
     assert await asked(node.monitor) == 200
     server.crowd.watch = Full()  # type: ignore[assignment]
@@ -210,7 +210,7 @@ def test_on_the_loop_of_a_server(full: bool) -> None:
 
     async def play() -> None:
         server = Bench().server
-        node = twins.node(server, SystemClock())
+        node = fake_node.node(server, SystemClock())
         node.monitor = await start_monitor(node)
         assert await asked(node.monitor) == 200
         node.monitor.connections.most = 0 if full else 8

@@ -14,7 +14,7 @@ from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health
 from jetcluster.server.server import Server
 from testkit.twins.time import ManualTime
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 from tests.unit.monitor.jetstream_pages import ask, health
 
 
@@ -39,7 +39,7 @@ async def test_questions_about_what_does_not_exist(node: Any) -> None:
 
 async def test_no_meta_leader(server: Server) -> None:
     clock = ManualTime()
-    node = twins.node(server, clock, twins.engine(clock, leader=None))
+    node = fake_node.node(server, clock, fake_node.engine(clock, leader=None))
     found = health(node)
     assert found.status == 503
     assert found.body["error"] == "JetStream has not established contact with a meta leader"
@@ -54,9 +54,9 @@ async def test_a_meta_leader_that_is_not_followed(node: Any) -> None:
 
 async def test_a_server_that_was_removed_says_so(server: Server) -> None:
     clock = ManualTime()
-    engine = twins.engine(clock, leader=None)
+    engine = fake_node.engine(clock, leader=None)
     engine.joining.removed = REMOVED
-    found = health(twins.node(server, clock, engine), js_server_only="1")
+    found = health(fake_node.node(server, clock, engine), js_server_only="1")
     assert (found.status, found.body["error"]) == (503, REMOVED)
     assert "it can come back with an empty store" in REMOVED
 
@@ -65,7 +65,7 @@ async def test_a_server_that_was_removed_says_so(server: Server) -> None:
 async def test_readiness_is_no_matter_of_the_meta_leader(server: Server, *, current: bool) -> None:
     """A probe that followed it would find no server ready whenever the leadership moves."""
     clock = ManualTime()
-    node = twins.node(server, clock, twins.engine(clock, leader=None))
+    node = fake_node.node(server, clock, fake_node.engine(clock, leader=None))
     node.jetstream.jetstream.context.meta_current = current
     assert health(node, js_server_only="1") == Health(200, {"status": "ok"})
     assert health(node).status == health(node, js_meta_only="1").status == 503
@@ -95,7 +95,7 @@ async def test_a_node_that_is_not_well(node: Any, aspect: Aspect, ready: bool) -
 async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: Aspect, alone: bool) -> None:
     """A disk that they share stalls, or the only node's: the leaders stay where they are, and answer."""
     clock = ManualTime()
-    node = twins.node(server, clock, twins.engine(clock, replicas=1 if alone else 3))
+    node = fake_node.node(server, clock, fake_node.engine(clock, replicas=1 if alone else 3))
     raft = node.jetstream.jetstream.context.raft
     raft.peers.others_well = {"of another group"}
     raft.health.watch(aspect, lambda: "broken")

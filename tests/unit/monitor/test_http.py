@@ -17,7 +17,7 @@ from jetcluster.monitor.http import application
 from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.server.server import Server
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 
 MANY = 30_000
 LONGEST = 0.15
@@ -64,7 +64,7 @@ async def subscriber(server: Server, many: int) -> asyncio.StreamWriter:
 async def test_page_of_many_subscriptions_keeps_nobody_waiting(
     server: Server, page: str, query: dict[str, str], lines: Any
 ) -> None:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     source = NodeSource(node)
     writer = await subscriber(server, MANY)
     runner = aiohttp.web.AppRunner(application(source, Metrics(node, source)))
@@ -94,7 +94,7 @@ async def test_page_of_many_subscriptions_keeps_nobody_waiting(
 
 
 async def test_subscriptions_may_come_and_go_between_the_steps(server: Server) -> None:
-    source = NodeSource(twins.node(server, SystemClock()))
+    source = NodeSource(fake_node.node(server, SystemClock()))
     writer = await subscriber(server, 2000)
     steps = source.in_steps("subsz", {"subs": "1", "limit": "10000"})
     next(steps)

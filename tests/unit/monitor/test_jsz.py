@@ -18,7 +18,7 @@ from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer, filled, owned_by
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 from tests.unit.monitor.jetstream_pages import ask, health
 
 
@@ -87,7 +87,7 @@ async def test_an_account_without_streams_is_shown_with_zeros(node: Any) -> None
 
 async def test_a_follower_names_the_leader(server: Server) -> None:
     clock = ManualTime()
-    node = twins.node(server, clock, twins.engine(clock, leader="BBBBBBBB"))
+    node = fake_node.node(server, clock, fake_node.engine(clock, leader="BBBBBBBB"))
     found = ask(node, streams="1")
     assert found["meta_cluster"]["leader"] == "n2"
     assert "replicas" not in found["meta_cluster"]
@@ -103,8 +103,8 @@ async def test_a_follower_names_the_leader(server: Server) -> None:
 async def test_without_a_leader_everybody_shows_who_is_left(server: Server) -> None:
     """For whoever has to bring the others back, or to rescue the cluster without them."""
     clock = ManualTime()
-    engine = twins.engine(clock, leader=None)
-    node = twins.node(server, clock, engine)
+    engine = fake_node.engine(clock, leader=None)
+    node = fake_node.node(server, clock, engine)
     engine.context.mesh.peers.pop("CCCCCCCC")
     meta = ask(node)["meta_cluster"]
     assert "leader" not in meta and (meta["cluster_size"], meta["quorum_needed"]) == (3, 2)
@@ -133,7 +133,7 @@ async def test_rescues_are_shown_for_ever_and_the_lost_until_they_are_removed(no
 
 
 async def test_without_jetstream(server: Server) -> None:
-    node = twins.node(server, ManualTime())
+    node = fake_node.node(server, ManualTime())
     found = ask(node)
     assert found["disabled"] is True
     assert (found["streams"], found["memory"]) == (0, 0)

@@ -9,15 +9,15 @@ import pytest
 
 from jetcluster.monitor.lag import IDLE_SECONDS, MAX_NOTES, Lag, LagNotes
 from testkit.twins.time import ManualTime
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 
 
 class World:
     def __init__(self) -> None:
         self.clock = ManualTime()
-        self.engine = twins.engine(self.clock)
+        self.engine = fake_node.engine(self.clock)
         self.replica: Any = self.engine.replicas[7]
-        node: Any = twins.node(SimpleNamespace(timers=self.clock), self.clock, self.engine)
+        node: Any = fake_node.node(SimpleNamespace(timers=self.clock), self.clock, self.engine)
         self.notes = LagNotes(node)
 
     def publish(self, messages: int) -> None:

@@ -20,7 +20,7 @@ from jetcluster.monitor.metrics import Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import QueryError
 from jetcluster.server.server import Server
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 from tests.unit.monitor.wire import Wire
 
 EXPORTER = Path(__file__).parent / "exporter-names.json"
@@ -54,7 +54,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
 @pytest.fixture
 def node(server: Server) -> Any:
     clock = SystemClock()
-    found = twins.node(server, clock, instrumented(twins.engine(clock), clock))
+    found = fake_node.node(server, clock, instrumented(fake_node.engine(clock), clock))
     found.jetstream.apis["$G"].dropped = 0
     counters = dict.fromkeys(("slow", "stale", "dropped_msgs", "refused", "links_up", "links_down"), 0)
     found.jetstream.mesh.counters = SimpleNamespace(**counters)
@@ -62,7 +62,7 @@ def node(server: Server) -> Any:
         rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
         last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
     )  # fmt: skip
-    found.jetstream.mesh.links = {"BBBBBBBB": twins.LinkTwin("BBBBBBBB", "n2", stats)}
+    found.jetstream.mesh.links = {"BBBBBBBB": fake_node.LinkTwin("BBBBBBBB", "n2", stats)}
     return found
 
 
@@ -147,7 +147,7 @@ async def test_another_prefix(node: Any) -> None:
 
 
 async def test_without_jetstream(server: Server) -> None:
-    found = await scrape(twins.node(server, SystemClock()))
+    found = await scrape(fake_node.node(server, SystemClock()))
     assert found["jetstream_server_jetstream_disabled"].samples[0].value == 1
     assert "jetcluster_fsync_seconds" not in found
 

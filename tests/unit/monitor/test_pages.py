@@ -15,8 +15,7 @@ from jetcluster.monitor.pages import NodeSource, expvarz
 from jetcluster.monitor.source import QueryError
 from jetcluster.raft.api import Role
 from jetcluster.server.server import Server
-
-from . import twins
+from tests.unit.monitor import fake_node
 
 
 class Link:
@@ -31,7 +30,7 @@ class Link:
 
 async def test_links_are_listed_with_what_they_want(server: Server) -> None:
     clock = SystemClock()
-    node = twins.node(server, clock, twins.engine(clock))
+    node = fake_node.node(server, clock, fake_node.engine(clock))
     source = NodeSource(node)
     assert source.page("leafz", {})["leafs"] == []
     assert source.page("varz", {})["leaf"] == {}
@@ -71,8 +70,8 @@ async def test_routez(server: Server) -> None:
         rid=3, did_solicit=True, configured=True, ip="127.0.0.1", port=6222, started=clock.monotonic() - 61,
         last_activity=clock.monotonic() - 1, rtt=0.00079, in_msgs=1, out_msgs=2, in_bytes=3, out_bytes=4,
     )  # fmt: skip
-    link: Any = twins.LinkTwin("BBBBBBBB", "n2", stats)
-    node = twins.node(server, clock, twins.engine(clock))
+    link: Any = fake_node.LinkTwin("BBBBBBBB", "n2", stats)
+    node = fake_node.node(server, clock, fake_node.engine(clock))
     node.jetstream.mesh.links = {"BBBBBBBB": link}
     server.accounts["$G"].peers.set_interest(link, b"foo", b"q", 2)
     found = NodeSource(node).page("routez", {"subs": "1"})

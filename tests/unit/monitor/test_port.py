@@ -19,12 +19,12 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.monitor.port import Monitor, MonitorError, start_monitor
 from jetcluster.server.server import Server
 from testkit.certificates import make_certificate
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 
 
 @pytest.fixture
 async def monitor(server: Server) -> AsyncIterator[Monitor]:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.monitor = await start_monitor(node)
     node.monitor_port = node.monitor.port
     yield node.monitor
@@ -76,7 +76,7 @@ async def test_pages(monitor: Monitor) -> None:
 
 
 async def test_base_path(server: Server) -> None:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.options.http_base_path = "/nats"
     monitor = await start_monitor(node)
     assert (await get(monitor, "/nats/healthz"))[0] == 200
@@ -92,7 +92,7 @@ async def test_a_page_that_fails_says_so(monitor: Monitor, server: Server, monke
 
 
 async def test_port_in_use(monitor: Monitor, server: Server) -> None:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.options.http_port = monitor.port
     with pytest.raises(MonitorError) as caught:
         await start_monitor(node)
@@ -104,7 +104,7 @@ async def test_port_in_use(monitor: Monitor, server: Server) -> None:
 
 async def test_https(server: Server, tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.options.http_port, node.options.https_port = 0, -1
     node.options.tls = TlsOptions(cert_file=str(certificate), key_file=str(key), ca_file=str(certificate), verify=True)
     node.monitor = await start_monitor(node)
@@ -127,7 +127,7 @@ async def test_https(server: Server, tmp_path: Path) -> None:
 
 
 async def test_https_needs_a_certificate_and_a_port_of_its_own(server: Server) -> None:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.options.http_port, node.options.https_port = 0, 8443
     with pytest.raises(MonitorError, match="Can't start monitoring: TLS cert and key required for HTTPS"):
         await start_monitor(node)
@@ -137,7 +137,7 @@ async def test_https_needs_a_certificate_and_a_port_of_its_own(server: Server) -
 
 
 async def test_stop_right_after_start(server: Server) -> None:
-    monitor = await start_monitor(twins.node(server, SystemClock()))
+    monitor = await start_monitor(fake_node.node(server, SystemClock()))
     await monitor.stop()
     with pytest.raises(aiohttp.ClientConnectorError):
         await get(monitor, "/varz")

@@ -10,8 +10,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.config.account_options import AccountOptions, UserOptions
 from jetcluster.monitor.start import NodeMonitoring
 from jetcluster.server.server import Server
-
-from . import twins
+from tests.unit.monitor import fake_node
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ from . import twins
 async def test_only_what_a_configured_system_account_needs_is_brought_in(
     server: Server, accounts: dict[str, AccountOptions] | None, modules: list[str]
 ) -> None:
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     node.reload, node.operator = SimpleNamespace(), None
     node.options.accounts = accounts
     assert NodeMonitoring(node).modules() == modules

@@ -13,7 +13,7 @@ from jetcluster.monitor.system.events import SystemEvents
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.server.server import Server
 from testkit.server_rig import Nobody
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 from tests.unit.monitor.system import Asker
 from tests.unit.monitor.wire import Wire
 
@@ -66,7 +66,7 @@ async def test_the_beat_tells_of_accounts_with_connections_and_looks_at_no_other
     system = Asker(server)
     system.listen(b"$SYS.ACCOUNT.*.SERVER.CONNS")
     wire = await Wire.open(server, "a")
-    node = twins.node(server, SystemClock())
+    node = fake_node.node(server, SystemClock())
     events = SystemEvents(node, ServerBlock(node))
     asked: list[bytes] = []
     ask = events._bus.has_interest

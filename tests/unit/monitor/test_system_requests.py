@@ -14,7 +14,7 @@ from jetcluster.clock import SystemClock
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.system import answers, requests
 from jetcluster.server.server import Server
-from tests.unit.monitor import twins
+from tests.unit.monitor import fake_node
 from tests.unit.monitor.system import Asker, services
 from tests.unit.monitor.wire import Wire
 
@@ -22,7 +22,7 @@ from tests.unit.monitor.wire import Wire
 @pytest.fixture
 async def node(server: Server) -> AsyncIterator[Any]:
     clock = SystemClock()
-    found = twins.node(server, clock, twins.engine(clock))
+    found = fake_node.node(server, clock, fake_node.engine(clock))
     found.options.server_tags = ["az:1", "ssd"]
     running = services(found, reload="line 3 is wrong")
     yield found
@@ -115,7 +115,7 @@ async def test_senseless_requests_are_refused(system: Asker, server: Server) -> 
 
 async def test_only_the_meta_leader_answers_leader_only(server: Server) -> None:
     clock = SystemClock()
-    node = twins.node(server, clock, twins.engine(clock, leader="BBBBBBBB"))
+    node = fake_node.node(server, clock, fake_node.engine(clock, leader="BBBBBBBB"))
     running = services(node)
     assert await Asker(server).silent("$SYS.REQ.SERVER.PING.JSZ", leader_only=True)
     await running.stop()
@@ -147,7 +147,7 @@ async def test_a_program_that_was_replaced_while_it_runs(system: Asker, monkeypa
 
 async def test_too_many_requests_at_once(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "MAX_QUEUED", 3)
-    running = services(twins.node(server, SystemClock()))
+    running = services(fake_node.node(server, SystemClock()))
     system = Asker(server)
     for _ in range(10):
         system.bus.ask(b"$SYS.REQ.SERVER.PING.IDZ", b"", b"inbox")
@@ -249,7 +249,7 @@ async def test_commands(system: Asker, server: Server) -> None:
 
 
 async def test_after_the_stop_nobody_answers(server: Server) -> None:
-    running = services(twins.node(server, SystemClock()))
+    running = services(fake_node.node(server, SystemClock()))
     system = Asker(server)
     await system.ask("$SYS.REQ.SERVER.PING.IDZ")
     await running.stop()

@@ -8,7 +8,7 @@ from typing import Any
 
 from jetcluster.node.node import Node
 from testkit.client import Client
-from tests.unit.node.running import running
+from tests.unit.node.rig import running
 
 BASE = 'listen: "127.0.0.1:-1"\nserver_name: n1\n'
 JETSTREAM = "jetstream { store_dir: js }\n"

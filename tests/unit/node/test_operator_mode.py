@@ -23,7 +23,7 @@ from jetcluster.monitor.pages import NodeSource
 from jetcluster.node.node import Node
 from jetcluster.node.operator_mode import NodeOperator
 from tests.signer import JETSTREAM, Account, Key, Operator, User, preload
-from tests.unit.node.running import running
+from tests.unit.node.rig import running
 from tests.unit.server.wire import Wire, close_all, errors
 
 

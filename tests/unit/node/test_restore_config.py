@@ -12,7 +12,7 @@ import pytest
 from jetcluster.protocol import s2
 from jetcluster.stream import restoring
 from testkit.client import Client, Msg
-from tests.unit.node.running import running
+from tests.unit.node.rig import running
 
 CONFIG = {
     "name": "W", "subjects": ["w.>", "v"], "description": "to be kept", "max_msgs": 100, "max_msgs_per_subject": 50,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from testkit.client import Client, ClientError
-from tests.unit.node.running import running
+from tests.unit.node.rig import running
 
 JETSTREAM = "jetstream { store_dir: js }\n"
 ALONE = JETSTREAM + "accounts { $SYS { users: [ {user: a, password: p} ] } }\n"

@@ -19,7 +19,7 @@ from jetcluster.monitor.varz import varz
 from jetcluster.node.node import Node
 from jetcluster.server.server import enter_lame_duck
 from testkit.certificates import make_certificate
-from tests.unit.node.running import running as node_of
+from tests.unit.node.rig import running as node_of
 
 
 def url_of(node: Node) -> str:

@@ -21,7 +21,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.twins import NaiveStore, RecordingBus, block
+from tests.unit.stream.fake_store import NaiveStore, RecordingBus, block
 
 Json = dict[str, Any]
 

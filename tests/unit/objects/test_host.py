@@ -5,7 +5,7 @@ import json
 from jetcluster.errors import by_code
 from jetcluster.objects.host import BucketHost, BucketReplies, ObjectLimits
 from testkit.twins.time import ManualTime
-from tests.unit.stream.twins import NaiveStore, RecordingBus
+from tests.unit.stream.fake_store import NaiveStore, RecordingBus
 
 
 def test_publishers_are_told_in_the_form_of_a_pub_ack() -> None:

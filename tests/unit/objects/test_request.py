@@ -4,7 +4,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects.request import ObjectRequest, decode
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journals import forget
+from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.stock import Stock, StockClock, stock_clock
 

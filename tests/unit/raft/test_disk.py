@@ -15,7 +15,7 @@ from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.journal_rig import Bench, fill
 
 
 @pytest.fixture(params=["files", "relaxed files", "memory"])

@@ -17,7 +17,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
 from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
-from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.journal_rig import Bench, fill
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_deviations import crowd
 

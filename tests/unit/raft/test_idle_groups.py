@@ -13,7 +13,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.peer_progress import PeerProgress
 from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.journal.log import GroupLog
-from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.journal_rig import Bench, fill
 from tests.unit.raft.loopback import Loopback
 
 MANY = 300

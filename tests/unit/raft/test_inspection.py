@@ -9,7 +9,7 @@ from jetcluster.raft.journal.inspection import ReadDisk, read_journal
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config, encode_config
 from testkit.twins.journal import InlineWriter
-from tests.unit.raft.journals import ABC, Bench, forget
+from tests.unit.raft.journal_rig import ABC, Bench, forget
 
 
 def written(directory: Path) -> Journal:

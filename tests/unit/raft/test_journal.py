@@ -13,7 +13,7 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal.journal import file_journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journals import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
 
 def test_one_write_carries_the_entries_of_all_groups() -> None:

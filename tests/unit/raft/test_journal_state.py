@@ -12,7 +12,7 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.journal_state import MAX_REMOVED, JournalState, RemovedGroups, decode_removed
 from jetcluster.raft.journal.records import NODE_GID, REMOVE
 from jetcluster.raft.journal.recovery import scan
-from tests.unit.raft.journals import Bench, fill
+from tests.unit.raft.journal_rig import Bench, fill
 from tests.unit.raft.test_recovery import batches
 
 

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.raft.codec import CONFIG, NOOP, REGULAR
 from jetcluster.raft.journal.log import JournalDamageError
 from jetcluster.raft.membership import Config, encode_config
-from tests.unit.raft.journals import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
 
 def test_terms_and_ends() -> None:

@@ -11,7 +11,7 @@ from jetcluster.health.node_health import Aspect
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.config import RaftConfig
-from tests.unit.raft.journals import forget
+from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback
 
 CONFIG = RaftConfig()

@@ -16,7 +16,7 @@ from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journals import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
 
 def history() -> Bench:

@@ -11,7 +11,7 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
 from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
-from tests.unit.raft.journals import forget
+from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
 

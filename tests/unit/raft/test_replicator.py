@@ -3,7 +3,7 @@ from __future__ import annotations
 from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.core.peer_progress import FlowState
-from tests.unit.raft.journals import forget
+from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import Loopback
 from tests.unit.raft.test_deviations import crowd
 

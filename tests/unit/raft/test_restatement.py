@@ -14,7 +14,7 @@ from jetcluster.raft.journal.retention import RESTATED_PER_BATCH
 from testkit.twins.journal import MemoryMark
 from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.time import SeededRng
-from tests.unit.raft.journals import ABC, Bench, content, fill, forget
+from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
 
 def contents(disk: MemoryDisk) -> list[tuple[int, list[records.Record]]]:

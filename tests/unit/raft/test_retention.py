@@ -14,7 +14,7 @@ from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
 from testkit.twins.memory_disk import MemoryDisk
-from tests.unit.raft.journals import Bench, content, fill
+from tests.unit.raft.journal_rig import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder
 
 SCALED = JournalOptions(

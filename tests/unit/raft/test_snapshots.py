@@ -8,7 +8,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.membership import Config
-from tests.unit.raft.journals import forget
+from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import compacted, crowd
 

@@ -15,7 +15,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import ThreadWriter
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.raft.journals import ABC, OPTIONS, Bench, fill
+from tests.unit.raft.journal_rig import ABC, OPTIONS, Bench, fill
 
 
 async def test_jobs_run_in_order_in_one_thread_and_report_on_the_loop() -> None:

@@ -20,7 +20,8 @@ from jetcluster.server.leaf.connection import LOOP_DELAY
 from jetcluster.server.leaf.handshake import MAX_NAME
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
-from tests.unit.server.leaf_site import HELLO, Site, mark_of
+from tests.unit.server.leaf_rig import HELLO, mark_of
+from tests.unit.server.leaf_site import Site
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

@@ -15,7 +15,7 @@ import pytest
 
 from jetcluster.server.client import login
 from tests.unit.node.test_websocket import node_of
-from tests.unit.server.configured import configured
+from tests.unit.server.rig import configured
 from tests.unit.server.wire import Wire, close_all, errors, messages
 
 from .test_refusals import BCRYPT

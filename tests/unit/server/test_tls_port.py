@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from testkit.certificates import pin_of
-from tests.unit.server.configured import configured
+from tests.unit.server.rig import configured
 from tests.unit.server.tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
 from tests.unit.server.wire import Wire, close_all, errors
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.server.configured import configured
+from tests.unit.server.rig import configured
 from tests.unit.server.tls_cases import VERIFY, Case, Certificates, outcome
 from tests.unit.server.wire import close_all
 

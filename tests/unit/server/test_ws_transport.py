@@ -19,7 +19,7 @@ from jetcluster.server.server import Server
 from jetcluster.server.ws import transport
 from jetcluster.server.ws.port import WsPort
 from tests.unit.protocol.test_websocket import deflated, masked, unframed
-from tests.unit.server.live import Body, run, serving
+from tests.unit.server.rig import Body, run, serving
 
 __all__ = ["run"]
 REQUEST = (

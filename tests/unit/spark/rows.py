@@ -6,7 +6,7 @@ import json
 
 from jetcluster.spark.frames import MessageBatch
 from jetcluster.stream.direct_get import DirectGet
-from tests.unit.spark.stream_peer import Row, store_of
+from tests.unit.spark.fake_server import Row, store_of
 
 
 def batch_of(rows: list[Row]) -> MessageBatch:

@@ -15,8 +15,8 @@ from jetcluster.spark.schema import (
     TYPES,
     arrow_schema,
 )
+from tests.unit.spark.fake_server import T0, Row
 from tests.unit.spark.rows import BLOCK, MASKED, MIXED, PLAIN, batch_of
-from tests.unit.spark.stream_peer import T0, Row
 
 
 def columns(rows: list[Row], names: list[str], *, kafka: bool = False) -> dict[str, list[object]]:

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError, ServerError
-from tests.unit.spark.peer import Peer, hmsg, msg
+from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 EOB = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 0\r\n\r\n"
 

@@ -12,7 +12,7 @@ from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials
 from jetcluster.spark.reply import ConnectionLostError, ServerError
 from testkit.certificates import Authority
-from tests.unit.spark.peer import Peer, hmsg, msg
+from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 LARGE = b"x" * 3_000_000
 

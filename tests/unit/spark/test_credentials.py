@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError, open_seed
-from tests.unit.spark.peer import Peer
+from tests.unit.spark.fake_server import Peer
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 

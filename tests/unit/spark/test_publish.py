@@ -15,7 +15,7 @@ from jetcluster.spark import publish
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.publish import Message, PublishError, ServerLink, WindowedPublisher, read_ack
 from jetcluster.spark.reply import make_reply
-from tests.unit.spark.peer import Peer, hmsg, msg
+from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 
 @pytest.fixture(autouse=True)

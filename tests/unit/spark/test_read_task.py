@@ -12,7 +12,7 @@ from jetcluster.spark.planner import RangeTask, Target
 from jetcluster.spark.read_task import read_task
 from jetcluster.spark.stream_state import DataLossError
 from jetcluster.stream.direct_get import Frame
-from tests.unit.spark.stream_peer import CREATED, StreamPeer, numbered, options_for, store_of
+from tests.unit.spark.fake_server import CREATED, StreamPeer, numbered, options_for, store_of
 
 
 def read(meanwhile: Callable[[StreamPeer], None], **given: object) -> list[int]:

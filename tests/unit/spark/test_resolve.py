@@ -21,8 +21,7 @@ from jetcluster.spark.pushdown import Pushdown
 from jetcluster.spark.read_task import read_task
 from jetcluster.spark.reply import ConnectionLostError
 from jetcluster.spark.stream_state import DataLossError, StreamError
-from tests.unit.spark.peer import Peer, msg
-from tests.unit.spark.stream_peer import CREATED, T0, StreamPeer, numbered, options_for, store_of
+from tests.unit.spark.fake_server import CREATED, T0, Peer, StreamPeer, msg, numbered, options_for, store_of
 
 TARGET = Target("S", "S", CREATED, "n1", ("n1",))
 

@@ -21,9 +21,8 @@ from jetcluster.store.blocks import BlockCache
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.search import kept_filters, matches, queries, subject_index
 from testkit.twins.mem_kv import MemKv
-
-from .model import Model
-from .shipping import ship
+from tests.unit.store.model import Model
+from tests.unit.store.shipping import ship
 
 SUBJECTS = [b"a", b"a.b", b"a.c", b"a.b.c", b"b", b"b.*x", b"nul\x00", b"nul"]
 MANY = [b"a.*", b"*.*x", b"a", b"*.b.*", b"x.*", b"y.*", b"nul", b"z.>"]

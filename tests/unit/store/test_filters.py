@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from jetcluster.store.search import filters
 from jetcluster.store.search.filters import FilterSet, parts_of
 from jetcluster.store.search.sorted_subjects import SortedSubjects
-
-from .model import matches
+from tests.unit.store.model import matches
 
 TOKENS = st.sampled_from([b"a", b"bc", b"*", b">", b"a*", b"\n", b"(", b"\x00", b"\xff"])
 SUBJECTS = st.lists(TOKENS, min_size=1, max_size=4).map(b".".join)

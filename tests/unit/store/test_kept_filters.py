@@ -11,9 +11,8 @@ import pytest
 
 from jetcluster.store.search import kept_filters
 from jetcluster.store.search.filters import FilterSet
-
-from .model import matches
-from .searches import ASKED, change, filled, run
+from tests.unit.store.model import matches
+from tests.unit.store.searches import ASKED, change, filled, run
 
 pytestmark = pytest.mark.usefixtures("steps")
 

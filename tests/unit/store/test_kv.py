@@ -31,8 +31,7 @@ from jetcluster.store.kv import KvError, KvFullError, MemRecords, MemSnapshot
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins import mem_kv
 from testkit.twins.mem_kv import MemKv
-
-from .stand_in import Rocks
+from tests.unit.store.fake_rocks import Rocks
 
 KEYS = st.binary(min_size=1, max_size=3)
 END = b"\xff" * 4

@@ -16,8 +16,7 @@ from jetcluster.store.progress import COMMIT_HANGS, FLUSH_HANGS, READ_FAILED, pr
 from jetcluster.store.rocks_kv import RocksKv
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import ManualTime, SeededRng
-
-from .flushing import END, flushing
+from tests.unit.store.fake_rocks import END, flushing
 
 
 async def test_trouble_is_what_takes_too_long_or_fails(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.search import queries
 from testkit.twins.mem_kv import MemKv
-
-from .model import matches
+from tests.unit.store.model import matches
 
 FILTERS = [
     b"f.JFK.>",

@@ -22,9 +22,7 @@ from jetcluster.store import rocks_kv
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_kv import RocksKv
 from testkit import shim
-
-from .flushing import END, flushing
-from .stand_in import Rocks
+from tests.unit.store.fake_rocks import END, Rocks, flushing
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import random
 import pytest
 
 from jetcluster.store.block_store import BlockStore
-
-from .model import matches
-from .searches import ASKED, filled, run
+from tests.unit.store.model import matches
+from tests.unit.store.searches import ASKED, filled, run
 
 pytestmark = pytest.mark.usefixtures("steps")
 

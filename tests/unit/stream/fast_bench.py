@@ -14,9 +14,9 @@ from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
+from tests.unit.stream.fake_store import RecordingBus, block
 from tests.unit.stream.test_ingest import CLIENT
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import RecordingBus, block
 
 WRONG = block("Nats-Expected-Last-Sequence: 99")
 

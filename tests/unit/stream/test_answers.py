@@ -16,7 +16,8 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, PubAcks, RefusedError
-from tests.unit.consumer.rooms import Frame, TwinBus
+from tests.unit.consumer.rig import TwinBus
+from tests.unit.consumer.rooms import Frame
 
 FULL = by_code(10077, err="maximum messages exceeded")
 

@@ -8,7 +8,6 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.ports import BatchResult
 from tests.unit.stream.test_machine import SECOND, Stream
-from tests.unit.stream.twins import block
 
 Message = tuple[str, list[str]]
 """Subject, header fields besides those of the batch."""

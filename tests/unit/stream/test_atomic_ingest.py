@@ -15,8 +15,8 @@ from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits
 from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_ingest import CLIENT, Bench
-from tests.unit.stream.twins import block
 
 
 class Batches(Bench):

@@ -16,8 +16,8 @@ from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.fake_store import block, fits
 from tests.unit.stream.test_model import FIELDS, T0, Block, HeaderBlocks, Model, Naive, encode, plain
-from tests.unit.stream.twins import block, fits
 
 Message = tuple[bytes, bytes, bytes]
 SUBJECTS = [b"a.x", b"a.y", b"b"]

@@ -7,8 +7,8 @@ from jetcluster.stream import commands
 from jetcluster.stream.commands import BatchCommit, BatchPart, CommandError
 from jetcluster.stream.ports import SIDE_BATCH_PARTS, BatchResult
 from jetcluster.stream.staging import MAX_BLOCK
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import block
 
 
 def split(n: int = 9, size: int = 100) -> list[bytes]:

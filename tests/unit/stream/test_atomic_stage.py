@@ -10,7 +10,7 @@ from jetcluster.errors import ApiError
 from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 Step = tuple[str, str | None, str | None]
 """Batch id, Nats-Batch-Sequence, Nats-Batch-Commit; None: no such header."""

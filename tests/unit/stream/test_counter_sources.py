@@ -16,8 +16,8 @@ from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.machine import REFUSED
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult
 from jetcluster.stream.rules import link_key
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_sourced import SECOND, Stream, code
-from tests.unit.stream.twins import block
 
 ONE, TWO = {"name": "UP1"}, {"name": "UP2"}
 

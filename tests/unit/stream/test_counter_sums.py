@@ -16,8 +16,8 @@ from jetcluster.stream import bodies, commands, sourced
 from jetcluster.stream.counters import payload_of
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.rules import link_key
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_sourced import Stream
-from tests.unit.stream.twins import block
 
 UPS = ("UP1", "UP2", "UP3")
 

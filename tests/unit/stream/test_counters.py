@@ -5,7 +5,6 @@ import pytest
 from jetcluster.stream.counters import MAX_DIGITS, parse_increment, value_of
 from jetcluster.stream.ports import Counted, Duplicate
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import block
 
 
 def counter(**config: object) -> Stream:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from jetcluster.stream.dedupe import SWEEP_IDS, DedupeWindow
 from jetcluster.stream.ports import SIDE_DEDUPE
 from testkit.twins.memory import held
-from tests.unit.stream.twins import NaiveStore
+from tests.unit.stream.fake_store import NaiveStore
 
 
 def put(window: DedupeWindow, now: int, first: int, *ids: bytes) -> None:

@@ -15,7 +15,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import direct_get
 from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import NaiveStore, NaiveView, block
+from tests.unit.stream.fake_store import NaiveStore, NaiveView, block
 
 T0 = 1_795_167_385_000_000_000
 WHEN = "2026-11-20T09:36:25"

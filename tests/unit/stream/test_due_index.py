@@ -12,7 +12,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import due_index
 from jetcluster.stream.due_index import MAX_DUE, DueIndex
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import NaiveStore
+from tests.unit.stream.fake_store import NaiveStore
 
 TABLE = 9
 

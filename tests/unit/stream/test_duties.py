@@ -12,9 +12,9 @@ from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands
 from jetcluster.stream.duties import LeaderDuties
 from testkit.twins.time import ManualTime
+from tests.unit.stream.fake_store import RecordingBus
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
-from tests.unit.stream.twins import RecordingBus
 
 
 class Leader:

@@ -15,7 +15,7 @@ from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import NaiveStore
+from tests.unit.stream.fake_store import NaiveStore
 
 T0 = 1_795_167_385_000_000_000
 WILD = [b"k.*.x", b"k.a.*", b"*.*.y", b"k.*.*", b"k.>", b"*.b.>", b"k.c.x", b"none.*", b">"]

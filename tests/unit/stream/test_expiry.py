@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.stream import commands, expiry
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
-from tests.unit.stream.twins import block
 
 MARKER = block("Nats-Marker-Reason: MaxAge", "Nats-TTL: 2s", "Nats-Rollup: sub")
 

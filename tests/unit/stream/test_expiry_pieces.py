@@ -11,8 +11,8 @@ from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands, expiry
 from jetcluster.stream.ports import SIDE_NEVER
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_jobs import SECOND, T0, Replica
-from tests.unit.stream.twins import block
 
 TTLS = {"allow_msg_ttl": True, "max_age": 10 * SECOND}
 NEVER = block("Nats-TTL: never")

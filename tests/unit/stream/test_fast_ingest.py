@@ -14,10 +14,9 @@ from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError,
 from jetcluster.stream.atomic_stage import BatchLimits
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.fake_store import block
+from tests.unit.stream.fast_bench import WRONG, Bench
 from tests.unit.stream.test_ingest import CLIENT
-from tests.unit.stream.twins import block
-
-from .fast_bench import WRONG, Bench
 
 
 def test_nothing_is_acked_before_it_is_applied() -> None:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.unit.stream.fake_store import block
+from tests.unit.stream.fast_bench import WRONG, Bench
 from tests.unit.stream.test_ingest import CLIENT
-from tests.unit.stream.twins import block
-
-from .fast_bench import WRONG, Bench
 
 
 @pytest.mark.parametrize("gap", ["ok", "fail"])

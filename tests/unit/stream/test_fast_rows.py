@@ -13,7 +13,6 @@ from jetcluster.stream.fast_rows import HOLD, MOST, FastRowError, FastRows
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_FAST, PublishResult
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import NaiveStore, block
 
 WRONG = block("Nats-Expected-Last-Sequence: 99")
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.stream.fields import appended, is_delete_marker, nats_fields, number
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 
 def test_fields_are_the_first_of_their_name_in_exact_case() -> None:

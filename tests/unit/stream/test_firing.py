@@ -14,7 +14,7 @@ from jetcluster.stream.commands import Firing
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules, fire, produced
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 PLAN = ("Nats-Schedule: @every 1s", "Nats-Schedule-Target: s.t")
 DUE, NEXT = 1_000, 2_000

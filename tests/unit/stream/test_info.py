@@ -5,7 +5,7 @@ import pytest
 from jetcluster.store.batch import Batch
 from jetcluster.stream import msg_get
 from jetcluster.stream.msg_get import SubjectsPage
-from tests.unit.stream.twins import NaiveStore
+from tests.unit.stream.fake_store import NaiveStore
 
 T0 = 1_795_167_385_500_000_000
 ZERO = "0001-01-01T00:00:00Z"

@@ -23,7 +23,7 @@ from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, 
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
-from tests.unit.stream.twins import RecordingBus, block
+from tests.unit.stream.fake_store import RecordingBus, block
 
 
 class Client(Origin):

@@ -13,7 +13,7 @@ from jetcluster.stream.machine import StateError, StreamMachine
 from jetcluster.stream.ports import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import NaiveStore, block
+from tests.unit.stream.fake_store import NaiveStore, block
 
 T0 = 1_700_000_000_000_000_000
 SECOND = 1_000_000_000

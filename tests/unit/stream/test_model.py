@@ -24,7 +24,7 @@ from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
-from tests.unit.stream.twins import NaiveStore, block, fits
+from tests.unit.stream.fake_store import NaiveStore, block, fits
 
 SUBJECTS = [b"a.x", b"a.y", b"b"]
 T0 = 1_700_000_000_000_000_000

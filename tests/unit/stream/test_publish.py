@@ -9,8 +9,8 @@ from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.fake_store import NaiveStore, block
 from tests.unit.stream.test_machine import T0, Stream
-from tests.unit.stream.twins import NaiveStore, block
 
 ROLLUP = {"allow_rollup_hdrs": True}
 

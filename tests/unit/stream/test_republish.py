@@ -3,7 +3,6 @@ from __future__ import annotations
 from jetcluster.model import times
 from jetcluster.stream.duties import Republisher
 from tests.unit.stream.test_machine import T0, Stream
-from tests.unit.stream.twins import block
 
 
 def republishing(**config: object) -> tuple[Stream, Republisher]:

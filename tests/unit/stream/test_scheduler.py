@@ -10,9 +10,9 @@ import pytest
 from jetcluster.stream import commands, scheduler
 from jetcluster.stream.scheduler import Scheduler, system_zone
 from jetcluster.stream.schedules import Schedules
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling
-from tests.unit.stream.twins import block
 
 IN_10 = "Nats-Schedule: @at 2023-11-14T22:13:30Z"
 TARGET = "Nats-Schedule-Target: s.t"

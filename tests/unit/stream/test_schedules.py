@@ -6,8 +6,8 @@ import pytest
 
 from jetcluster.stream.cron import parse
 from jetcluster.stream.schedules import shortened, without_schedule
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
-from tests.unit.stream.twins import block
 
 FAR = "Nats-Schedule: @at 2099-01-01T00:00:00Z"
 TARGET = "Nats-Schedule-Target: s.t"

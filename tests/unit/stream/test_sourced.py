@@ -14,7 +14,7 @@ from jetcluster.stream.bodies import cut
 from jetcluster.stream.machine import REFUSED, StreamMachine
 from jetcluster.stream.rules import StreamRules, link_key
 from testkit.twins.mem_kv import MemKv
-from tests.unit.stream.twins import block
+from tests.unit.stream.fake_store import block
 
 T0 = 1_700_000_000_000_000_000
 SECOND = 10**9

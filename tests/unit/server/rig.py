@@ -1,4 +1,6 @@
-"""Servers on real sockets, on asyncio's loop and on uvloop."""
+"""Servers of this process on real sockets, on asyncio's loop and on uvloop: from options, and from a file that is read
+as `jetcluster serve` reads it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ import asyncio
 import gc
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,9 @@ import uvloop
 
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.clock import SystemClock
+from jetcluster.config.load import load_file
+from jetcluster.config.options import Options
+from jetcluster.node.part_options import tls_context
 from jetcluster.server.server import Server
 from testkit.server_rig import options_of
 from testkit.twins.time import SeededRng
@@ -50,3 +56,36 @@ async def dial(server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     info = await reader.readline()
     return reader, writer, json.loads(info[5:])
+
+
+Reload = Callable[[], Awaitable[None]]
+
+
+def _load(file: Path) -> Options:
+    options, _ = load_file(str(file))
+    options.host, options.port = "127.0.0.1", -1
+    return options
+
+
+def _share(server: Server, options: Options) -> None:
+    server.share(options.accounts or {}, options.mappings, options.system_account_name)
+
+
+@asynccontextmanager
+async def configured(file: Path) -> AsyncIterator[tuple[Server, Reload]]:
+    """(the server, what reads the file again)."""
+    options = _load(file)
+    loop = asyncio.get_running_loop()
+    server = Server(options, Authenticator(options), SystemClock(), SeededRng(1), loop, tls_context(options.tls))
+    _share(server, options)
+    await server.start()
+
+    async def reload() -> None:
+        new = _load(file)
+        _share(server, new)
+        server.reconfigure(new, Authenticator(new), tls_context(new.tls))
+
+    try:
+        yield server, reload
+    finally:
+        await server.stop()

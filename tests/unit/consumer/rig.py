@@ -19,7 +19,7 @@ from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from testkit.twins.time import ManualTime, SeededRng
-from tests.unit.consumer.nodes import Node
+from tests.unit.consumer.replica_rig import Node
 
 SECOND = 1_000_000_000
 MS = 1_000_000
