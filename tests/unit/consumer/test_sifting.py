@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
 from jetcluster.stream.ports import JobStep
-from tests.unit.consumer.nodes import T0, Node
+from tests.unit.consumer.replica_rig import T0, Node
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
 SUBJECTS = [b"a.x", b"a.y", b"b.x", b"c"]

@@ -19,8 +19,7 @@ from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTran
 from jetcluster.protocol import s2
 from jetcluster.spark.connection import Connection
 from jetcluster.stream import restoring
-from tests.unit.spark.fake_server import hmsg
-from tests.unit.spark.peer import Peer, msg
+from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}
 TOTALS = RowTotals(2, 10, 5, 9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.server.leaf.handshake import is_at_least
-from tests.unit.server.leaf_site import Site
+from tests.unit.server.leaf_rig import Site
 
 
 @pytest.mark.parametrize(

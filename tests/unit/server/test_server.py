@@ -16,8 +16,7 @@ from jetcluster.config.tls_options import TlsOptions
 from jetcluster.server.listener import ListenError
 from jetcluster.server.server import enter_lame_duck
 from testkit.certificates import make_certificate
-from tests.unit.server.live import run
-from tests.unit.server.rig import Body, dial, serving
+from tests.unit.server.rig import Body, dial, run, serving
 
 __all__ = ["run"]
 

@@ -16,8 +16,7 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, PubAcks, RefusedError
-from tests.unit.consumer.rig import TwinBus
-from tests.unit.consumer.rooms import Frame
+from tests.unit.consumer.rig import Frame, TwinBus
 
 FULL = by_code(10077, err="maximum messages exceeded")
 

@@ -4,6 +4,7 @@ import pytest
 
 from jetcluster.stream.counters import MAX_DIGITS, parse_increment, value_of
 from jetcluster.stream.ports import Counted, Duplicate
+from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
 
 

@@ -12,6 +12,7 @@ from jetcluster.stream.fast_parts import ENDED, FastPart, FastRun
 from jetcluster.stream.fast_rows import HOLD, MOST, FastRowError, FastRows
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_FAST, PublishResult
+from tests.unit.stream.fake_store import NaiveStore, block
 from tests.unit.stream.test_machine import Stream
 
 WRONG = block("Nats-Expected-Last-Sequence: 99")
