@@ -1,4 +1,4 @@
-"""What happens to a node as a whole, and what it says of itself and of its peers.
+"""Troubles of a node as a whole: its report about itself, and about its peers.
 
 `HealthReport` says a node's verdict on itself: one line in the log and one advisory when a trouble begins and when it
 is over, and has the node's replicas look at once whether they may still answer reads and own consumers. Raft hands

@@ -157,7 +157,7 @@ class JetStream:
         self._stopped = False
 
     def _connect_commits(self) -> None:
-        """What is applied waits for room in the data store, and what fills the store has it flushed."""
+        """Lets applied commands wait for room in the data store, and has the store flushed when they fill it."""
         commits, turns = self.context.turn_commit, self.context.raft.turns
         commits.on_due = self.flusher.tick
         commits.on_room = turns.apply_again

@@ -64,7 +64,7 @@ class Key:
         self.convert = convert
         self.read = read
         self.attribute = attribute
-        """Of the block's options; "" of a key that only is checked."""
+        """Name of the field in the block's options; "" of a key that only is checked."""
         self.fixed: Mapping[str, str] = {attribute: fixed} if isinstance(fixed, str) and fixed else fixed or {}
         """Attributes that a reload must not change -> their names in its refusal."""
         self.once = once

@@ -25,7 +25,7 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import checks
-from jetcluster.stream.checks import EXPECTED_SUBJECT, Candidate, Selection
+from jetcluster.stream.checks import EXPECTED_SUBJECT, CheckOrder, Publication
 from jetcluster.stream.commands import BatchPart
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fields import nats_fields
@@ -78,7 +78,7 @@ class BatchParts:
         return not self._indexes or (term == self._term and index == self._indexes[-1] + 1)
 
 
-def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Candidate] | None) -> None:
+def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Publication] | None) -> None:
     """Stores a batch whose checks have passed; the first message as `first_seq` at the time `ts`."""
     if checked is None:
         staging.store_whole(batch, first_seq, ts, [])
@@ -102,13 +102,13 @@ class AtomicChecks:
         staging: Staging,
         batch: Batch,
         ts: int,
-        selection: Selection,
+        selection: CheckOrder,
         whole: Sequence[checks.Early],
         *,
         allow_msg_id: bool,
     ) -> None:
         """`ts`: time of the batch, nanoseconds. `staging` is asked what messages look like when they are stored;
-        `selection`: the checks of Kind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
+        `selection`: the checks of PublishKind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
         self.name = name
         self.rules = rules
         self.staging = staging
@@ -119,14 +119,14 @@ class AtomicChecks:
         self._store = store
         self._dedupe = dedupe
         self._batch = batch
-        self._checked: list[Candidate] = []
+        self._checked: list[Publication] = []
         self._written: dict[bytes, list[bytes]] = {}
         """Subject -> header blocks of the messages that have passed."""
         self._ids: set[bytes] = set()
         self._bytes = 0
         """Bytes that they would add to the stream."""
 
-    def run(self, *, plain: bool) -> list[Candidate] | ApiError | None:
+    def run(self, *, plain: bool) -> list[Publication] | ApiError | None:
         """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
         saw no header that means anything here. Stores nothing. Raises DamagedError."""
         rules = self.rules
@@ -147,7 +147,7 @@ class AtomicChecks:
 
     def _check(self, i: int) -> ApiError | None:
         subject, headers, payload = self._batch.message(i)
-        message = Candidate(i, subject, headers, payload, nats_fields(headers))
+        message = Publication(i, subject, headers, payload, nats_fields(headers))
         verdict = self._checks.verdict(self, message)
         if verdict is not None:
             assert isinstance(verdict, ApiError), verdict
@@ -161,7 +161,7 @@ class AtomicChecks:
         self._bytes += record_size(message.message, memory=self.rules.memory)
         return None
 
-    # -- checks.View ----------------------------------------------------------------------------------------------
+    # -- checks.CheckView ----------------------------------------------------------------------------------------------
 
     @property
     def last_seq(self) -> int:

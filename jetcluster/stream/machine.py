@@ -27,7 +27,7 @@ from jetcluster.stream import atomic_checks, commands, replacing, restoring, sou
 from jetcluster.stream.asked import Asked, AskedError
 from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
 from jetcluster.stream.bodies import Replace, Sourced
-from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG, Kind
+from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
 from jetcluster.stream.commands import (
     NAMED,
     BatchCommit,
@@ -362,7 +362,7 @@ class StreamMachine:
             self._staging,
             batch,
             base,
-            self._admission.selections[Kind.ATOMIC],
+            self._admission.selections[PublishKind.ATOMIC],
             self._admission.whole_atomic,
             allow_msg_id=command.allow_msg_id,
         )

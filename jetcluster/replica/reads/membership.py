@@ -72,11 +72,11 @@ class AskedStream(Protocol):
         ...
 
     async def confirmed(self) -> int | None:
-        """What must be here before such an answer; None when nobody says."""
+        """The index that must be here before such an answer; None when nobody says."""
         ...
 
     def reached(self) -> int:
-        """How much is here, in the same measure."""
+        """The index up to which all is here, in the same measure."""
         ...
 
 

@@ -402,7 +402,7 @@ class Commands:
 
 
 class _Row(NamedTuple):
-    """What a command other than PUB does, and what of a portion it takes, beside its line (`LINE_BYTES`)."""
+    """The effect of a command other than PUB, and its cost to a portion, beside its line (`LINE_BYTES`)."""
 
     run: Callable[[Commands, bytes, bytes, bytes], None]
     messages: int
