@@ -24,7 +24,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.direct_get import DirectGet
-from jetcluster.stream.info import subjects_page
+from jetcluster.stream.msg_get import subjects_page
 
 BLOCK = 500
 ENDS = b"abcdefgh"

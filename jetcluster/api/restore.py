@@ -33,9 +33,9 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
-from jetcluster.stream import archive, restoring
+from jetcluster.stream import restoring
+from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.rules import RESTORING
-from jetcluster.stream.runs import Run, encode_runs
 
 Fields = dict[str, Any]
 T = TypeVar("T")
@@ -48,7 +48,7 @@ CHUNK_OVERHEAD: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Bounds of the messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is
+"""Bounds of the messages that go into one command; `stream.bodies` says what a run is. Each costs its time when it is
 applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
@@ -175,7 +175,7 @@ class RestoreReceiver:
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
-        self._reader = archive.ArchiveReader()
+        self._reader = restoring.ArchiveReader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
@@ -259,7 +259,7 @@ class RestoreReceiver:
                 await self._take(chunk.data)
                 self._bus.publish(reply)
             answer = await self._finish()
-        except (s2.S2Error, archive.ArchiveError) as error:
+        except (s2.S2Error, restoring.ArchiveError) as error:
             self._refuse(reply, by_code(errors.RESTORE_FAILED, err=str(error)))
             return False
         except ApiError as error:
@@ -279,7 +279,7 @@ class RestoreReceiver:
             await self._flush()
         self._count()
         if self._room.held > MAX_HELD_BYTES:
-            raise archive.ArchiveError("too much is being restored at the same time")
+            raise restoring.ArchiveError("too much is being restored at the same time")
 
     async def _in_steps(self, steps: Steps[T]) -> T:
         """Raises ApiError when too many others wait."""
@@ -314,39 +314,39 @@ class RestoreReceiver:
     def _check_size(self, more: int) -> None:
         self._decompressed += more
         if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
-            raise archive.ArchiveError("the archive is larger than what was received can hold")
+            raise restoring.ArchiveError("the archive is larger than what was received can hold")
 
-    def _note(self, entry: archive.ArchiveEntry) -> None:
+    def _note(self, entry: restoring.ArchiveEntry) -> None:
         if not entry.seq:
             self._note_other(entry)
             return
         seq, ts = self._last
         if entry.seq <= seq:
-            raise archive.ArchiveError("messages out of order")
+            raise restoring.ArchiveError("messages out of order")
         if entry.seq != seq + 1 or entry.ts != ts + 1 or not self._messages:
             self._runs += 1
         self._last = entry.seq, entry.ts
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
-    def _note_other(self, entry: archive.ArchiveEntry) -> None:
+    def _note_other(self, entry: restoring.ArchiveEntry) -> None:
         """Takes an entry of the archive that is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
-        if entry.name == archive.STATE_NAME and not self._state:
+        if entry.name == restoring.STATE_NAME and not self._state:
             if size > MAX_STATE_BYTES:
-                raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} of {size} bytes")
+                raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
-        elif entry.name.startswith(archive.CONSUMER_PREFIX):
+        elif entry.name.startswith(restoring.CONSUMER_PREFIX):
             self._consumers_bytes += size + CHUNK_OVERHEAD
             if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
-                raise archive.ArchiveError("too many consumers, or one of them is too large")
-            name = entry.name[len(archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
+                raise restoring.ArchiveError("too many consumers, or one of them is too large")
+            name = entry.name[len(restoring.CONSUMER_PREFIX) :].decode("utf-8", "replace")
             self._consumers.append((name, entry.payload))
         else:
             self._ignored += 1
             self._ignored_bytes += size
             if self._ignored > MAX_IGNORED or self._ignored_bytes > MAX_IGNORED_BYTES:
-                raise archive.ArchiveError("too much in it that belongs to no stream")
+                raise restoring.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:
         await self._settle_config()
@@ -371,7 +371,7 @@ class RestoreReceiver:
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. The reply to the last chunk."""
         if not (self._reader.finished and self._frames.between_chunks):
-            raise archive.ArchiveError("the archive is not complete")
+            raise restoring.ArchiveError("the archive is not complete")
         await self._flush()
         last_seq, last_ts = self._last
         declared = self._state.get("last_seq")
@@ -475,5 +475,5 @@ def _object(raw: bytes) -> Fields:
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} is no JSON") from error
+        raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} is no JSON") from error
     return found if isinstance(found, dict) else {}

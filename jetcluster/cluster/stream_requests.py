@@ -26,7 +26,7 @@ from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands, direct_get, msg_get
-from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
+from jetcluster.stream.msg_get import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0

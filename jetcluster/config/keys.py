@@ -106,7 +106,7 @@ KEYS: Final = {
         value("http_port monitor_port", as_int, "Monitoring.", fixed="HTTPPort"),
         block("https", server.read_https, "`host:port`"),
         value("https_port", as_int, "Monitoring with the certificate of `tls`.", fixed="HTTPSPort"),
-        value("https_verify", as_bool, "Ours: client certificates for monitoring."),
+        value("https_verify", as_bool, "Ours: client certificates for monitoring. Read at the start."),
         value("http_base_path", as_string, "In front of every page.", fixed="HTTPBasePath"),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),

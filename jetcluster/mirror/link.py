@@ -25,8 +25,8 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.bodies import LATEST_TIME
 from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
-from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
 FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")

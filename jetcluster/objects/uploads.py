@@ -33,7 +33,7 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.stream.atomic_stage import BATCH_ID
-from jetcluster.stream.results import Duplicate
+from jetcluster.stream.ports import Duplicate
 
 SUBJECT: Final = b"Nats-Object-Subject"
 REPLY: Final = b"Nats-Object-Reply"

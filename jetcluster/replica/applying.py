@@ -25,7 +25,7 @@ from jetcluster.stream.applier import FAULTS, Applier, LogEntry
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import REFUSED
-from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result
+from jetcluster.stream.ports import BatchResult, JobStep, PublishResult, Result
 
 MOST_UNTOLD: Final = 4096
 """Messages of a turn after which consumers hear of them before its end: they may look at each."""

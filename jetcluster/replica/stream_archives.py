@@ -24,8 +24,8 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream import archive, commands
-from jetcluster.stream.info import state_object
+from jetcluster.stream import commands
+from jetcluster.stream.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
@@ -129,7 +129,7 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
     rules = replica.machine.rules
     return [
         (
-            archive.CONSUMER_PREFIX + state.name.encode(),
+            restoring.CONSUMER_PREFIX + state.name.encode(),
             {
                 "config": consumer_rules.shown(following(state.rules.config, rules), versions=False),
                 "state": archived.encode(state),
@@ -153,8 +153,8 @@ def _pieces(
     state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
 ) -> Iterator[bytes]:
     """The archive in pieces of about PIECE_BYTES; empty ones are pauses."""
-    encode = archive.encode
-    pending = [archive.MAGIC, encode(archive.STATE_NAME, ts, 0, b"", dumps(state))]
+    encode = restoring.encode
+    pending = [restoring.MAGIC, encode(restoring.STATE_NAME, ts, 0, b"", dumps(state))]
     pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
     size = 0
     for block in blocks:
@@ -167,5 +167,5 @@ def _pieces(
             pending, size = [], 0
         else:
             yield b""
-    pending.append(archive.END)
+    pending.append(restoring.END)
     yield b"".join(pending)

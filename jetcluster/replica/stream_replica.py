@@ -37,7 +37,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
-from jetcluster.stream.counter_sources import COMMAND_MESSAGES
+from jetcluster.stream.counters import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.rules import StreamRules

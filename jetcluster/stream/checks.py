@@ -21,13 +21,11 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Tally, check_increment
-from jetcluster.stream.fields import KV_OPERATION, nats_fields, number
-from jetcluster.stream.ports import Message
-from jetcluster.stream.results import Duplicate, Verdict
+from jetcluster.stream.fields import KV_OPERATION, check_ttl, nats_fields, number
+from jetcluster.stream.ports import Duplicate, Message, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
 from jetcluster.stream.staging import Staging, record_size
-from jetcluster.stream.ttl import check_ttl
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message, bytes (10097)."""
@@ -459,15 +457,22 @@ class Selection:
         return found
 
 
-def refused_by(
-    checks: Sequence[Callable[[Ruled, Candidate], ApiError | None]],
-    ruled: Ruled,
-    headers: bytes = b"",
-    payload: bytes = b"",
-) -> ApiError | None:
+Early = Callable[[Ruled, Candidate], ApiError | None]
+
+
+def early(checks: Sequence[Early], rules: StreamRules) -> tuple[Early, ...]:
+    """Those of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC that have something to say in a configuration: mostly none."""
+    silent = {row.refusal for row in CHECKS if not row.under(rules)}
+    return tuple([check for check in checks if check not in silent])
+
+
+def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"") -> ApiError | None:
     """The first refusal of checks that look at the configuration and at bytes alone."""
     message = Candidate(0, b"", headers, payload, {})
-    return next((refused for check in checks if (refused := check(ruled, message)) is not None), None)
+    for check in checks:
+        if (refused := check(ruled, message)) is not None:
+            return refused
+    return None
 
 
 # -- whole commands ---------------------------------------------------------------------------------------------------

@@ -21,10 +21,9 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.fields import is_delete_marker
+from jetcluster.stream.fields import NEVER, is_delete_marker, parse_ttl
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.ttl import NEVER, parse_ttl
 
 MOST: Final = 2048
 """Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""

@@ -22,7 +22,7 @@ from jetcluster.stream.checks import EXPECTED_SUBJECT, MAX_HEADER, Candidate, Ki
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
-from jetcluster.stream.results import PublishResult, Verdict
+from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.staging import Staging
 
@@ -45,7 +45,8 @@ class MessageAdmission:
         self.staging = staging
         self.time = 0
         """Of the command, Unix nanoseconds."""
-        self._checks = {kind: Selection(kind, rules) for kind in Kind}
+        self.whole_atomic = checks.early(checks.WHOLE_ATOMIC, rules)
+        self.selections = {kind: Selection(kind, rules) for kind in Kind}
         self._takes_all = checks.takes_all(rules)
         self._store = store
         self._dedupe = dedupe
@@ -154,7 +155,7 @@ class MessageAdmission:
     def _admit_one(self, i: int, kind: Kind = Kind.PLAIN) -> Verdict:
         came = self._batch.message(i)
         message = Candidate(i, *came, nats_fields(came[1]) if came[1] else NOTHING)
-        verdict = self._checks[kind].verdict(self, message)
+        verdict = self.selections[kind].verdict(self, message)
         if verdict is not None:
             return verdict
         if message.headers is came[1] and message.payload is came[2]:

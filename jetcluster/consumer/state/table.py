@@ -23,8 +23,8 @@ from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
+from jetcluster.stream.bodies import load_object
 from jetcluster.stream.commands import CommandError, UnknownCommandError
-from jetcluster.stream.log_json import load_object
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules

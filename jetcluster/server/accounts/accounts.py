@@ -8,17 +8,20 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jetcluster.budget import BusyError, LoopBudget, Steps, exhaust
 from jetcluster.clock import Rng, Timers
-from jetcluster.consumer.owner.delivery import DeliveryBus
 from jetcluster.model.subjects import MAX_TOKENS
 from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import InterestListener, RemotePeer, Switchboard
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
+
+if TYPE_CHECKING:
+    # For the type checker alone: a server without JetStream does not load it.
+    from jetcluster.consumer.owner.delivery import DeliveryBus
 
 log = logging.getLogger("jetcluster.server")
 

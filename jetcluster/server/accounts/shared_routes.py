@@ -133,6 +133,8 @@ class LeafShadow(Shadow):
 
 
 class PassageChange(Protocol):
+    """A function that puts a passage into an account, or takes it out."""
+
     def __call__(self, passage: Passage, *, told: bool) -> None:
         """`told`: other nodes hear of the change, so that they send (or stop sending) what `passage` takes."""
         ...

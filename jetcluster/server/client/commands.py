@@ -51,13 +51,16 @@ _CONNECT_BEGINS = (b"C", b"c")
 class Portion:
     """The work that a client may do in one turn of the loop, counted in messages; other work is charged as several."""
 
+    # No __init__: a portion is made for each read, by `Commands._work`, and a call is saved.
     __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output")
 
-    def __init__(self) -> None:
-        self.messages = self.bytes = self.output = 0
-        """The messages, their bytes, and the client's `pending` with which the portion ends."""
-        self.in_msgs = self.in_bytes = 0
-        """The messages of the portion so far, and their bytes."""
+    messages: int
+    bytes: int
+    output: int
+    """The messages, their bytes, and the client's `pending` with which the portion ends."""
+    in_msgs: int
+    in_bytes: int
+    """The messages of the portion so far, and their bytes."""
 
     def charge(self, messages: int) -> None:
         """Takes off the portion what has cost as much as so many messages."""
@@ -67,7 +70,7 @@ class Portion:
 class Commands:
     """The input of one client. `login` answers CONNECT."""
 
-    __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_portion", "_queued", "_rest", "_session")
+    __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_queued", "_rest", "_session")
 
     def __init__(self, client: ClientConnection, parts: ServerParts, parser: Parser, login: Login) -> None:
         self._client = client
@@ -75,7 +78,6 @@ class Commands:
         self._parts = parts
         self._parser = parser
         self._login = login
-        self._portion = Portion()
         self._rest: list[Command] = []
         """Commands that were read and wait for their turn."""
         self._queued = False
@@ -175,7 +177,7 @@ class Commands:
     def _work(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
         """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
         when this client's turn comes."""
-        client, parser, portion = self._client, self._parser, self._portion
+        client, parser, portion = self._client, self._parser, Portion()
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
         portion.output = client.pending + PORTION_OUTPUT
         portion.in_msgs = portion.in_bytes = 0
@@ -215,7 +217,7 @@ class Commands:
         not."""
         client, session = self._client, self._session
         router = session.router
-        in_msgs, in_bytes = portion.in_msgs, portion.in_bytes
+        in_msgs, in_bytes, most_bytes, most_output = portion.in_msgs, portion.in_bytes, portion.bytes, portion.output
         ended = True
         for kind, subject, reply, headers, payload in commands:
             if client.close_reason:
@@ -235,7 +237,7 @@ class Commands:
                     break
                 router = session.router
                 portion.charge(row.messages + len(subject) // LINE_BYTES)
-                if client.pending > portion.output or in_msgs >= portion.messages:
+                if client.pending > most_output or in_msgs >= portion.messages:
                     break
                 continue
             in_msgs += 1
@@ -247,7 +249,7 @@ class Commands:
             ) and not self._may_publish(subject, reply, headers, payload):
                 portion.charge(REFUSED + session.spent)
                 session.spent = 0
-                if client.pending > portion.output or in_msgs >= portion.messages:
+                if client.pending > most_output or in_msgs >= portion.messages:
                     break
                 continue
             route = router.literals.get(subject)
@@ -269,9 +271,9 @@ class Commands:
             except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
                 log.exception("cid %d: error in a subscription to %r", client.cid, subject)
             if (
-                client.pending > portion.output
+                client.pending > most_output
                 or in_msgs >= portion.messages
-                or in_bytes >= portion.bytes
+                or in_bytes >= most_bytes
                 or client.valve is not None
             ):
                 break
@@ -345,20 +347,20 @@ class Commands:
 
     # ---- the other commands: rows of `_ROWS`
 
-    def _connect(self, text: bytes, *_: bytes) -> None:
+    def connect(self, text: bytes, *_: bytes) -> None:
         self._login.connect(text)
 
-    def _ping(self, *_: bytes) -> None:
+    def ping(self, *_: bytes) -> None:
         client = self._client
         client.send(writer.PONG)
         if client.state is CONNECTED and client.protocol >= 1:
             client.advance(ConnectionEvent.PING)
             client.send(writer.info(client.info(first=False)))
 
-    def _pong(self, *_: bytes) -> None:
+    def pong(self, *_: bytes) -> None:
         self._client.pong_received()
 
-    def _subscribe(self, subject: bytes, queue_or_none: bytes, sid: bytes) -> None:
+    def subscribe(self, subject: bytes, queue_or_none: bytes, sid: bytes) -> None:
         client, router, permissions = self._client, self._session.router, self._session.permissions
         queue = queue_or_none or None
         assert router is not None
@@ -385,7 +387,7 @@ class Commands:
         if self._session.verbose:
             client.send(writer.OK)
 
-    def _unsubscribe(self, sid: bytes, maximum: bytes, _: bytes) -> None:
+    def unsubscribe(self, sid: bytes, maximum: bytes, _: bytes) -> None:
         client, router = self._client, self._session.router
         subscription = client.subscriptions.get(sid)
         if subscription is not None:
@@ -409,9 +411,9 @@ class _Row(NamedTuple):
 
 
 _ROWS: Final = {
-    CONNECT: _Row(Commands._connect, 64, always=True),
-    SUB: _Row(Commands._subscribe, 8),
-    UNSUB: _Row(Commands._unsubscribe, 8),
-    PING: _Row(Commands._ping, 1),
-    PONG: _Row(Commands._pong, 1),
+    CONNECT: _Row(Commands.connect, 64, always=True),
+    SUB: _Row(Commands.subscribe, 8),
+    UNSUB: _Row(Commands.unsubscribe, 8),
+    PING: _Row(Commands.ping, 1),
+    PONG: _Row(Commands.pong, 1),
 }

@@ -29,6 +29,8 @@ _WINDOW = 1.0
 
 
 class TlsPort(TlsListener):
+    """The client port of a server with TLS."""
+
     def __init__(self, parts: ServerParts, new_client: Callable[[], Client]) -> None:
         """`parts.state` has the context and the options, which a reload replaces."""
         state = parts.state

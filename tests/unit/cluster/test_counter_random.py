@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jetcluster.stream import commands
-from jetcluster.stream.counter_sources import COMMAND_MESSAGES
+from jetcluster.stream.counters import COMMAND_MESSAGES
 from jetcluster.stream.fields import nats_fields
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.test_mirror_random import Run

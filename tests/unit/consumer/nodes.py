@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import Result
+from jetcluster.stream.ports import Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship

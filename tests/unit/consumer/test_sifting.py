@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
-from jetcluster.stream.results import JobStep
+from jetcluster.stream.ports import JobStep
 from tests.unit.consumer.nodes import T0, Node
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)

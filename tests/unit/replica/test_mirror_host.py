@@ -195,7 +195,7 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     """As a link does after it found its upstream again."""
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
-    body = sourced.encode_body(sourced.MIRROR, b"", lag, last, 0)
+    body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
     leader.replica("M").mirrors.links.end()
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 

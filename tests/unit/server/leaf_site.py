@@ -8,8 +8,7 @@ from typing import Any
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.server.leaf.link import LeafLink
 from jetcluster.server.leaf.nodes import LeafNodes
-from testkit.server_rig import Bench
-from tests.unit.mesh.test_link import FakeTransport
+from testkit.server_rig import Bench, FakeTransport
 
 HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}
 

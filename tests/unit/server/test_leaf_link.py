@@ -19,8 +19,7 @@ from jetcluster.server.leaf import link as link_module
 from jetcluster.server.leaf.connection import LOOP_DELAY
 from jetcluster.server.leaf.handshake import MAX_NAME
 from testkit.certificates import Authority
-from testkit.server_rig import FakePeer, RealTime
-from tests.unit.mesh.test_link import FakeTransport
+from testkit.server_rig import FakePeer, FakeTransport, RealTime
 from tests.unit.server.leaf_site import HELLO, Site, mark_of
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.unit.consumer.test_pull_request import pin_of
+from testkit.certificates import pin_of
 from tests.unit.server.configured import configured
 from tests.unit.server.tls_cases import CASES, IN, NO_TLS, VERIFY, Case, Certificates, by_config, outcome
 from tests.unit.server.wire import Wire, close_all, errors

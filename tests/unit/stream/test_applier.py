@@ -16,8 +16,8 @@ from jetcluster.stream import publish as publish_rules
 from jetcluster.stream.checks import SUBJECT_TOO_LONG
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import REFUSED, StateError
+from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.publish import EXHAUSTED
-from jetcluster.stream.results import BatchResult, PublishResult
 from tests.unit.stream.extremes import T0
 from tests.unit.stream.test_no_command_raises import Replica
 

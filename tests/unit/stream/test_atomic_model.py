@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.test_model import FIELDS, T0, Block, HeaderBlocks, Model, Naive, encode, plain
 from tests.unit.stream.twins import block, fits

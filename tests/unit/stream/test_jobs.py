@@ -18,8 +18,7 @@ from jetcluster.store.slices import STEP, Step
 from jetcluster.stream import commands, jobs
 from jetcluster.stream.jobs import StreamJob, StreamJobError
 from jetcluster.stream.machine import StateError, StreamMachine
-from jetcluster.stream.ports import SIDE_JOBS
-from jetcluster.stream.results import JobStep, PublishResult, Result
+from jetcluster.stream.ports import SIDE_JOBS, JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship

@@ -20,7 +20,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
