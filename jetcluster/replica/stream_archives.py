@@ -24,7 +24,7 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream import commands
+from jetcluster.stream import commands, restoring
 from jetcluster.stream.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
 
