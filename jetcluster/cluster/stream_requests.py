@@ -191,7 +191,7 @@ class StreamRequests:
             ),
             "cluster": cluster_object(replica),
             "page": list(page),
-            "links": replica.mirrors.info(),
+            "links": replica.mirrors.links.info(),
         }
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The node that asks has not applied the newest update yet: it shows our configuration.

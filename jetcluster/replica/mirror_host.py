@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from jetcluster.meta.state import Assignment
 from jetcluster.mirror.link import CURRENT_BELOW
@@ -84,9 +83,6 @@ class MirrorHost:
     def begin(self) -> None:
         self._guarded(self.links.begin)
 
-    def end(self, *, deleted: bool = False) -> None:
-        self.links.end(deleted=deleted)
-
     def configure(self) -> None:
         self._guarded(self.links.configure)
 
@@ -106,9 +102,6 @@ class MirrorHost:
         """From inside apply, maybe before `propose` has returned: looked at when that is over."""
         if self.links.by_key:
             self._context.timers.call_soon(self.links.applied, index, result)
-
-    def info(self) -> dict[str, Any]:
-        return self.links.info()
 
 
 class MirroredStream:

@@ -173,7 +173,7 @@ class StreamReplica(ReplicaState):
         self.wake()
         if role is not Role.LEADER:
             self._unlisten()
-            self.mirrors.end()
+            self.mirrors.links.end()
             self.duties.end()
             self._end_objects()
             self.ingest.clear()
@@ -181,7 +181,7 @@ class StreamReplica(ReplicaState):
             self.reads.role_changed(False)
         elif self.context.meta_current:
             self._take_over(term)
-        self.consumers.leader_changed()
+        self.consumers.turns.leader_changed()
 
     def open(self) -> None:
         """The node knows now that the stream exists (`NodeContext.meta_current`)."""
@@ -362,7 +362,7 @@ class StreamReplica(ReplicaState):
         """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""
         self.consumers.stop(deleted=deleted)
         self._unlisten()
-        self.mirrors.end(deleted=deleted)
+        self.mirrors.links.end(deleted=deleted)
         self._end_objects()
         self.reads.stop()
         self.proposals.dropped(0)

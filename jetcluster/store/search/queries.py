@@ -149,7 +149,7 @@ class Queries:
             return blocks.live_at_or_above(seq)
         if is_literal(wanted):
             return index.count_from(wanted, seq)
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if seq <= blocks.first_seq:
             return sum(map(index.count_of, matching))
         matched = self._matched(wanted, matching)
@@ -174,7 +174,7 @@ class Queries:
     def _collecting(self, wanted: Wanted, seq: int) -> Generator[None, None, None]:
         """As `_collect`, where counting from `seq` on takes long."""
         blocks, count_of = self._blocks, self._index.count_of
-        matching = self._index.matching(wanted)
+        matching = self._index.kept.matching(wanted)
         cost = min((len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST, len(matching) * COUNT_COST)
         if cost < LONG or self._matches.get(wanted, blocks.first_seq) is not None:
             return
@@ -187,7 +187,7 @@ class Queries:
                 yield
         matched: Matched | None = self._matches.keep(wanted, (), blocks.first_seq)
         while matched is not None and blocks.firsts and matched.behind <= blocks.firsts[-1]:
-            matching = self._index.matching(wanted)
+            matching = self._index.kept.matching(wanted)
             start = blocks.from_seq(matched.behind)
             behind = min(start + BLOCKS_PER_STEP, len(blocks.firsts))
             for at in range(start, behind):
@@ -253,7 +253,7 @@ class Queries:
             return list(self._index.table)
         if filters.is_literal(subject_filter):
             return [subject_filter] if subject_filter in self._index.table else []
-        return self._index.matching(subject_filter)
+        return self._index.kept.matching(subject_filter)
 
     def _checked(self, seq: int | None, wanted: Wanted) -> Msg | None:
         """The message the index led to; an index that leads astray is damage, not "not found"."""
@@ -275,7 +275,7 @@ class Queries:
             return next(self._all_parts(seq, want), [])
         if is_literal(wanted):
             return index.seqs(wanted, seq, MAX_SEQ, want)
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if not matching:
             return []
         matched = self._matched(wanted, matching)
@@ -394,7 +394,7 @@ class Queries:
     def _last_matching(self, wanted: Wanted, up_to: int) -> int | None:
         """Looks backward through some blocks, then asks every subject."""
         index, blocks = self._index, self._blocks
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if len(matching) > BACKWARD_BLOCKS:
             newest = blocks.prev_live(up_to)
             at = blocks.find(newest) if newest is not None else -1

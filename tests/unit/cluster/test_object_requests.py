@@ -69,7 +69,7 @@ async def test_an_unreadable_record_is_no_missing_object(monkeypatch: pytest.Mon
         def damaged(*_: object) -> None:
             raise DamagedError(1, 2)
 
-        monkeypatch.setattr(replica.store, "last_by_subject", damaged)
+        monkeypatch.setattr(replica.store.queries, "last_by_subject", damaged)
         asker = next(node for node in cluster if node is not leader)
         with pytest.raises(ApiError, match="10008"):
             await ask(asker, "info", "o")

@@ -196,7 +196,7 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
     body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
-    leader.replica("M").mirrors.end()
+    leader.replica("M").mirrors.links.end()
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
 
@@ -294,7 +294,7 @@ async def test_an_upstream_that_is_gone_is_answered_for() -> None:
         _, headers, payload = await cluster["B"].get(b"UP", 3)
         assert payload == b"2" and b"Nats-Stream: M\r\n" in headers
         leader = await cluster.led("M")
-        shown: dict[str, Any] = leader.replica("M").mirrors.info()["mirror"]
+        shown: dict[str, Any] = leader.replica("M").mirrors.links.info()["mirror"]
         assert shown["error"]["err_code"] == 10059 and shown["active"] > 5e9
         assert json.dumps(shown)
         await stop(apis)
@@ -312,7 +312,7 @@ async def test_promotion_ends_all_of_it() -> None:
         await cluster.update("M", subjects=["m"])
         await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
         leader = await cluster.led("M")
-        assert leader.replica("M").mirrors.info() == {}
+        assert leader.replica("M").mirrors.links.info() == {}
         await fill(cluster["A"], 5)
         ack = await cluster["B"].publish(b"m")
         assert ack["seq"] == 6
@@ -444,7 +444,7 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         for node in cluster:
-            node.replica("M").mirrors.end()  # nothing comes over the link from here on
+            node.replica("M").mirrors.links.end()  # nothing comes over the link from here on
         assert (await others[0].publish(b"up", b"acked"))["seq"] == 6
         await apis.pop(home.name).stop()
         cluster.crash(home.name)

@@ -224,7 +224,7 @@ def test_a_stream_that_is_no_counter_takes_all_as_it_is() -> None:
     fields = ("Nats-Incr: +3", 'Nats-Counter-Sources: {"A":{"x":"3"}}', "Nats-Stream-Source: UP1 1 > > a id")
     batch = Batch.encode([b"a"], [block(*fields)], [b'{"val":"3"}'])
     s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 1, (), [1], batch)))
-    assert [(m.headers, m.payload) for m in s.store.scan(b">", 1)] == [(block(*fields), b'{"val":"3"}')]
+    assert [(m.headers, m.payload) for m in s.store.queries.scan(b">", 1)] == [(block(*fields), b'{"val":"3"}')]
 
 
 def test_a_header_from_a_client_counts_where_there_is_none_yet() -> None:
