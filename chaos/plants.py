@@ -72,7 +72,7 @@ replace(_Scan, "_vouched", lambda self, damage: None)
             "no-window", "clock-hours", frozenset({"duplicated"}),
             "message ids are not remembered",
             """
-from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.apply.dedupe import DedupeWindow
 replace(DedupeWindow, "seq_of", lambda self, msg_id: None)
 """,
         ),

@@ -24,7 +24,7 @@ from typing import Any
 
 from jetcluster.budget import at_once
 from jetcluster.protocol import s2
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 
 SLOW_USERS = 5
 """Users `slow-0` and so on, whose passwords are bcrypt hashes of "right"."""

@@ -24,8 +24,8 @@ from jetcluster.consumer.state.turn import Op
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream import commands
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
 
 T0 = 1_700_000_000_000_000_000

@@ -23,8 +23,8 @@ from jetcluster.model.stream_rules import check_config
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.direct_get import DirectGet
-from jetcluster.stream.msg_get import subjects_page
+from jetcluster.stream.read.direct_get import DirectGet
+from jetcluster.stream.read.msg_get import subjects_page
 
 BLOCK = 500
 ENDS = b"abcdefgh"

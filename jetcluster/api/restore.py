@@ -33,8 +33,8 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
-from jetcluster.stream import restoring
-from jetcluster.stream.bodies import Run, encode_runs
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.log.bodies import Run, encode_runs
 from jetcluster.stream.rules import RESTORING
 
 Fields = dict[str, Any]
@@ -48,7 +48,7 @@ CHUNK_OVERHEAD: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Bounds of the messages that go into one command; `stream.bodies` says what a run is. Each costs its time when it is
+"""Bounds of the messages that go into one command; `stream.log.bodies` says what a run is. Each costs its time when it is
 applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""

@@ -37,7 +37,7 @@ from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.context import tell
 from jetcluster.replica.proposals import OutcomeUnknownError
 from jetcluster.replica.replica_info import all_replicas, consumer_cluster
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 
 if TYPE_CHECKING:
     from jetcluster.consumer.state.rules import ConsumerRules

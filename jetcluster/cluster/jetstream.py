@@ -46,7 +46,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.rounds import TICK, Background
 from jetcluster.replica.stream_replica import StreamReplica
-from jetcluster.stream.applier import FAULTS
+from jetcluster.stream.apply.applier import FAULTS
 
 
 class JetStream:

@@ -1,4 +1,4 @@
-"""Requests that a stream's leader carries out once, however often they are asked (`stream.asked`)."""
+"""Requests that a stream's leader carries out once, however often they are asked (`stream.apply.asked`)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from jetcluster.cluster.requests import ONCE, REPEATED, UnderWayError, check_wan
 from jetcluster.errors import NOT_AVAILABLE, ApiError, by_code
 from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.stream import commands
-from jetcluster.stream.asked import Outcome
+from jetcluster.stream.apply.asked import Outcome
+from jetcluster.stream.log import commands
 
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica

@@ -25,8 +25,9 @@ from jetcluster.replica.replica_info import cluster_object
 from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands, direct_get, msg_get
-from jetcluster.stream.msg_get import SubjectsPage, state_object, subjects_page
+from jetcluster.stream.log import commands
+from jetcluster.stream.read import direct_get, msg_get
+from jetcluster.stream.read.msg_get import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from jetcluster.clock import Clock
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
+from jetcluster.stream.log.commands import CONSUMER_OWNER, HEAD
 
 LEAVING_SECONDS = 10.0
 """Seconds that a node which wants to own nothing is believed; it says so again while it lasts."""

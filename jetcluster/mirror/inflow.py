@@ -11,8 +11,9 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import bodies, commands, counters
-from jetcluster.stream.bodies import cut
+from jetcluster.stream.apply import counters
+from jetcluster.stream.log import bodies, commands
+from jetcluster.stream.log.bodies import cut
 
 COMMAND_BYTES: Final = 512 << 10
 COMMAND_MESSAGES: Final = 4096

@@ -25,7 +25,7 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.bodies import LATEST_TIME
+from jetcluster.stream.log.bodies import LATEST_TIME
 from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
 
 RESPONSE_SECONDS: Final = 5.0

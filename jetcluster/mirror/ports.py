@@ -11,8 +11,8 @@ from jetcluster.logs import Log
 from jetcluster.protocol.bus import Bus
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.apply.sourced import Cursor
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.sourced import Cursor
 
 LOG_SECONDS: Final = 10.0
 """Seconds that one line with a number stands for."""

@@ -17,7 +17,7 @@ from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
 from jetcluster.replica.replica_info import all_replicas, cluster_object, consumer_cluster
-from jetcluster.stream.msg_get import state_object
+from jetcluster.stream.read.msg_get import state_object
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi

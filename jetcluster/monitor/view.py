@@ -88,7 +88,7 @@ def text(value: bytes) -> str:
 FEATURE_FLAGS: Final[Mapping[str, bool]] = {
     "js_ack_fc_v2": False,  # subjects of acks and flow control lack domain and account (`consumer.owner.ack_subject`)
     "js_api_reply_v2": False,  # nor have those on which answers to the server's own requests come
-    "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.sourced`)
+    "js_raft_delete_range": True,  # one entry for a gap that a mirror takes over (`stream.apply.sourced`)
     "js_snapshot_sources": True,  # a stream's state in a catch-up has the positions in its sources
 }
 """The `feature_flags` of nats-server 2.15, and which of those behaviours this server has. It switches none of them: a

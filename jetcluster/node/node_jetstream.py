@@ -348,7 +348,7 @@ class NodeJetStream:
         from jetcluster.replica.leaders import LeaderTable
         from jetcluster.replica.stream_replica import last_stored
         from jetcluster.replica.turn_commit import TurnCommit
-        from jetcluster.stream.atomic_stage import BatchQuota
+        from jetcluster.stream.lead.atomic_stage import BatchQuota
 
         assert self.capacity is not None
         capacity = self.capacity
@@ -458,7 +458,7 @@ class NodeJetStream:
         from jetcluster.raft.journal.journal import Journal
         from jetcluster.raft.journal.records import FormatError
         from jetcluster.raft.node import RaftNode
-        from jetcluster.stream.levels import LEVEL
+        from jetcluster.stream.log.levels import LEVEL
 
         loop, platform = asyncio.get_running_loop(), self._platform
         sync_interval = self._options.jetstream.sync_interval

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jetcluster.objects.host import ObjectLimits
     from jetcluster.raft.config import JournalOptions
-    from jetcluster.stream.atomic_stage import BatchLimits
+    from jetcluster.stream.lead.atomic_stage import BatchLimits
 
 MIN_SEGMENT = 4 * 1024 * 1024
 
@@ -85,7 +85,7 @@ def object_limits(options: JetStreamOptions) -> ObjectLimits:
 
 
 def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
-    from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
+    from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES
 
     messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
     return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES
@@ -93,7 +93,7 @@ def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
 
 def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimits:
     """Zero is the default of each, as in nats-server."""
-    from jetcluster.stream.atomic_stage import BatchLimits
+    from jetcluster.stream.lead.atomic_stage import BatchLimits
 
     default, own = BatchLimits(), options.batch_allow_msg_id
     return BatchLimits(

@@ -34,9 +34,9 @@ from jetcluster.store.api import DamagedError, StoreState
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.rocks_reader import RocksReader
-from jetcluster.stream.applier import Applier, LogEntry
-from jetcluster.stream.commands import CommandError
-from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.apply.applier import Applier, LogEntry
+from jetcluster.stream.apply.machine import StateError, StreamMachine
+from jetcluster.stream.log.commands import CommandError
 from jetcluster.stream.rules import StreamRules
 
 LOCK: Final = Path("data") / "LOCK"
@@ -340,7 +340,7 @@ def _judge_log(view: ReplicaView) -> None:
 
 
 class _Offline:
-    """`stream.applier.ApplierHost` of a machine that only this process reads."""
+    """`stream.apply.applier.ApplierHost` of a machine that only this process reads."""
 
     def __init__(self, store: BlockStore, log: LogView) -> None:
         self._store = store

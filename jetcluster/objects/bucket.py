@@ -23,7 +23,7 @@ from jetcluster.objects.upload import deletion
 from jetcluster.objects.uploads import MAX_ATTEMPTS, Uploads
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.commands import named
+from jetcluster.stream.log.commands import named
 from jetcluster.stream.rules import LIMITS, StreamRules
 
 Respond = Callable[[bytes | None], None]
@@ -143,7 +143,7 @@ class Bucket:
 
     def delete(self, name: str, respond: Respond, attempts: int = 0, *, request: int = 0) -> None:
         """Stores a tombstone in the object's place and removes its chunks; once, when the `request` has a number
-        (`stream.asked`). Raises DamagedError, ApiError."""
+        (`stream.apply.asked`). Raises DamagedError, ApiError."""
         layout = self.layout
         assert layout is not None
         forms = self.catalog.forms(name)

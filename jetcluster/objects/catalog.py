@@ -13,7 +13,7 @@ from jetcluster.objects.layout import Layout
 from jetcluster.objects.metadata import Info, dump, invalid, parse_info
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.direct_get import Frame
+from jetcluster.stream.read.direct_get import Frame
 
 LIST_BYTES: Final = 900 << 10
 """Objects of one answer, so that it fits into a message of the usual largest size."""

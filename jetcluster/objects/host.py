@@ -14,7 +14,7 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus, Callback
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.answers import PubAcks, Publisher
+from jetcluster.stream.lead.answers import PubAcks, Publisher
 
 Done = Callable[[int | ApiError | None], None]
 """Takes the result of a command's apply; None when the leadership was lost and the result is not known."""

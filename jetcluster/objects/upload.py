@@ -20,8 +20,8 @@ from jetcluster.objects.metadata import Info, Meta
 from jetcluster.records import dataclass
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.bodies import Guard
-from jetcluster.stream.commands import encode_replace
+from jetcluster.stream.log.bodies import Guard
+from jetcluster.stream.log.commands import encode_replace
 
 Held = tuple[bytes, bytes, bytes]
 """Reply, header block, payload of a chunk that waits for what is in flight."""

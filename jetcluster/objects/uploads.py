@@ -32,7 +32,7 @@ from jetcluster.objects.upload import Upload, UploadState, end_of_upload, remova
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
-from jetcluster.stream.atomic_stage import BATCH_ID
+from jetcluster.stream.lead.atomic_stage import BATCH_ID
 from jetcluster.stream.ports import Duplicate
 
 SUBJECT: Final = b"Nats-Object-Subject"

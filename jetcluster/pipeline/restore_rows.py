@@ -10,7 +10,7 @@ from jetcluster.errors import PeerError
 from jetcluster.protocol import s2
 from jetcluster.spark.arrow import digest
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 
 BLOB_BYTES: Final = 512 * 1024
 BLOB_SCHEMA: Final = "blob binary, rows bigint, bytes bigint, digest bigint, places bigint"

@@ -26,7 +26,7 @@ from jetcluster.mesh.frames import FrameError
 from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.records import dataclass
-from jetcluster.stream.answers import RefusedError
+from jetcluster.stream.lead.answers import RefusedError
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore

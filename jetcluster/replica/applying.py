@@ -20,11 +20,11 @@ from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY, ReplicaState
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
-from jetcluster.stream.applier import FAULTS, Applier, LogEntry
-from jetcluster.stream.duties import LeaderDuties
-from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.machine import REFUSED
+from jetcluster.stream.apply.applier import FAULTS, Applier, LogEntry
+from jetcluster.stream.apply.machine import REFUSED
+from jetcluster.stream.lead.duties import LeaderDuties
+from jetcluster.stream.lead.ingest import Ingest
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, JobStep, PublishResult, Result
 
 MOST_UNTOLD: Final = 4096
@@ -34,7 +34,7 @@ _TURN: Final = bytes((commands.CONSUMER_TURN,))
 
 
 class Applying:
-    """`stream.applier.ApplierHost` of one replica."""
+    """`stream.apply.applier.ApplierHost` of one replica."""
 
     def __init__(
         self,

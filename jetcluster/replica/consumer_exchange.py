@@ -20,7 +20,7 @@ from jetcluster.raft.api import RaftError, Role
 from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import ReplicaState
-from jetcluster.stream.commands import CONSUMER_TURN, HEAD
+from jetcluster.stream.log.commands import CONSUMER_TURN, HEAD
 
 Body = dict[str, Any]
 

@@ -26,8 +26,8 @@ from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
-from jetcluster.stream.atomic_stage import BatchQuota
+from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES
+from jetcluster.stream.lead.atomic_stage import BatchQuota
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore

@@ -23,10 +23,10 @@ from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import sourced
-from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.apply import sourced
+from jetcluster.stream.apply.sourced import Cursor
+from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.rules import StreamRules, short_hash
-from jetcluster.stream.sourced import Cursor
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
 """Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""

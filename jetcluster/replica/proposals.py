@@ -1,6 +1,6 @@
 """Waiting for the outcome of control-plane commands: one future per command, by log index.
 
-Publishes do not come through here (they need no future per message, see `stream.ingest`). What does may use the disk's
+Publishes do not come through here (they need no future per message, see `stream.lead.ingest`). What does may use the disk's
 reserve: a purge or a deletion must get in where a publish must not.
 """
 

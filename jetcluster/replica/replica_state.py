@@ -18,8 +18,8 @@ from jetcluster.raft.membership import Members, MembersError, decode_members, en
 from jetcluster.replica.context import NodeContext, advisories
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.levels import LEVEL, lowered
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log.levels import LEVEL, lowered
 from jetcluster.stream.ports import SIDE_MEMBERS
 from jetcluster.stream.rules import StreamRules
 
@@ -167,11 +167,11 @@ class ReplicaState:
 
     @property
     def level(self) -> int:
-        """The lowest level among the nodes of the group (`stream.levels`)."""
+        """The lowest level among the nodes of the group (`stream.log.levels`)."""
         return self.context.raft.levels.of(self.group.members_at(self.group.last_index))
 
     def understood(self, command: bytes) -> bytes | None:
-        """`command` as all nodes of the group apply it (`stream.levels`); None: not now."""
+        """`command` as all nodes of the group apply it (`stream.log.levels`); None: not now."""
         level = self.level
         return command if level >= LEVEL else lowered(command, level)
 

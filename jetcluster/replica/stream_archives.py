@@ -24,8 +24,9 @@ from jetcluster.raft.api import NotLeaderError
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream import commands, restoring
-from jetcluster.stream.msg_get import state_object
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.log import commands
+from jetcluster.stream.read.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]

@@ -35,11 +35,11 @@ from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_bot
 from jetcluster.replica.rounds import LONGEST_REST
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
-from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage
-from jetcluster.stream.counters import COMMAND_MESSAGES
-from jetcluster.stream.duties import LeaderDuties
-from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
+from jetcluster.stream.apply.counters import COMMAND_MESSAGES
+from jetcluster.stream.lead.atomic_stage import AtomicStage
+from jetcluster.stream.lead.duties import LeaderDuties
+from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
+from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0

@@ -2,7 +2,7 @@
 
 A piece is bounded by counts (`Step`): subjects and messages looked at, messages removed, blocks and bytes touched. All
 of them follow from the commands applied, never from time, caches or what the process did before: every replica cuts
-its pieces at the same places. Who asks keeps the place, and asks again from there (`stream.jobs`).
+its pieces at the same places. Who asks keeps the place, and asks again from there (`stream.apply.jobs`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from jetcluster.errors import TABLE
-from jetcluster.stream import commands, levels, ports
+from jetcluster.stream import ports
+from jetcluster.stream.log import commands, levels
 from scripts.check_docs import DEVIATIONS, TOP, Tree, anchor_of, code_problems, page_problems
 
 

@@ -30,7 +30,7 @@ from jetcluster.consumer.state.turn import (
     Value,
 )
 from jetcluster.protocol.bus import Origin, Subscription
-from jetcluster.stream.direct_get import level_is_met
+from jetcluster.stream.read.direct_get import level_is_met
 
 SKIP_DELAY_NS: Final = 10_000_000_000
 """Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing

@@ -17,7 +17,7 @@ from jetcluster.budget import Steps, at_once
 from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.log.commands import CommandError
 
 MAX_PENDING: Final = 50_000
 """A consumer with more is restored at its ack floor: a command of the log has a bound."""

@@ -14,8 +14,8 @@ from jetcluster.errors import ApiError
 from jetcluster.model import consumer_rules
 from jetcluster.model.patterns import Patterns
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.bodies import load_object
-from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log.bodies import load_object
+from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
 
 Config = Mapping[str, Any]

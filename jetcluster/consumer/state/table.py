@@ -22,10 +22,10 @@ from jetcluster.consumer.state.turn import Op, Outcome, SentMessages, SettledMes
 from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.bodies import load_object
-from jetcluster.stream.commands import CommandError, UnknownCommandError
-from jetcluster.stream.machine import StateError
+from jetcluster.stream.apply.machine import StateError
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import load_object
+from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
 

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, Protocol
 
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState, Pending
-from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 
 DELIVER: Final = 1
 """Body: sequences, ascending, above everything delivered so far: first deliveries, in that order."""
@@ -91,7 +91,7 @@ class Turn(NamedTuple):
 
 
 def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first: bool = False) -> bytes:
-    """The body of a CONSUMER_TURN (`stream.commands` adds the head)."""
+    """The body of a CONSUMER_TURN (`stream.log.commands` adds the head)."""
     parts = [_TURN.pack(owner, session, serial, first)]
     for cid, epoch, kind, value in ops:
         body = struct.pack(f"<{len(value)}Q", *value) if kind in _SEQS else _body(kind, value)  # type: ignore[arg-type,misc]

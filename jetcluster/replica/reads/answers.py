@@ -15,7 +15,7 @@ from jetcluster.replica.reads.pages import PagedReplies
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.direct_get import Answer, DirectGet
+from jetcluster.stream.read.direct_get import Answer, DirectGet
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20

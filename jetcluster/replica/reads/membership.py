@@ -21,7 +21,7 @@ from jetcluster.replica.reads.answers import Answers
 from jetcluster.replica.reads.confirm import ReadConfirmations, ReadWaits, confirmed_commit
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
-from jetcluster.stream.ingest import OPEN, Ingest
+from jetcluster.stream.lead.ingest import OPEN, Ingest
 
 QUEUE = b"_sys_"
 LAST = "LAST"

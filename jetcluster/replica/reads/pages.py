@@ -11,7 +11,7 @@ from typing import Protocol
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError, LostViewError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.direct_get import Frame
+from jetcluster.stream.read.direct_get import Frame
 
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn."""

@@ -18,7 +18,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model.limits import UNLIMITED, AccountLimits
 from jetcluster.model.subjects import is_subset
 from jetcluster.protocol.bus import Callback, Origin
-from jetcluster.stream.levels import LEVEL
+from jetcluster.stream.log.levels import LEVEL
 from testkit.twins.time import ManualTime, SeededRng
 
 EMPTY_STATE = {

@@ -17,7 +17,7 @@ from jetcluster.api.context import RestoreRoom
 from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 from testkit.twins.time import SeededRng
 from tests.unit.api.fake_cluster import Client, FakeBus
 

@@ -32,7 +32,7 @@ from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
-from jetcluster.stream.levels import LEVEL
+from jetcluster.stream.log.levels import LEVEL
 from testkit.twins.journal import InlineWriter
 from testkit.twins.mem_kv import MemKv, SortedKeys
 from testkit.twins.memory_disk import MemoryDisk

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jetcluster.protocol import s2
-from jetcluster.stream import restoring
-from jetcluster.stream.restoring import CONSUMER_PREFIX, encode
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.apply.restoring import CONSUMER_PREFIX, encode
 from tests.unit.cluster.nodes import Cluster, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.replica.test_mirror_host import serve_api, stop

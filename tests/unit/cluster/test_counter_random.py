@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from jetcluster.stream import commands
-from jetcluster.stream.counters import COMMAND_MESSAGES
+from jetcluster.stream.apply.counters import COMMAND_MESSAGES
 from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.log import commands
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.test_mirror_random import Run
 from tests.unit.cluster.virtual_loop import virtual_time

@@ -1,4 +1,4 @@
-"""Long commands in a cluster: pieces go through the log, whoever leads (stream/jobs.py, stream/duties.py)."""
+"""Long commands in a cluster: pieces go through the log, whoever leads (`stream.apply.jobs`, `stream.lead.duties`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.test_stream_requests import ask
 from tests.unit.cluster.virtual_loop import virtual_time

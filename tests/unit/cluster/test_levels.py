@@ -1,4 +1,4 @@
-"""A cluster in which one node is of an older level: what leaders put into the log (stream/levels.py)."""
+"""A cluster in which one node is of an older level: what leaders put into the log (stream/log/levels.py)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from jetcluster.raft.api import RaftError
 from jetcluster.replica import replica_state
-from jetcluster.stream import commands
-from jetcluster.stream.levels import LEVEL
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.levels import LEVEL
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 

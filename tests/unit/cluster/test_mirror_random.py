@@ -11,7 +11,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.raft.api import RaftError
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 from tests.unit.replica.test_mirror_host import serve_api

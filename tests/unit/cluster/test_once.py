@@ -11,7 +11,8 @@ from jetcluster.cluster.requests import NO_PROGRESS
 from jetcluster.errors import ApiError
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
-from jetcluster.stream import asked, commands
+from jetcluster.stream.apply import asked
+from jetcluster.stream.log import commands
 from tests.unit.cluster import object_client
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster

@@ -14,7 +14,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.raft.membership import Config
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.journal import InlineWriter
 from testkit.twins.time import SeededRng

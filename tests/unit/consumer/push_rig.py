@@ -9,7 +9,7 @@ from jetcluster.consumer.owner.owner import ConsumerOwner
 from jetcluster.consumer.owner.scheduler import ConsumerScheduler, OwnerWakes
 from jetcluster.consumer.state.turn import Op, Value
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from testkit.server_rig import Bench, Peer
 from tests.unit.consumer.replica_rig import T0, Node
 

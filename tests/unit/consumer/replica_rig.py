@@ -12,8 +12,8 @@ from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.consumer.state.turn import Op, TurnResult, Value
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv

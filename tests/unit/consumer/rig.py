@@ -17,7 +17,7 @@ from jetcluster.model.advisory import Advisories
 from jetcluster.protocol.bus import Callback, Origin, Outgoing
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.replica_rig import Node
 

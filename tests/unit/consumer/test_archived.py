@@ -7,7 +7,7 @@ import pytest
 
 from jetcluster.consumer.state import archived, ops
 from jetcluster.consumer.state.turn import NAK, REDELIVER
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, Node, consumer
 
 

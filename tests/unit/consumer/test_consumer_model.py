@@ -17,7 +17,7 @@ from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.turn import Op, SentMessages, SettledMessages, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import matches
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import OWNER, SECOND, Node
 
 NAMES = ["A", "B", "C"]

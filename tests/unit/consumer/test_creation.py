@@ -8,8 +8,8 @@ import pytest
 
 from jetcluster.consumer.state import creation
 from jetcluster.errors import ApiError
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, UnknownCommandError
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 from tests.unit.consumer.replica_rig import SECOND, T0, Node
 
 

@@ -8,7 +8,7 @@ from jetcluster.consumer.info import consumer_info, num_pending
 from jetcluster.consumer.state import turn
 from jetcluster.errors import ApiError
 from jetcluster.model import times
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, Node
 
 

@@ -9,7 +9,7 @@ import pytest
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.pending import NEVER, Pending
 from jetcluster.consumer.state.turn import SentMessages, SettledMessages
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.consumer.replica_rig import SECOND, T0, Node
 
 

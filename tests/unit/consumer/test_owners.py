@@ -8,7 +8,7 @@ from jetcluster.consumer import owners as consumer_owners
 from jetcluster.consumer.owners import ConsumerOwners, encode_moves
 from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.stream.commands import CONSUMER_OWNER, HEAD
+from jetcluster.stream.log.commands import CONSUMER_OWNER, HEAD
 from testkit.twins.time import ManualTime
 
 ALL = ("A", "B", "C")

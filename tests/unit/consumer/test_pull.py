@@ -12,7 +12,7 @@ from jetcluster.consumer.owner.pull_queue import PullQueue, WaitingRoom
 from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import ACK, ADVANCE, DELIVER, REDELIVER, UNWAIT, WAIT
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.consumer.rig import MS, SECOND, Rig
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.consumer.owner import delivery, push
 from jetcluster.consumer.owner.push import RateLimit
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from testkit.server_rig import FakePeer, Peer
 from tests.unit.consumer.push_rig import SECOND, Frame, Rig
 

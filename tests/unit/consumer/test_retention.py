@@ -8,9 +8,9 @@ import pytest
 
 from jetcluster.consumer.state import retention, turn
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.bodies import Run, encode_runs
-from jetcluster.stream.jobs import Jobs
+from jetcluster.stream.apply.jobs import Jobs
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import Run, encode_runs
 from testkit.twins.memory import held
 from tests.unit.consumer.replica_rig import Node, subjects
 

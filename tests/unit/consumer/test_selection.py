@@ -11,7 +11,7 @@ from jetcluster.consumer.state.rules import ConsumerRules
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import EXHAUSTED, GONE, SKIP
 from jetcluster.store.api import Columns
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from testkit.twins.memory import held
 from tests.unit.consumer.rig import SECOND, Rig
 

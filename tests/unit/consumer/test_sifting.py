@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.store.slices import Step
-from jetcluster.stream import commands, jobs
+from jetcluster.stream.apply import jobs
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import JobStep
 from tests.unit.consumer.replica_rig import T0, Node
 

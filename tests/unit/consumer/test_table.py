@@ -13,9 +13,9 @@ from jetcluster.consumer.state.table import MAX_SESSIONS, Sessions
 from jetcluster.consumer.state.turn import Op, SentMessages, Turn, TurnResult
 from jetcluster.errors import ApiError
 from jetcluster.store import transfer
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, UnknownCommandError
-from jetcluster.stream.machine import StateError
+from jetcluster.stream.apply.machine import StateError
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING
 from tests.unit.consumer.replica_rig import OWNER, SECOND, T0, Node
 from tests.unit.store.shipping import steps
@@ -422,7 +422,7 @@ def test_the_hash_sees_what_ops_do() -> None:
     ],
 )
 def test_what_is_no_command_is_an_error(kind: int, body: bytes) -> None:
-    """Of kinds that only later versions know the replica stops; the others are refused (`stream.applier`)."""
+    """Of kinds that only later versions know the replica stops; the others are refused (`stream.apply.applier`)."""
     n = Node()
     n.create()
     with pytest.raises(CommandError) as raised:

@@ -10,7 +10,7 @@ import time
 
 from jetcluster.consumer.state import turn
 from jetcluster.consumer.state.turn import Op, TurnResult
-from jetcluster.stream.commands import CommandError
+from jetcluster.stream.log.commands import CommandError
 
 OPS = [
     Op(1, 1, turn.DELIVER, [1, 2, 3]),

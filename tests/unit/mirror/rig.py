@@ -10,8 +10,8 @@ from jetcluster.mirror.ports import LinkDependencies, paces
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.time import ManualTime, SeededRng

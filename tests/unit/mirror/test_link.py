@@ -9,7 +9,7 @@ from jetcluster.mirror import inflow
 from jetcluster.mirror.link import ROOM_SECONDS, SILENCE_SECONDS
 from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from jetcluster.stream.rules import link_key
 from tests.unit.mirror.rig import CREATED, MIRROR, Rig, begun
 from tests.unit.stream.fake_store import block

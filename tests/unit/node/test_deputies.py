@@ -123,8 +123,9 @@ PUBLISHERS: dict[str, str] = {
     "replica/reads/answers.py": "direct gets", "replica/reads/pages.py": "direct gets",
     "replica/reads/membership.py": "direct gets, handed on",
     "server/client/message_trace.py": "trace", "server/accounts/router.py": "is the bus",
-    "stream/answers.py": "ack of a publish", "stream/atomic_stage.py": "ack of a batch",
-    "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",
+    "stream/lead/answers.py": "ack of a publish", "stream/lead/atomic_stage.py": "ack of a batch",
+    "stream/lead/duties.py": "republish", "stream/lead/fast_ingest.py": "ack of a batch",
+    "stream/lead/ingest.py": "ack of a publish",
 }  # fmt: skip
 """Files of the server that publish -> the way above, or why nobody chooses the subject."""
 OUTSIDE = ("cli/", "spark/", "pipeline/")

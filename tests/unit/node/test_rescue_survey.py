@@ -14,7 +14,7 @@ from jetcluster.node.rescue_survey import ReplicaView, RescueStoreError, jetstre
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.rocks_kv import RocksKv
-from jetcluster.stream.publish import MessageAdmission
+from jetcluster.stream.apply.publish import MessageAdmission
 from tests.unit.node.stopped import PER_COMMAND, SECOND, START, Site, hurt
 
 

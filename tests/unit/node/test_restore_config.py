@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jetcluster.protocol import s2
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 from testkit.client import Client, Msg
 from tests.unit.node.rig import running
 

@@ -14,10 +14,10 @@ from jetcluster.objects.bucket import Bucket
 from jetcluster.objects.host import BucketHost, Done, ObjectLimits
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage, BatchQuota
-from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchQuota
+from jetcluster.stream.lead.ingest import Ingest
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime

@@ -6,8 +6,8 @@ import pytest
 
 from jetcluster.objects.metadata import parse_meta
 from jetcluster.objects.upload import Upload, UploadState, end_of_upload, removal_of_upload
-from jetcluster.stream import commands
-from jetcluster.stream.replacing import Replace
+from jetcluster.stream.apply.replacing import Replace
+from jetcluster.stream.log import commands
 from tests.unit.objects.rig import Rig, meta
 
 

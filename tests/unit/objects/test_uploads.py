@@ -4,7 +4,7 @@ import pytest
 
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from tests.unit.objects.rig import Rig, digest, meta
 
 DATA = b"abcdefghij"

@@ -11,7 +11,7 @@ from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.restore_rows import ArchiveDamagedError, RowTotals
 from jetcluster.protocol import s2
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 

@@ -18,7 +18,7 @@ from jetcluster.pipeline.restore_rows import RowTotals
 from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer, with_pauses
 from jetcluster.protocol import s2
 from jetcluster.spark.connection import Connection
-from jetcluster.stream import restoring
+from jetcluster.stream.apply import restoring
 from tests.unit.spark.fake_server import Peer, hmsg, msg
 
 CONFIG = {"name": "S", "subjects": ["s.>"]}

@@ -20,7 +20,7 @@ from jetcluster.replica.account_quota import (
     Holding,
     QuotaShare,
 )
-from jetcluster.stream.answers import RefusedError
+from jetcluster.stream.lead.answers import RefusedError
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ListLog
 

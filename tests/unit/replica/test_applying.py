@@ -12,8 +12,8 @@ from jetcluster.meta.state import Assignment
 from jetcluster.objects.bucket import Bucket
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvDamagedError, KvError
-from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.publish import MessageAdmission
+from jetcluster.stream.apply.publish import MessageAdmission
+from jetcluster.stream.lead.ingest import Ingest
 from tests.unit.cluster.consumers import Puller, consumer, host, owner, state
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time

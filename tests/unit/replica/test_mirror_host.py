@@ -13,7 +13,8 @@ from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
-from jetcluster.stream import bodies, commands, sourced
+from jetcluster.stream.apply import sourced
+from jetcluster.stream.log import bodies, commands
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time

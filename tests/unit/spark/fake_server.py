@@ -16,8 +16,8 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, Parser
 from jetcluster.spark.options import SourceOptions, source_options
 from jetcluster.store.batch import Batch
-from jetcluster.stream import msg_get
-from jetcluster.stream.direct_get import DirectGet, Frame
+from jetcluster.stream.read import msg_get
+from jetcluster.stream.read.direct_get import DirectGet, Frame
 from tests.unit.stream.fake_store import NaiveStore
 
 Answer = Callable[[bytes, bytes, bytes, bytes], bytes]

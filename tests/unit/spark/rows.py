@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jetcluster.spark.frames import MessageBatch
-from jetcluster.stream.direct_get import DirectGet
+from jetcluster.stream.read.direct_get import DirectGet
 from tests.unit.spark.fake_server import Row, store_of
 
 

@@ -12,7 +12,7 @@ from jetcluster.spark.link import Link
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import Target
 from jetcluster.spark.reply import NoRespondersError, ServerError
-from jetcluster.stream.direct_get import Frame
+from jetcluster.stream.read.direct_get import Frame
 from tests.unit.spark.fake_server import Peer, StreamPeer, numbered, options_for, store_of
 
 TARGET = Target("S", "S", "c", "n1", ("n1",))

@@ -15,10 +15,10 @@ from typing import Any
 
 from jetcluster.consumer.state import turn
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import bodies, commands
-from jetcluster.stream.bodies import Run, encode_runs
-from jetcluster.stream.commands import Firing
-from jetcluster.stream.fast_parts import FastPart, FastRun
+from jetcluster.stream.log import bodies, commands
+from jetcluster.stream.log.bodies import Run, encode_runs
+from jetcluster.stream.log.commands import Firing
+from jetcluster.stream.log.fast_parts import FastPart, FastRun
 
 T0 = 1_700_000_000_000_000_000
 U64 = 1 << 64

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.api import RaftError
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.ingest import Ingest
+from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits, BatchQuota
+from jetcluster.stream.lead.ingest import Ingest
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from jetcluster import errors
-from jetcluster.stream.answers import PubAcks
+from jetcluster.stream.lead.answers import PubAcks
 from jetcluster.stream.ports import Duplicate, PublishResult
 
 

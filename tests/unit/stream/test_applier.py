@@ -1,4 +1,4 @@
-"""Commands that fail in their middle: refused by all replicas alike, and never half done (stream/applier.py)."""
+"""Commands that fail in their middle: refused by all replicas alike, and never half done (stream/apply/applier.py)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import Batch
 from jetcluster.store.kv import KvFullError
-from jetcluster.stream import commands
-from jetcluster.stream import publish as publish_rules
-from jetcluster.stream.checks import SUBJECT_TOO_LONG
-from jetcluster.stream.commands import UnknownCommandError
-from jetcluster.stream.machine import REFUSED, StateError
+from jetcluster.stream.apply import publish as publish_rules
+from jetcluster.stream.apply.checks import SUBJECT_TOO_LONG
+from jetcluster.stream.apply.machine import REFUSED, StateError
+from jetcluster.stream.apply.publish import EXHAUSTED
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import UnknownCommandError
 from jetcluster.stream.ports import BatchResult, PublishResult
-from jetcluster.stream.publish import EXHAUSTED
 from tests.unit.stream.extremes import T0
 from tests.unit.stream.test_no_command_raises import Replica
 

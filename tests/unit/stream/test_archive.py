@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream import restoring
-from jetcluster.stream.restoring import ArchiveEntry, ArchiveError, ArchiveReader
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.apply.restoring import ArchiveEntry, ArchiveError, ArchiveReader
 
 # The first message of an archive of nats-server 2.15.2 (uncompressed): subject sn.1, sequence 1, header X-A: 1.
 REAL = bytes.fromhex(

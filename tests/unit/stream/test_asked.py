@@ -1,14 +1,15 @@
-"""Requests with a number are carried out once, whatever comes between (stream/asked.py)."""
+"""Requests with a number are carried out once, whatever comes between (stream/apply/asked.py)."""
 
 from __future__ import annotations
 
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.stream import asked, commands
-from jetcluster.stream.asked import Outcome
-from jetcluster.stream.commands import NAMED, CommandError, decode, named, nameless, request_of
-from jetcluster.stream.machine import StateError
+from jetcluster.stream.apply import asked
+from jetcluster.stream.apply.asked import Outcome
+from jetcluster.stream.apply.machine import StateError
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import NAMED, CommandError, decode, named, nameless, request_of
 from jetcluster.stream.ports import SIDE_ASKED, JobStep
 from tests.unit.stream.test_jobs import SECOND, SUBJECTS, T0, Replica
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from jetcluster import errors
 from jetcluster.raft.api import BackpressureError, LeavingError, RaftError, StorageFullError
-from jetcluster.stream import commands
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits
-from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
+from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import BatchCommit, BatchPart, Publish
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block

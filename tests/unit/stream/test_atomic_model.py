@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
+from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block, fits

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.commands import BatchCommit, BatchPart, CommandError
+from jetcluster.stream.apply.staging import MAX_BLOCK
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import BatchCommit, BatchPart, CommandError
 from jetcluster.stream.ports import SIDE_BATCH_PARTS, BatchResult
-from jetcluster.stream.staging import MAX_BLOCK
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
 

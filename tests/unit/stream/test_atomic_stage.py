@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.stream.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
+from jetcluster.stream.lead.atomic_stage import MESSAGE_OVERHEAD, AtomicStage, BatchLimits, BatchQuota, Commit
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import block

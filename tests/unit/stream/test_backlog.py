@@ -1,8 +1,8 @@
-"""How much a stream's leader lets wait (stream/ingest.py)."""
+"""How much a stream's leader lets wait (stream/lead/ingest.py)."""
 
 from __future__ import annotations
 
-from jetcluster.stream.answers import FIRST, LEAST, MOST, PER_MESSAGE, TARGET, Backlog
+from jetcluster.stream.lead.answers import FIRST, LEAST, MOST, PER_MESSAGE, TARGET, Backlog
 
 
 def test_the_valve_closes_at_the_window_and_opens_at_half_of_it() -> None:

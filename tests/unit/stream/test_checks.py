@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster import errors
-from jetcluster.stream import checks
-from jetcluster.stream.checks import CHECKS, MAX_COMBINATIONS, ORDER, CheckOrder, Publication, PublishKind
+from jetcluster.stream.apply import checks
+from jetcluster.stream.apply.checks import CHECKS, MAX_COMBINATIONS, ORDER, CheckOrder, Publication, PublishKind
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.test_machine import Stream
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, Continue, DeleteMsg, Expire, Publish, Purge, UpdateConfig
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError, Continue, DeleteMsg, Expire, Publish, Purge, UpdateConfig
 
 
 def test_round_trips() -> None:

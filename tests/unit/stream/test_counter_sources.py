@@ -10,10 +10,11 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import bodies, commands, counters, staging
-from jetcluster.stream.counters import MAX_BYTES, parse, payload_of
+from jetcluster.stream.apply import counters, staging
+from jetcluster.stream.apply.counters import MAX_BYTES, parse, payload_of
+from jetcluster.stream.apply.machine import REFUSED
 from jetcluster.stream.fields import nats_fields, replaced
-from jetcluster.stream.machine import REFUSED
+from jetcluster.stream.log import bodies, commands
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult
 from jetcluster.stream.rules import link_key
 from tests.unit.stream.fake_store import block

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import bodies, commands, sourced
-from jetcluster.stream.counters import payload_of
+from jetcluster.stream.apply import sourced
+from jetcluster.stream.apply.counters import payload_of
 from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.log import bodies, commands
 from jetcluster.stream.rules import link_key
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_sourced import Stream

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.counters import MAX_DIGITS, parse_increment, value_of
+from jetcluster.stream.apply.counters import MAX_DIGITS, parse_increment, value_of
 from jetcluster.stream.ports import Counted, Duplicate
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
@@ -121,7 +121,7 @@ def test_broken_counter(stored: bytes) -> None:
 
 
 def _update(config: dict[str, object]) -> bytes:
-    from jetcluster.stream.commands import encode_update_config
+    from jetcluster.stream.log.commands import encode_update_config
 
     return encode_update_config(0, config)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetcluster.stream import cron as cron_module
-from jetcluster.stream.cron import Cron, CronError
+from jetcluster.stream.apply import cron as cron_module
+from jetcluster.stream.apply.cron import Cron, CronError
 
 
 def at(text: str) -> int:

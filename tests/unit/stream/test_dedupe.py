@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.stream.dedupe import SWEEP_IDS, DedupeWindow
+from jetcluster.stream.apply.dedupe import SWEEP_IDS, DedupeWindow
 from jetcluster.stream.ports import SIDE_DEDUPE
 from testkit.twins.memory import held
 from tests.unit.stream.fake_store import NaiveStore

@@ -12,8 +12,8 @@ from jetcluster.model import times
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import direct_get
-from jetcluster.stream.direct_get import Answer, DirectGet, Frame, GetReply
+from jetcluster.stream.read import direct_get
+from jetcluster.stream.read.direct_get import Answer, DirectGet, Frame, GetReply
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import NaiveStore, NaiveView, block
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import due_index
-from jetcluster.stream.due_index import MAX_DUE, DueIndex
+from jetcluster.stream.apply import due_index
+from jetcluster.stream.apply.due_index import MAX_DUE, DueIndex
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import NaiveStore
 

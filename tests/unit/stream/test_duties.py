@@ -9,8 +9,8 @@ import pytest
 
 from jetcluster.model.times import rfc3339
 from jetcluster.store.api import DamagedError
-from jetcluster.stream import commands
-from jetcluster.stream.duties import LeaderDuties
+from jetcluster.stream.lead.duties import LeaderDuties
+from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import RecordingBus
 from tests.unit.stream.test_machine import SECOND, Stream

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream import commands, expiry
+from jetcluster.stream.apply import expiry
+from jetcluster.stream.log import commands
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
 

@@ -1,5 +1,5 @@
 """Messages that never expire, between others that do: no EXPIRE looks at more than a piece, and every replica looks at
-the same ones (stream/expiry.py)."""
+the same ones (stream/apply/expiry.py)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands, expiry
+from jetcluster.stream.apply import expiry
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import SIDE_NEVER
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_jobs import SECOND, T0, Replica

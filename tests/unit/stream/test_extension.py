@@ -9,9 +9,9 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, Extended
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError, Extended
 from jetcluster.stream.ports import Result, Sift, digest_bytes
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv

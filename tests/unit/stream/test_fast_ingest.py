@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, RaftError, StorageFullError
-from jetcluster.stream.atomic_stage import BatchLimits
+from jetcluster.stream.lead.atomic_stage import BatchLimits
 from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block

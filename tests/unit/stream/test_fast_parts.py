@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError, FastPublish
-from jetcluster.stream.fast_parts import (
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError, FastPublish
+from jetcluster.stream.log.fast_parts import (
     ENDED,
     FastGate,
     FastPart,

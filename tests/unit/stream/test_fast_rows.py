@@ -7,10 +7,11 @@ import random
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands, fast_rows
-from jetcluster.stream.fast_parts import ENDED, FastPart, FastRun
-from jetcluster.stream.fast_rows import HOLD, MOST, FastRowError, FastRows
-from jetcluster.stream.machine import StateError
+from jetcluster.stream.apply import fast_rows
+from jetcluster.stream.apply.fast_rows import HOLD, MOST, FastRowError, FastRows
+from jetcluster.stream.apply.machine import StateError
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.fast_parts import ENDED, FastPart, FastRun
 from jetcluster.stream.ports import SIDE_FAST, PublishResult
 from tests.unit.stream.fake_store import NaiveStore, block
 from tests.unit.stream.test_machine import Stream

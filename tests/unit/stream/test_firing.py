@@ -10,9 +10,9 @@ import pytest
 from jetcluster.protocol import headers
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.commands import Firing
+from jetcluster.stream.apply.schedules import Schedules, fire, produced
+from jetcluster.stream.log.commands import Firing
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import Schedules, fire, produced
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import block
 

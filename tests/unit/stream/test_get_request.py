@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 
 def test_all_fields() -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import msg_get
-from jetcluster.stream.msg_get import SubjectsPage
+from jetcluster.stream.read import msg_get
+from jetcluster.stream.read.msg_get import SubjectsPage
 from tests.unit.stream.fake_store import NaiveStore
 
 T0 = 1_795_167_385_500_000_000

@@ -15,11 +15,11 @@ from jetcluster.raft.api import (
     RaftError,
     StorageFullError,
 )
-from jetcluster.stream import commands
-from jetcluster.stream.answers import FIRST
-from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.commands import Publish
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, OPEN, Ingest
+from jetcluster.stream.lead.answers import FIRST
+from jetcluster.stream.lead.atomic_stage import AtomicStage, BatchLimits, BatchQuota
+from jetcluster.stream.lead.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, OPEN, Ingest
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import Publish
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime

@@ -15,9 +15,10 @@ from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.slices import STEP, Step
-from jetcluster.stream import commands, jobs
-from jetcluster.stream.jobs import StreamJob, StreamJobError
-from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.apply import jobs
+from jetcluster.stream.apply.jobs import StreamJob, StreamJobError
+from jetcluster.stream.apply.machine import StateError, StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import SIDE_JOBS, JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv

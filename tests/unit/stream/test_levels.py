@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.stream.levels import LEVEL, LOWERINGS, lowered
+from jetcluster.stream.log.levels import LEVEL, LOWERINGS, lowered
 
 
 def test_a_command_is_lowered_step_by_step_to_the_level_of_the_oldest_member() -> None:

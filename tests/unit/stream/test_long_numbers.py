@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.stream import counters
-from jetcluster.stream.counters import add, has_more_bits, read, subtract, written
+from jetcluster.stream.apply import counters
+from jetcluster.stream.apply.counters import add, has_more_bits, read, subtract, written
 
 LONG = 10**4095
 numbers = st.one_of(st.integers(), st.integers(-LONG, LONG), st.integers(-(10**520), 10**520))

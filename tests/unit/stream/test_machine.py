@@ -6,10 +6,10 @@ from jetcluster.errors import ApiError
 from jetcluster.store import keys
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.commands import UnknownCommandError
+from jetcluster.stream.apply.machine import StateError, StreamMachine
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.machine import StateError, StreamMachine
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import UnknownCommandError
 from jetcluster.stream.ports import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv

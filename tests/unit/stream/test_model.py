@@ -17,9 +17,9 @@ from jetcluster.errors import ApiError
 from jetcluster.model import times
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
+from jetcluster.stream.apply.machine import StreamMachine
 from jetcluster.stream.fields import nats_fields
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv

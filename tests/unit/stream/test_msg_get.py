@@ -8,7 +8,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
-from jetcluster.stream import msg_get
+from jetcluster.stream.read import msg_get
 from tests.unit.stream.fake_store import NaiveStore, block
 
 T0 = 1_795_167_385_500_000_000

@@ -13,11 +13,11 @@ from jetcluster.consumer.state import ops, turn
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.applier import Applier, LogEntry
-from jetcluster.stream.commands import UnknownCommandError
-from jetcluster.stream.duties import Republisher
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.applier import Applier, LogEntry
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.lead.duties import Republisher
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import UnknownCommandError
 from jetcluster.stream.ports import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
@@ -28,7 +28,7 @@ RULES = StreamRules({"name": "S"})
 
 
 class Replica:
-    """`stream.applier.ApplierHost`: a machine over a store that a crash takes back to its last commit."""
+    """`stream.apply.applier.ApplierHost`: a machine over a store that a crash takes back to its last commit."""
 
     def __init__(self, log: list[bytes]) -> None:
         self.log = log

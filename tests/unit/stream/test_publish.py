@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import NaiveStore, block

@@ -4,9 +4,9 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands
-from jetcluster.stream.commands import CommandError
-from jetcluster.stream.replacing import Replace
+from jetcluster.stream.apply.replacing import Replace
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import CommandError
 from tests.unit.stream.test_machine import T0, Stream
 
 NEW = Batch.encode([b"o.info"], [], [b"new"])

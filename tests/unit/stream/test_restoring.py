@@ -10,9 +10,10 @@ from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands, restoring
-from jetcluster.stream.bodies import encode_runs
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply import restoring
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import encode_runs
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 

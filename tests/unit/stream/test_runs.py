@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.bodies import cut, decode_runs, encode_runs
+from jetcluster.stream.log.bodies import cut, decode_runs, encode_runs
 
 
 @pytest.mark.parametrize(

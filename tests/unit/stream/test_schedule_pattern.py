@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jetcluster.model.times import SECOND
-from jetcluster.stream.cron import parse
+from jetcluster.stream.apply.cron import parse
 
 T = 1_700_000_000 * SECOND
 

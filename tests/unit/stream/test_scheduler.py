@@ -7,9 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from jetcluster.stream import commands, scheduler
-from jetcluster.stream.scheduler import Scheduler, system_zone
-from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.apply import scheduler
+from jetcluster.stream.apply.scheduler import Scheduler, system_zone
+from jetcluster.stream.apply.schedules import Schedules
+from jetcluster.stream.log import commands
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
 from tests.unit.stream.test_schedules import scheduling

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.cron import parse
-from jetcluster.stream.schedules import shortened, without_schedule
+from jetcluster.stream.apply.cron import parse
+from jetcluster.stream.apply.schedules import shortened, without_schedule
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
 

@@ -9,9 +9,10 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import bodies, commands, sourced
-from jetcluster.stream.bodies import cut
-from jetcluster.stream.machine import REFUSED, StreamMachine
+from jetcluster.stream.apply import sourced
+from jetcluster.stream.apply.machine import REFUSED, StreamMachine
+from jetcluster.stream.log import bodies, commands
+from jetcluster.stream.log.bodies import cut
 from jetcluster.stream.rules import StreamRules, link_key
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import block

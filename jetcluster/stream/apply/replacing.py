@@ -11,8 +11,8 @@ from typing import Final
 from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.bodies import Replace
-from jetcluster.stream.checks import SEALED
+from jetcluster.stream.apply.checks import SEALED
+from jetcluster.stream.log.bodies import Replace
 from jetcluster.stream.rules import StreamRules
 
 _PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not permitted")

@@ -24,7 +24,7 @@ from jetcluster.store.api import Columns, DamagedError, LostViewError, Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.kv import KvError
 from jetcluster.store.view import View
-from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 Frame = tuple[bytes, bytes]
 """(header block or b"", payload)."""

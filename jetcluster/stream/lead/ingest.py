@@ -43,18 +43,18 @@ from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.search import filters
 from jetcluster.store.search.kept_filters import WIDE
-from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES, Answers, Backlog, PubAcks, Publisher
-from jetcluster.stream.atomic_stage import BATCH_ID, AtomicIngest, AtomicStage, Commit, field
-from jetcluster.stream.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
-from jetcluster.stream.commands import encode_fast, encode_publish
-from jetcluster.stream.fast_ingest import FastIngest
-from jetcluster.stream.fast_open import SUFFIX as FAST
-from jetcluster.stream.fast_open import FastOpen
-from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, SUBJECT_TOO_LONG
+from jetcluster.stream.apply.fast_rows import FastRow
+from jetcluster.stream.apply.schedules import shortened, without_schedule
 from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.lead.answers import PENDING_BYTES, PENDING_MESSAGES, Answers, Backlog, PubAcks, Publisher
+from jetcluster.stream.lead.atomic_stage import BATCH_ID, AtomicIngest, AtomicStage, Commit, field
+from jetcluster.stream.lead.fast_ingest import FastIngest
+from jetcluster.stream.lead.fast_open import SUFFIX as FAST
+from jetcluster.stream.lead.fast_open import FastOpen
+from jetcluster.stream.log.commands import encode_fast, encode_publish
 from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import shortened, without_schedule
 
 MAX_EXPECTED: Final = 100_000
 """Units of one turn, some 0.5 us each."""

@@ -24,15 +24,15 @@ from jetcluster.errors import ApiError, PeerError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.bodies import LATEST_TIME, Run, cutting
-from jetcluster.stream.commands import Restore, RestoreEnd
-from jetcluster.stream.cron import CronError
-from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.apply.cron import CronError
+from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.expiry import Expiry
+from jetcluster.stream.apply.schedules import PATTERN, Schedules, pattern_of
+from jetcluster.stream.apply.sourced import skip_to
 from jetcluster.stream.fields import nats_fields, parse_ttl
+from jetcluster.stream.log.bodies import LATEST_TIME, Run, cutting
+from jetcluster.stream.log.commands import Restore, RestoreEnd
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import PATTERN, Schedules, pattern_of
-from jetcluster.stream.sourced import skip_to
 
 MAGIC: Final = b"NATSARC1"
 END: Final = bytes(5)

@@ -19,8 +19,8 @@ from jetcluster.model import times
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.direct_get import find_one, level_is_met
-from jetcluster.stream.get_request import GetRequest, MalformedRequest
+from jetcluster.stream.read.direct_get import find_one, level_is_met
+from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 
 SUBJECTS_PAGE: Final = 100_000
 """Most subjects in one answer; the rest is asked for with `offset`."""

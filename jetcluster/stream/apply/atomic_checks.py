@@ -24,14 +24,14 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import checks
-from jetcluster.stream.checks import EXPECTED_SUBJECT, CheckOrder, Publication
-from jetcluster.stream.commands import BatchPart
-from jetcluster.stream.dedupe import DedupeWindow
+from jetcluster.stream.apply import checks
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, CheckOrder, Publication
+from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.staging import Staging, record_size
 from jetcluster.stream.fields import nats_fields
+from jetcluster.stream.log.commands import BatchPart
 from jetcluster.stream.ports import SIDE_BATCH_PARTS
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.staging import Staging, record_size
 
 _KEY: Final = struct.Struct(">Q")
 _HEAD: Final = struct.Struct("<QH")

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
-from jetcluster.stream.commands import UnknownCommandError
-from jetcluster.stream.machine import REFUSED, StateError
+from jetcluster.stream.apply.machine import REFUSED, StateError
+from jetcluster.stream.log.commands import UnknownCommandError
 
 if TYPE_CHECKING:
-    from jetcluster.stream.machine import StreamMachine
+    from jetcluster.stream.apply.machine import StreamMachine
     from jetcluster.stream.ports import Result
 
 FAULTS: Final = (DamagedError, KvError, OSError, MemoryError, RecursionError, StateError, UnknownCommandError)

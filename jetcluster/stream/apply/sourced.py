@@ -20,10 +20,10 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.bodies import Sourced
-from jetcluster.stream.checks import SEALED
+from jetcluster.stream.apply.checks import SEALED
+from jetcluster.stream.apply.publish import MessageAdmission
+from jetcluster.stream.log.bodies import Sourced
 from jetcluster.stream.ports import SIDE_SOURCES
-from jetcluster.stream.publish import MessageAdmission
 
 _ROW: Final = struct.Struct("<QI")
 _GAP_SUBJECT: Final = b"_"

@@ -28,8 +28,8 @@ from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands
-from jetcluster.stream.machine import StreamMachine
+from jetcluster.stream.apply.machine import StreamMachine
+from jetcluster.stream.log import commands
 from jetcluster.stream.rules import StreamRules
 
 SOON: Final = 500_000_000

@@ -20,9 +20,9 @@ from typing import Final, NamedTuple
 
 from jetcluster.clock import Clock
 from jetcluster.records import dataclass
-from jetcluster.stream.answers import PER_MESSAGE, Backlog
-from jetcluster.stream.atomic_stage import BatchQuota
-from jetcluster.stream.fast_parts import FastRun
+from jetcluster.stream.lead.answers import PER_MESSAGE, Backlog
+from jetcluster.stream.lead.atomic_stage import BatchQuota
+from jetcluster.stream.log.fast_parts import FastRun
 
 SUFFIX: Final = b".$FI"
 START: Final = 0

@@ -20,7 +20,7 @@ from jetcluster.model.times import SECOND
 from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.due_index import DueIndex
+from jetcluster.stream.apply.due_index import DueIndex
 from jetcluster.stream.fields import NEVER, is_delete_marker, parse_ttl
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules

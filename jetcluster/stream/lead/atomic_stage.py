@@ -22,10 +22,10 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.answers import Answers, Backlog
-from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, early, refused_by
-from jetcluster.stream.commands import encode_atomic
+from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, early, refused_by
 from jetcluster.stream.fields import FIELD, KV_OPERATION
+from jetcluster.stream.lead.answers import Answers, Backlog
+from jetcluster.stream.log.commands import encode_atomic
 from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 

@@ -20,14 +20,14 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import schedules
-from jetcluster.stream.counters import CounterTotals, Made, Tally, written
-from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.expiry import Expiry
+from jetcluster.stream.apply import schedules
+from jetcluster.stream.apply.counters import CounterTotals, Made, Tally, written
+from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.expiry import Expiry
+from jetcluster.stream.apply.schedules import Schedules
 from jetcluster.stream.fields import KV_OPERATION, appended, parse_ttl
 from jetcluster.stream.ports import Counted, Message
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import Schedules
 
 MAX_BLOCK: Final = 512 << 10
 """Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter

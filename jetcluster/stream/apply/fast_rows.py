@@ -21,7 +21,7 @@ from jetcluster.errors import DiskError
 from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.fast_parts import FastGate, FastPart, settle
+from jetcluster.stream.log.fast_parts import FastGate, FastPart, settle
 from jetcluster.stream.ports import SIDE_FAST, PublishResult
 
 MOST: Final = 1000

@@ -17,14 +17,14 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.stream import checks
-from jetcluster.stream.checks import EXPECTED_SUBJECT, MAX_HEADER, CheckOrder, Publication, PublishKind
-from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.fast_parts import FastGate
+from jetcluster.stream.apply import checks
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER, CheckOrder, Publication, PublishKind
+from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.staging import Staging
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
+from jetcluster.stream.log.fast_parts import FastGate
 from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.staging import Staging
 
 EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 """There are no more sequences."""

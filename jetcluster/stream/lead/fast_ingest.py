@@ -23,11 +23,12 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
-from jetcluster.stream import answers
-from jetcluster.stream.answers import Answers, Backlog
-from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
-from jetcluster.stream.checks import EARLY_FAST, early, refused_by
-from jetcluster.stream.fast_open import (
+from jetcluster.stream.apply.checks import EARLY_FAST, early, refused_by
+from jetcluster.stream.apply.fast_rows import FastRow
+from jetcluster.stream.lead import answers
+from jetcluster.stream.lead.answers import Answers, Backlog
+from jetcluster.stream.lead.atomic_stage import LEVEL, MAX_ID, field, level_is_met
+from jetcluster.stream.lead.fast_open import (
     APPEND,
     COMMIT,
     COMMIT_EOB,
@@ -39,8 +40,7 @@ from jetcluster.stream.fast_open import (
     FastOpen,
     parse,
 )
-from jetcluster.stream.fast_parts import FastPart, settle
-from jetcluster.stream.fast_rows import FastRow
+from jetcluster.stream.log.fast_parts import FastPart, settle
 from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 

@@ -23,12 +23,23 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
-from jetcluster.stream.asked import Asked, AskedError
-from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
-from jetcluster.stream.bodies import Replace, Sourced
-from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
-from jetcluster.stream.commands import (
+from jetcluster.stream.apply import atomic_checks, replacing, restoring, sourced
+from jetcluster.stream.apply.asked import Asked, AskedError
+from jetcluster.stream.apply.atomic_checks import AtomicChecks, BatchParts
+from jetcluster.stream.apply.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
+from jetcluster.stream.apply.counters import tracks_sources
+from jetcluster.stream.apply.dedupe import DedupeWindow
+from jetcluster.stream.apply.expiry import Expiry
+from jetcluster.stream.apply.fast_rows import FastRowError, FastRows
+from jetcluster.stream.apply.jobs import Jobs, StreamJobError
+from jetcluster.stream.apply.publish import EXHAUSTED, MessageAdmission, mapped
+from jetcluster.stream.apply.scheduler import FindZone, Scheduler, system_zone
+from jetcluster.stream.apply.schedules import Schedules, fire
+from jetcluster.stream.apply.sourced import Cursor, Cursors
+from jetcluster.stream.apply.staging import OnAppend, Staging
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.bodies import Replace, Sourced
+from jetcluster.stream.log.commands import (
     NAMED,
     BatchCommit,
     BatchPart,
@@ -46,18 +57,8 @@ from jetcluster.stream.commands import (
     UnknownCommandError,
     UpdateConfig,
 )
-from jetcluster.stream.counters import tracks_sources
-from jetcluster.stream.dedupe import DedupeWindow
-from jetcluster.stream.expiry import Expiry
-from jetcluster.stream.fast_rows import FastRowError, FastRows
-from jetcluster.stream.jobs import Jobs, StreamJobError
 from jetcluster.stream.ports import SIDE_CONFIG, BatchResult, Extension, JobStep, PublishResult, Result, digest_bytes
-from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
 from jetcluster.stream.rules import INTEREST, StreamRules
-from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
-from jetcluster.stream.schedules import Schedules, fire
-from jetcluster.stream.sourced import Cursor, Cursors
-from jetcluster.stream.staging import OnAppend, Staging
 
 _STATE: Final = struct.Struct("<BQQQ16s")
 _STATE_VERSION: Final = 1

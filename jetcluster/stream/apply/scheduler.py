@@ -14,11 +14,12 @@ from jetcluster.model import times
 from jetcluster.model.times import SECOND
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands, schedules
-from jetcluster.stream.commands import Firing
-from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern
+from jetcluster.stream.apply import schedules
+from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN, CronError, Pattern
+from jetcluster.stream.apply.schedules import Schedules
 from jetcluster.stream.fields import FIELD, nats_fields
-from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.log import commands
+from jetcluster.stream.log.commands import Firing
 
 MOST: Final = 512
 """Schedules per command; the rest comes with the next one."""

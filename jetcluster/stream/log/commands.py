@@ -24,9 +24,9 @@ from typing import Any, Final, NamedTuple
 
 from jetcluster.errors import PeerError
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
-from jetcluster.stream import bodies
-from jetcluster.stream.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs, load_object
-from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
+from jetcluster.stream.log import bodies
+from jetcluster.stream.log.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs, load_object
+from jetcluster.stream.log.fast_parts import FastPart, decode_parts, encode_parts
 
 PUBLISH: Final = 1
 PURGE: Final = 2

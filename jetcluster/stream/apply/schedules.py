@@ -26,10 +26,10 @@ from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.commands import Firing
-from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
-from jetcluster.stream.due_index import DueIndex
+from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
+from jetcluster.stream.apply.due_index import DueIndex
 from jetcluster.stream.fields import appended, nats_fields, parse_ttl, replaced, without
+from jetcluster.stream.log.commands import Firing
 from jetcluster.stream.ports import SIDE_SCHEDULES
 from jetcluster.stream.rules import StreamRules
 

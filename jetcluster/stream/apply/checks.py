@@ -19,13 +19,13 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
-from jetcluster.stream import schedules
-from jetcluster.stream.counters import Tally, check_increment
+from jetcluster.stream.apply import schedules
+from jetcluster.stream.apply.counters import Tally, check_increment
+from jetcluster.stream.apply.schedules import check_schedule
+from jetcluster.stream.apply.staging import Staging, record_size
 from jetcluster.stream.fields import KV_OPERATION, check_ttl, nats_fields, number
 from jetcluster.stream.ports import Duplicate, Message, Verdict
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import check_schedule
-from jetcluster.stream.staging import Staging, record_size
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message, bytes (10097)."""
