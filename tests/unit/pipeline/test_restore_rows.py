@@ -30,7 +30,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
         rows = [
             {
                 "seq": seq, "time_ns": ns, "subject": subject.decode(errors="replace"),
-                "headers_raw": block or None, "data": data, "digest": digest(subject, block, data), "place": seq * 7,
+                "headers_raw": block or None, "subject_raw": None, "data": data, "place": seq * 7,
+                "digest": digest(subject, block, data),
             }
             for seq, ns, subject, block, data in messages[at : at + size]
         ]  # fmt: skip
