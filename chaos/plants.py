@@ -80,8 +80,8 @@ replace(DedupeWindow, "seq_of", lambda self, msg_id: None)
             "mirror-unconfirmed", "scale", frozenset({"own write"}),
             "a mirror answers for its upstream what it has, whatever was acked there",
             """
-from jetcluster.replica.mirror_host import MirrorReads
-replace(MirrorReads, "_confirms", lambda self, origin, payload: False)
+from jetcluster.replica.mirror_host import MirroredStream
+replace(MirroredStream, "confirms", lambda self, origin, payload: False)
 """,
         ),
         Plant(

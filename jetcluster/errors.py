@@ -16,7 +16,7 @@ exceptions stand below one of these families, beside ValueError or OSError where
     │   ArchiveDamagedError, ArchiveError, BatchError, CertificateError, CodecError, CommandError, FrameError,
     │   HandshakeError, LoginError, MembersError, MissingFieldError, ProtocolError, Refused, S2Error, WebSocketError
     ├─ OperatorError       operator    no         a configuration, a key or a file that has to be put right
-    │   AccountStoreError, ClaimsError, ConfigError, FieldError, IdentityError, ListenError, MonitorError,
+    │   AccountStoreError, ClaimsError, ConfigError, FieldError, FormatError, IdentityError, ListenError, MonitorError,
     │   PidFileError, PortsFileError, RecordError, RefusedImportError, RescueStoreError, StorageError
     ├─ DiskError           disk        no         what is stored cannot be read or written: rebuilt from a replica
     │   AskedError, DamagedError, FastRowError, JournalDamageError, KvError, StateError, StreamJobError
@@ -25,7 +25,7 @@ exceptions stand below one of these families, beside ValueError or OSError where
     │   OutcomeUnknownError, ReplicaLagError, RequestTimeoutError, UnderWayError (but not a MeshError that is
     │   the peer's no), RaftError (but EntryTooLargeError and MembershipError, which are the caller's)
     └─ of tools and jobs   jetcluster  no         each ends a command, a job or a query with a text of its own
-        ClusterError, CredentialsError, DataLossError, FenceError, JobError, LoadError, NotTheArchiveError,
+        ClusterError, CredentialsError, DataLossError, FenceError, JobError, NotTheArchiveError,
         PublishError, ServerError, SinkError, StreamError, TakenError, and _RefusedError, which does not leave its file
 """
 
@@ -302,6 +302,10 @@ CLUSTER_REQUIRED: Final = 10010
 CONSUMER_CREATE_FAILED: Final = 10012
 CONSUMER_NAME_EXISTS: Final = 10013
 CONSUMER_NOT_FOUND: Final = 10014
+SNAPSHOT_DELIVER_SUBJECT: Final = 10015
+CONSUMER_NAME_MISMATCH: Final = 10017
+DURABLE_NAME_MISSING: Final = 10018
+DURABLE_NAME_NOT_ALLOWED: Final = 10020
 INSUFFICIENT_RESOURCES: Final = 10023
 INVALID_JSON: Final = 10025
 MAX_CONSUMERS: Final = 10026
@@ -319,6 +323,7 @@ MIRROR_NOT_UPDATABLE: Final = 10055
 STREAM_MISMATCH: Final = 10056
 STREAM_NAME_EXISTS: Final = 10058
 STREAM_NOT_FOUND: Final = 10059
+RESTORE_FAILED: Final = 10062
 SEED_STREAM_NOT_FOUND: Final = 10039
 """With 404, as the specification numbers it (`compat { seed_error_codes }`)."""
 SUBJECT_OVERLAP: Final = 10065
@@ -329,11 +334,15 @@ PEER_REMAP: Final = 10075
 STORE_FAILED: Final = 10077
 STREAM_SEALED: Final = 10109
 PURGE_FAILED: Final = 10110
+CONSUMER_DELIVER_SUBJECT: Final = 10112
 STREAM_OFFLINE: Final = 10118
 MOVE_IN_PROGRESS: Final = 10124
 PATH_SEPARATORS: Final = 10128
 NO_RECONFIGURATION: Final = 10129
+STREAM_NAME_TAKEN: Final = 10130
+FILTER_SUBJECT_MISMATCH: Final = 10131
 NEGATIVE_REPLICAS: Final = 10133
+FILTER_SUBJECTS_IN_SUBJECT: Final = 10137
 CONSUMER_EXISTS: Final = 10148
 CONSUMER_NOT_EXISTING: Final = 10149
 PEDANTIC: Final = 10157

@@ -1,7 +1,7 @@
 """Checks of references: `make docs` fails when a page, a docstring or a comment points at something that is not there.
 
 Checked are, in Markdown pages: relative links and their anchors, `make` targets, paths and file names in backticks, and
-names right behind a file's (`stream/ttl.py` `parse_ttl`), which it must define. In docstrings and comments of Python
+names right behind a file's (`stream/fields.py` `parse_ttl`), which it must define. In docstrings and comments of Python
 files: paths and file names, modules as `room.module`, sections of pages (`docs/limits.md, "Floods"`), and rows of
 docs/reference/pysyncobj.md (D1 and the like). Notes that do not ship may not be named anywhere. The tables of
 docs/configuration.md must be those of the keys (`scripts.config_page`).

@@ -41,8 +41,7 @@ def table(block: Block) -> str:
 
 def _cells(key: Key, block: Block) -> Iterator[str]:
     yield ", ".join(f"`{name}`" for name in key.names)
-    returned = key.convert.__annotations__["return"] if key.convert is not None else ""
-    kind = TYPES.get(returned, "")
+    kind = TYPES.get(key.type, "")
     yield kind
     yield _default(block, key.attribute, kind)
     yield key.status

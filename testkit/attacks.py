@@ -24,7 +24,7 @@ from typing import Any
 
 from jetcluster.budget import at_once
 from jetcluster.protocol import s2
-from jetcluster.stream import archive
+from jetcluster.stream import restoring
 
 SLOW_USERS = 5
 """Users `slow-0` and so on, whose passwords are bcrypt hashes of "right"."""
@@ -281,14 +281,15 @@ def _chunk(block: bytes, data: bytes | None = None) -> bytes:
 
 def bombs() -> dict[str, bytes]:
     """Archives by what is wrong with them."""
-    entry = archive.encode(b"N", 0, 0, b"", b"p" * 58)
+    entry = restoring.encode(b"N", 0, 0, b"", b"p" * 58)
     size = 4 << 20
     block = _uvarint(size) + bytes((60 << 2, len(entry) - 1)) + entry
     block += bytes((2 | 3 << 2,)) + len(entry).to_bytes(2, "little")
     block += bytes((1 | 7 << 2, 0)) + (size - len(entry) - 4 - 65_540).to_bytes(3, "little")
-    head = s2.STREAM_ID + b"".join(s2.encode(archive.MAGIC + archive.encode(archive.STATE_NAME, 0, 0, b"", b"{}")))
+    state = restoring.encode(restoring.STATE_NAME, 0, 0, b"", b"{}")
+    head = s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + state))
     literals = _uvarint(400_000) + b"\x00A" * 400_000
-    small = b"".join(archive.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
+    small = b"".join(restoring.encode(b"r.%d" % (seq % 9), seq * 2, seq * 2, b"", b"") for seq in range(1, 40_000))
     return {
         "ignored": head + _chunk(block) * 40,
         "literals": head + _chunk(literals, b"A" * 400_000),

@@ -13,9 +13,9 @@ from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.client import Client
+from jetcluster.server.accounts.subscription import LeafPeer
+from jetcluster.server.client.client import Client
 from jetcluster.server.server import Server
-from jetcluster.server.subscription import LeafPeer
 from testkit.twins.time import ManualTime, SeededRng
 
 QUIET = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true,"protocol":1}\r\n'

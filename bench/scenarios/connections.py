@@ -211,7 +211,7 @@ def checks(messages: int = 20_000, rounds: int = 9) -> dict[str, Any]:
     free, bound = peer(restricted=False), peer(restricted=True)
     pairs = [(seconds(free), seconds(bound)) for _ in range(rounds)]
     extra = statistics.median(bound - free for free, bound in pairs)
-    rules = bound.connection._permissions
+    rules = bound.connection.session.permissions
     assert isinstance(rules, ConnectionPermissions)
     begun = time.perf_counter()
     for _ in range(messages // 100):

@@ -24,7 +24,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.stream.direct_get import DirectGet
-from jetcluster.stream.info import subjects_page
+from jetcluster.stream.msg_get import subjects_page
 
 BLOCK = 500
 ENDS = b"abcdefgh"
@@ -58,8 +58,8 @@ def at_once(work: Callable[[], object]) -> Steps:
 
 def consumer(store: BlockStore, filters: list[bytes]) -> Steps:
     """The searches of INFO and of the first pull of a new consumer."""
-    yield from store.preparing(filters, 1)
-    store.count_any(filters, 1)
+    yield from store.queries.preparing(filters, 1)
+    store.queries.count_any(filters, 1)
     yield
     store.next_seqs(filters, 1, 64)
 
@@ -68,7 +68,7 @@ def expected(store: BlockStore) -> None:
     wildcards = [b"k.*.z%d" % i for i in range(400)]
     store.find_lasts(wildcards)
     for one in wildcards:
-        store.last_by_subject(one)
+        store.queries.last_by_subject(one)
 
 
 def checked(fields: dict[str, Any]) -> Steps:

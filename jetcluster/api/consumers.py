@@ -35,7 +35,6 @@ from jetcluster.model.times import parse_rfc3339, rfc3339, rfc3339_bytes
 from jetcluster.protocol import headers
 
 MAX_ACK_PENDING: Final = 1000
-_NO_CONSUMER: Final = 10014
 
 
 def waits_for_acks(wanted: ConsumerConfig, stream: Mapping[str, Any]) -> bool:
@@ -61,7 +60,7 @@ async def rewind(context: ApiContext, request: Request, name: str, start: int) -
     try:
         _, result = await on_leader(context, request, "consumer_reset", {"name": name, "seq": start, "done": True})
     except ApiError as error:
-        if error.err_code == _NO_CONSUMER:
+        if error.err_code == errors.CONSUMER_NOT_FOUND:
             return None
         raise
     found: dict[str, Any] = result
@@ -82,17 +81,17 @@ async def create(context: ApiContext, request: Request) -> Fields:
     if len(request.args) > 1:
         consumer_rules.check_name(request.args[1])
         if config.durable_name and config.durable_name != request.args[1]:
-            raise by_code(10017)
+            raise by_code(errors.CONSUMER_NAME_MISMATCH)
         config.name = request.args[1]
     else:
         consumer_rules.check_name(config.name)
         if config.durable_name:
-            raise by_code(10020)
+            raise by_code(errors.DURABLE_NAME_NOT_ALLOWED)
     if len(request.args) > 2:
         if config.filter_subjects:
-            raise by_code(10137)
+            raise by_code(errors.FILTER_SUBJECTS_IN_SUBJECT)
         if config.filter_subject != ".".join(request.args[2:]):
-            raise by_code(10131)
+            raise by_code(errors.FILTER_SUBJECT_MISMATCH)
     return await _create(context, request, wanted)
 
 
@@ -101,9 +100,9 @@ async def create_durable(context: ApiContext, request: Request) -> Fields:
     wanted = _parse_create(context, request)
     consumer_rules.check_name(request.args[1])
     if not wanted.config.durable_name:
-        raise by_code(10018)
+        raise by_code(errors.DURABLE_NAME_MISSING)
     if wanted.config.durable_name != request.args[1]:
-        raise by_code(10017)
+        raise by_code(errors.CONSUMER_NAME_MISMATCH)
     wanted.config.name = request.args[1]
     return await _create(context, request, wanted)
 
@@ -171,8 +170,8 @@ async def _for_link(context: ApiContext, request: Request, wanted: ConsumerCreat
 
 
 def _check_identity(request: Request, stream: Assignment) -> None:
-    """A source may say which incarnation of the stream it goes on with; a stream created anew refuses it, and tells
-    who it is. As nats-server 2.15, which asks that of `sourcing` consumers only. Raises ApiError 10225."""
+    """Raises ApiError 10225 for a source that goes on with another incarnation of the stream: a stream that was created
+    anew refuses it and names itself. nats-server 2.15 asks that of `sourcing` consumers only, too."""
     expected = headers.get(request.headers, b"Nats-Stream-Identity")
     if not expected:
         return
@@ -236,7 +235,7 @@ async def pause(context: ApiContext, request: Request) -> Fields:
 
 
 async def reset(context: ApiContext, request: Request) -> Fields:
-    """Unlike upstream, where nobody answers for a consumer that does not exist, that is a 404."""
+    """Answers a consumer that does not exist with 404; upstream sends no answer then."""
     wanted = ConsumerResetRequest.from_fields(request.fields, strict=request.strict)
     _, result = await on_leader(context, request, "consumer_reset", {"name": request.args[1], "seq": wanted.seq})
     return {**_info(result["info"]), "reset_seq": result["reset_seq"]}

@@ -2,8 +2,7 @@
 
 The node that a client is connected to takes the request (its subscriptions are local), checks it and asks the nodes
 that must decide. Requests are control plane: a task each, in a bounded queue. Direct Get and CONSUMER.MSG.NEXT are not
-ours: the nodes that can answer those subscribe to them, so that "nobody" stays visible to the client as 503 no
-responders.
+served here: the nodes that can answer them subscribe to them, so that the client still sees "no responders" as 503.
 """
 
 from __future__ import annotations
@@ -39,14 +38,15 @@ MAX_QUEUED_BYTES = 64 * 1024 * 1024
 MAX_RUNNING = 256
 REQUEST_COST = 0.0004
 BYTE_COST = 2e-8
-"""Seconds of the loop that a request, and a byte of its payload, are taken to need: so many are begun in a turn."""
+"""Seconds of the loop that a request, and a byte of its payload, probably need: they limit the number begun in a
+turn."""
 MAX_SESSIONS = 64
 """Snapshots and restores under way for one account on this node."""
 
 SESSION_ENDPOINTS = ("STREAM.SNAPSHOT", "STREAM.RESTORE")
 SYSTEM_TYPE = "io.nats.jetstream.api.v1.system_response"
 OBJECTS = "$OBJ.*"
-"""Requests of the specification's object API; also behind an API prefix."""
+"""Subjects of the specification's object API; they exist below an API prefix, too."""
 SUBJECTS = (
     "*",
     "ACCOUNT.INFO",
@@ -79,7 +79,7 @@ class JetStreamApi:
         self.max_queued = max_queued
         self._subjects = SUBJECTS + (SYSTEM_SUBJECTS if system else ())
         self.enabled = True
-        """False: the account has no JetStream, and every request is told so."""
+        """False: the account has no JetStream, and every request is refused for that reason."""
         self.answers_elsewhere: Callable[[bytes], bool] = _nowhere
         """True for a request that the account imports as a service: then another one's API answers it."""
         self.counters = RequestCounters()
@@ -298,8 +298,8 @@ def _envelope(type: str, error: ApiError | None, fields: Any) -> bytes:
 
 
 async def load_endpoints() -> Find:
-    """`endpoints.find`, behind which the handlers are. Importing them takes 0.06 s, behind pydantic, which a start
-    brings in: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
+    """Loads `endpoints.find` and with it the handlers. The import takes 0.06 s after that of pydantic, which a start
+    does: once, in a thread, so that heartbeats and data go on. `node.warm_up` asks for it first of all."""
     if not _loaded:
         _loaded.append(await asyncio.to_thread(_import_find))
     return _loaded[0]

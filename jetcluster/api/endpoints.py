@@ -80,7 +80,7 @@ async def account_info(context: ApiContext, request: Request, counters: RequestC
 
 
 def _tiers(own: AccountLimits, used: Mapping[int, tuple[int, int, int]], claimed: Mapping[str, Any]) -> dict[str, Any]:
-    """By name, those that have limits and those that have streams."""
+    """Tiers by name: those that have limits and those that have streams."""
     names = {*(own.tiers or ()), *(f"R{replicas}" for replicas in (*used, *claimed))}
     found: dict[str, Any] = {}
     for name in sorted(names):
@@ -104,11 +104,11 @@ Fields = dict[str, Any]
 RESCUE_TYPE = "io.nats.jetstream.api.v1.meta_rescue_response"
 _EMPTY_BODIES = (b"", b"{}")
 MAX_RESCUER_LENGTH = 256
-"""Characters of who asked for a rescue: kept in the meta log."""
+"""The most characters of the requester's name that a rescue keeps in the meta log."""
 PURGE_AT_ONCE = 100
-"""Streams of one look at what an account still has."""
+"""Streams that are listed at a time."""
 ACCOUNT_PURGE_SECONDS = 60.0
-"""Since the last one that was deleted: then the rest is left, as nobody leads the meta group."""
+"""Seconds since the last stream was deleted after which the rest is left: then no server leads the meta group."""
 AGAIN_SECONDS = 0.25
 
 
@@ -134,7 +134,7 @@ async def evacuate_server(context: ApiContext, request: Request) -> Fields:
 
 
 async def rescue_meta(context: ApiContext, request: Request) -> bytes:
-    """One reply of each server, as if all of them had been asked; those of the others are sent here."""
+    """Returns this server's reply and sends those of the others here, as if all of them had been asked."""
     _check_clustered(context)
     client = request.client()
     by = " ".join(str(client[key]) for key in ("user", "name", "host") if client.get(key)) or str(client["acc"])
@@ -154,8 +154,9 @@ async def rescue_meta(context: ApiContext, request: Request) -> bytes:
 
 
 async def purge_account(context: ApiContext, request: Request) -> Fields:
-    """All streams of an account, and with them its consumers. The reply says that it has begun, as nats-server's does:
-    also for an account that has nothing, or is not known; not while nobody leads the meta group."""
+    """Deletes all streams of an account, and with them its consumers. The reply says that the deletion has begun, as
+    nats-server's does, also for an account that has nothing or is not known. It is an error while no server leads the
+    meta group."""
     (account,) = request.args
     await context.cluster.meta_request("names", {"account": account, "offset": 0, "limit": 1, "subject": ""})
     request.follow = partial(_delete_streams, context, account)
@@ -163,7 +164,8 @@ async def purge_account(context: ApiContext, request: Request) -> Fields:
 
 
 async def _delete_streams(context: ApiContext, account: str) -> None:
-    """Until none is left; raises ApiError when the meta group refuses to delete one, or nobody leads it for long."""
+    """Deletes streams until none is left. Raises ApiError when the meta group refuses to delete one, or has no leader
+    for long."""
     page = {"account": account, "offset": 0, "limit": PURGE_AT_ONCE, "subject": ""}
     end = context.clock.monotonic() + ACCOUNT_PURGE_SECONDS
     while True:
@@ -197,7 +199,8 @@ def _check_clustered(context: ApiContext) -> None:
 
 
 RESCUE_SECONDS: Final = 14.0
-"""All steps of META.RESCUE at their longest: given up before, it would be told as failed and might have come true."""
+"""Seconds that all steps of META.RESCUE take at most: a request that was given up before could be reported as failed
+and yet succeed."""
 
 Reply = dict[str, Any] | bytes
 """Fields of the success reply after `type`, or the whole reply, rendered already."""
@@ -210,7 +213,7 @@ class Endpoint:
     args: tuple[int, int]
     """Number of tokens that follow: least and most."""
     type: str
-    """Type of the reply, behind its prefix; "" for replies without a type."""
+    """Type of the reply without its prefix; "" for replies without a type."""
     handler: Callable[[ApiContext, Request, RequestCounters], Awaitable[Reply]]
     in_error: Mapping[str, Any] = field(default_factory=dict)
     """Fields that an error reply holds too: nats-server renders Go's zero values there."""
@@ -221,7 +224,7 @@ class Endpoint:
 
 
 PURGE_SECONDS: Final = 3600.0
-"""One that is under way is waited for as long as it gets on (`cluster.requests.NO_PROGRESS`); another one as usual."""
+"""Seconds for a purge that makes progress (`cluster.requests.NO_PROGRESS`); one that does not has the usual time."""
 
 _Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
 

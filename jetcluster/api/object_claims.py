@@ -1,8 +1,8 @@
-"""`ObjectClaims`: hands what clients of this node publish to `$OBJ.<b>.info.>` and its like to the object service
-instead of subscribers, who see what the service makes of it, finished objects only.
+"""`ObjectClaims`: hands messages that clients of this node publish to `$OBJ.<b>.info.>` and its like to the object
+service instead of subscribers. Those see the results of the service, finished objects only.
 
-One exclusive subscription per subject and account. Whether the bucket exists is looked up for each message; one of no
-bucket goes on to everybody else.
+There is one exclusive subscription per subject and account. The bucket is looked up for each message; a message of no
+bucket goes on to all subscribers.
 """
 
 from __future__ import annotations

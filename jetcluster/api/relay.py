@@ -1,14 +1,15 @@
 """The API for clients of a node without JetStream: it hands their requests to a node that has it.
 
 Such a node is usual as the front of a cluster whose other nodes store. API subscriptions are local to each node
-(`dispatch`), so clients here would find nobody. A request crosses the mesh as a notice on the ordered link, behind the
-requester's own subscription, and is published on the other node as if it had been made there; the answer comes back by
-the interest in its reply subject. While no peer has JetStream nobody listens, and clients see 503.
+(`dispatch`), so clients here would find no responders. A request crosses the mesh as a notice on the ordered link,
+after the requester's own subscription, and is published on the other node as if it had been made there; the answer
+comes back by the interest in its reply subject. While no peer has JetStream there is no subscriber, and clients see
+503.
 
-What the other node would ask of the requester's connection is judged here, since it does not cross: a request that has
-the server publish where the client may not is answered with the refusal that it would get there.
+The requester's connection does not cross, so its permissions are checked here: a request that has the server publish
+where the client may not is answered with the refusal that it would get there.
 A node without JetStream is no member of the cluster, and a process with the routes' password looks like one. So only
-members hand over what the system account asks, and what concerns the cluster itself: such requests are for the clients
+members hand over requests of the system account and those about the cluster itself: such requests are for the clients
 of a node with JetStream.
 """
 
@@ -21,7 +22,14 @@ from typing import Any, Final
 
 from jetcluster.api.request import GUARDED, MAX_BODY
 from jetcluster.clock import Rng
-from jetcluster.errors import ApiError, by_code
+from jetcluster.errors import (
+    CONSUMER_DELIVER_SUBJECT,
+    INVALID_CONFIG,
+    OBJECT_DELIVER_SUBJECT,
+    SNAPSHOT_DELIVER_SUBJECT,
+    ApiError,
+    by_code,
+)
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.frames import FrameError
@@ -33,7 +41,8 @@ from jetcluster.protocol.headers import set_header
 NOTICE: Final = "api_relay"
 API: Final = b"$JS.API."
 OBJECTS: Final = b"$OBJ."
-"""Requests to a bucket are its name behind this; longer subjects are messages, which find the bucket's stream."""
+"""The prefix of requests to a bucket, followed by its name; longer subjects are messages, which find the bucket's
+stream."""
 OF_THE_CLUSTER: Final = (b"META.", b"SERVER.", b"ACCOUNT.PURGE.")
 REFUSED: Final = json.dumps(
     {"error": {"code": 403, "description": "ask a node with JetStream: this one is no member of the cluster"}}
@@ -44,13 +53,13 @@ _HEAD: Final = struct.Struct("<HHHI")
 _RESTORE: Final = b".API.STREAM.RESTORE."
 _UPDATE: Final = b".API.STREAM.UPDATE."
 _DELIVERING: Final[tuple[tuple[bytes, int, str, tuple[str, ...]], ...]] = (
-    (b".API.CONSUMER.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
-    (b".API.CONSUMER.DURABLE.CREATE.", 10112, "consumer_create", ("config", "deliver_subject")),
-    (b".API.STREAM.SNAPSHOT.", 10015, "stream_snapshot", ("deliver_subject",)),
-    (b".API.STREAM.CREATE.", 10052, "stream_create", ("republish", "dest")),
-    (_UPDATE, 10052, "stream_update", ("republish", "dest")),
-    (_RESTORE, 10052, "stream_restore", ("config", "republish", "dest")),
-    (OBJECTS, 11007, "", ("deliver_subject",)),
+    (b".API.CONSUMER.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
+    (b".API.CONSUMER.DURABLE.CREATE.", CONSUMER_DELIVER_SUBJECT, "consumer_create", ("config", "deliver_subject")),
+    (b".API.STREAM.SNAPSHOT.", SNAPSHOT_DELIVER_SUBJECT, "stream_snapshot", ("deliver_subject",)),
+    (b".API.STREAM.CREATE.", INVALID_CONFIG, "stream_create", ("republish", "dest")),
+    (_UPDATE, INVALID_CONFIG, "stream_update", ("republish", "dest")),
+    (_RESTORE, INVALID_CONFIG, "stream_restore", ("config", "republish", "dest")),
+    (OBJECTS, OBJECT_DELIVER_SUBJECT, "", ("deliver_subject",)),
 )
 """Requests that name a subject to deliver to: (part of their subject, refusal, type of the answer, where it is)."""
 

@@ -1,4 +1,4 @@
-"""One API request, and what its headers ask for."""
+"""An API request, and the demands of its headers."""
 
 from __future__ import annotations
 
@@ -23,21 +23,20 @@ from jetcluster.protocol.bus import Bus, Origin
 MAX_BODY = 1024 * 1024
 """Bytes; a stream configuration is at most a few hundred KB."""
 REQUEST_SECONDS = 3.9
-"""A request is answered within so long, also when it asks other nodes: stock clients give up after 5 s. What
-was begun may still be carried out then, as after any 503."""
+"""Seconds within which a request is answered, also when other nodes must be asked: stock clients give up after 5 s.
+Work that was begun may still be carried out then, as after any 503."""
 SEED_CODES: Final = {
-    10059: SEED_STREAM_NOT_FOUND,  # stream not found
-    10065: 10059,  # subjects overlap with an existing stream
-    10013: 10071,  # a consumer of that name exists: in use,
-    10105: 10071,  # active,
-    10148: 10071,  # with another configuration
+    errors.STREAM_NOT_FOUND: SEED_STREAM_NOT_FOUND,
+    errors.SUBJECT_OVERLAP: 10059,
+    errors.CONSUMER_NAME_EXISTS: 10071,
+    10105: 10071,  # the consumer of that name is active
+    errors.CONSUMER_EXISTS: 10071,
 }
 """Error numbers as the specification has them, which nats-server gives to other errors. For answers of the API only:
 clients of every language know PubAcks by nats-server's numbers, and 10071 is "wrong last sequence" there."""
 GUARDED: Final = b"Nats-Deliver-Guarded"
 """Header of a request that another node hands on for a client which may not publish everywhere: nothing is delivered to
 a subject that is guarded (`Router.is_guarded`)."""
-_DELIVER_SUBJECT: Final = 10112
 _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 
 
@@ -45,7 +44,7 @@ _LEVEL_HEADER = b"\r\nNats-Required-Api-Level:"
 class Request:
     account: str
     subject: bytes
-    """As the client wrote it, a domain's prefix included."""
+    """The subject as the client wrote it, a domain's prefix included."""
     args: tuple[str, ...]
     """The subject's tokens after the endpoint's own: stream name, consumer name."""
     reply: bytes
@@ -69,8 +68,9 @@ class Request:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Those of the body, decoded once; {} without one. Raises ApiError 10025 for one that is no JSON object: what
-        is asked is not known then, and no default may stand for it (a PURGE without a filter is one of all)."""
+        """The fields of the body, decoded once; {} without a body. Raises ApiError 10025 for a body that is no JSON
+        object: the demand is not known then, and no default may stand for it (a PURGE without a filter purges
+        everything)."""
         if self._fields is None:
             self._fields = _object(self.payload) if self.payload.strip() else {}
         return self._fields
@@ -84,8 +84,8 @@ class Request:
         return self.origin.account != self.account or self.origin.may_deliver_to(subject.encode("utf-8", "replace"))
 
     def may_republish(self, config: dict[str, Any], known: Mapping[str, Any] | None = None) -> bool:
-        """As `may_deliver_to`, of the subjects that a stream of this configuration republishes to; what it did before
-        (`known`) it may go on with."""
+        """Like `may_deliver_to`, for the subjects that a stream of this configuration republishes to. It may go on with
+        those of its previous configuration (`known`)."""
         given = config.get("republish")
         if not given or (known is not None and known.get("republish") == given):
             return True
@@ -116,7 +116,7 @@ def _object(payload: bytes) -> dict[str, Any]:
 def check_target(request: Request, deliver_subject: str) -> None:
     """ApiError 400/10112 for a consumer's deliver subject, "" included, that is not the client's to use."""
     if deliver_subject and not request.may_deliver_to(deliver_subject):
-        raise by_code(_DELIVER_SUBJECT)
+        raise by_code(errors.CONSUMER_DELIVER_SUBJECT)
 
 
 def check_api_level(headers: bytes) -> None:

@@ -33,22 +33,22 @@ from jetcluster.model.stream import StreamConfig
 from jetcluster.protocol import s2
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.api import Msg
-from jetcluster.stream import archive, restoring
+from jetcluster.stream import restoring
+from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.rules import RESTORING
-from jetcluster.stream.runs import Run, encode_runs
 
 Fields = dict[str, Any]
 T = TypeVar("T")
 
 IDLE_SECONDS: Final = 5.0
-"""So long a restore waits for its next chunk."""
+"""Seconds that a restore waits for its next chunk."""
 MAX_WAITING_BYTES: Final = 32 << 20
 """Chunks that arrived and are not worked on yet; a client that waits for the answers has one."""
 CHUNK_OVERHEAD: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Bounds of the messages that go into one command; `stream.runs` says what a run is. Each costs its time when it is
+"""Bounds of the messages that go into one command; `stream.bodies` says what a run is. Each costs its time when it is
 applied."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
@@ -57,22 +57,20 @@ MAX_HELD_BYTES: Final = 256 << 20
 """Restores under way on a node, and bytes that they hold together: more are refused, or ended."""
 MAX_RATIO: Final = 256
 ALLOWED_BYTES: Final = 64 << 20
-"""An archive decompresses to so many times what was received, and so many bytes more; and to twice as many bytes as the
-request says that the stream has, which then have to be stored."""
+"""Bounds of an archive's decompressed bytes: MAX_RATIO times the received ones and ALLOWED_BYTES more; and twice the
+bytes that the stream has according to the request, which then have to be stored."""
 MAX_STATE_BYTES: Final = 1 << 20
 MAX_CONSUMER_BYTES: Final = 8 << 20
 """Bytes of one consumer."""
 CONSUMER_SECONDS: Final = 20.0
-"""So long each consumer of an archive is tried again while the stream has no leader, and the like."""
+"""Seconds for which the creation of each consumer of an archive is tried again, while the stream has no leader, and the
+like."""
 AGAIN_SECONDS: Final = 0.25
 MAX_IGNORED: Final = 1000
 MAX_IGNORED_BYTES: Final = 1 << 20
 """Entries that are no message and nothing that we know, and their bytes."""
 MAX_CONSUMERS_BYTES: Final = 64 << 20
 """Bytes of all consumers in an archive: they are created when the messages are there."""
-_BAD_REQUEST: Final = 10003
-_NAME_TAKEN: Final = 10130
-_FAILED: Final = 10062
 _CREATE_TYPE: Final = "io.nats.jetstream.api.v1.stream_create_response"
 
 
@@ -94,7 +92,7 @@ async def restore(context: ApiContext, request: Request) -> Fields:
 async def _begin(context: ApiContext, request: Request, config: Fields, declared: int) -> RestoreReceiver:
     """The stream is assigned, and what receives its archive listens."""
     if await _exists(context, request):
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     assignment = await _assign(context, request, config)
     receiver = RestoreReceiver(context, request, assignment, declared)
     receiver.listen()
@@ -106,11 +104,10 @@ async def _assign(context: ApiContext, request: Request, config: Fields) -> Assi
     limits = context.limits(request.account)
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     streams.check_republish(request, config)
-    streams.check_known(context, config)
     bounds = streams.new_limits(context, request.account, config)
     result = await streams.meta(context, "stream_create", request, config={**config, RESTORING: True}, **bounds)
     if not result["created"]:
-        raise by_code(_NAME_TAKEN)
+        raise by_code(errors.STREAM_NAME_TAKEN)
     return Assignment.from_dict(result["assignment"])
 
 
@@ -132,7 +129,7 @@ def _wanted(context: ApiContext, request: Request) -> tuple[Fields, int]:
         wanted = RestoreRequest.from_fields(request.fields, strict=request.strict)
     config = wanted.config
     if config is None or wanted.state is None or not config.name:
-        raise by_code(_BAD_REQUEST)
+        raise by_code(errors.BAD_REQUEST)
     if config.name != request.stream:
         raise by_code(errors.STREAM_MISMATCH)
     stream_rules.check_name(config.name)
@@ -158,7 +155,7 @@ class _Chunk:
 
 
 class RestoreReceiver:
-    """One restore: what its client sends, in order, until the empty chunk, an error, or silence."""
+    """A restore: the chunks of its client, in order, until the empty chunk, an error, or silence."""
 
     def __init__(self, context: ApiContext, request: Request, assignment: Assignment, declared: int) -> None:
         """`declared`: bytes of the stream, as the client says."""
@@ -172,13 +169,13 @@ class RestoreReceiver:
         self._waiting: asyncio.Queue[_Chunk] = asyncio.Queue()
         self._waiting_bytes = 0
         self._held = 0
-        """As it was counted in the room last."""
+        """The bytes that were last counted in the room."""
         self._received = 0
         self._decompressed = 0
         self._ignored = 0
         self._ignored_bytes = 0
         self._frames = s2.Decoder()
-        self._reader = archive.ArchiveReader()
+        self._reader = restoring.ArchiveReader()
         self._messages: list[Msg] = []
         self._messages_bytes = 0
         self._runs = 0
@@ -187,7 +184,7 @@ class RestoreReceiver:
         """Sequence and time of the newest message."""
         self._state: Fields = {}
         self._settled = False
-        """It is known what the stream is like."""
+        """True once the configuration of the stream is known."""
         self._consumers: list[tuple[str, bytes]] = []
         self._consumers_bytes = 0
 
@@ -262,15 +259,15 @@ class RestoreReceiver:
                 await self._take(chunk.data)
                 self._bus.publish(reply)
             answer = await self._finish()
-        except (s2.S2Error, archive.ArchiveError) as error:
-            self._refuse(reply, by_code(_FAILED, err=str(error)))
+        except (s2.S2Error, restoring.ArchiveError) as error:
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err=str(error)))
             return False
         except ApiError as error:
             self._refuse(reply, error)
             return False
         except Exception as error:  # noqa: BLE001 - the sender of any archive gets an answer
             self._context.log.error("restore failed", stream=self._assignment.name, error=repr(error))  # noqa: TRY400
-            self._refuse(reply, by_code(_FAILED, err="the archive cannot be taken in"))
+            self._refuse(reply, by_code(errors.RESTORE_FAILED, err="the archive cannot be taken in"))
             return False
         self._bus.publish(reply, answer)
         return True
@@ -282,7 +279,7 @@ class RestoreReceiver:
             await self._flush()
         self._count()
         if self._room.held > MAX_HELD_BYTES:
-            raise archive.ArchiveError("too much is being restored at the same time")
+            raise restoring.ArchiveError("too much is being restored at the same time")
 
     async def _in_steps(self, steps: Steps[T]) -> T:
         """Raises ApiError when too many others wait."""
@@ -317,39 +314,39 @@ class RestoreReceiver:
     def _check_size(self, more: int) -> None:
         self._decompressed += more
         if self._decompressed > MAX_RATIO * self._received + ALLOWED_BYTES + 2 * self._declared:
-            raise archive.ArchiveError("the archive is larger than what was received can hold")
+            raise restoring.ArchiveError("the archive is larger than what was received can hold")
 
-    def _note(self, entry: archive.ArchiveEntry) -> None:
+    def _note(self, entry: restoring.ArchiveEntry) -> None:
         if not entry.seq:
             self._note_other(entry)
             return
         seq, ts = self._last
         if entry.seq <= seq:
-            raise archive.ArchiveError("messages out of order")
+            raise restoring.ArchiveError("messages out of order")
         if entry.seq != seq + 1 or entry.ts != ts + 1 or not self._messages:
             self._runs += 1
         self._last = entry.seq, entry.ts
         self._messages.append(Msg(entry.seq, entry.ts, entry.name, entry.headers, entry.payload))
         self._messages_bytes += len(entry.name) + len(entry.headers) + len(entry.payload) + 64
 
-    def _note_other(self, entry: archive.ArchiveEntry) -> None:
+    def _note_other(self, entry: restoring.ArchiveEntry) -> None:
         """Takes an entry of the archive that is no message."""
         size = len(entry.name) + len(entry.headers) + len(entry.payload)
-        if entry.name == archive.STATE_NAME and not self._state:
+        if entry.name == restoring.STATE_NAME and not self._state:
             if size > MAX_STATE_BYTES:
-                raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} of {size} bytes")
+                raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} of {size} bytes")
             self._state = _object(entry.payload)
-        elif entry.name.startswith(archive.CONSUMER_PREFIX):
+        elif entry.name.startswith(restoring.CONSUMER_PREFIX):
             self._consumers_bytes += size + CHUNK_OVERHEAD
             if size > MAX_CONSUMER_BYTES or self._consumers_bytes > MAX_CONSUMERS_BYTES:
-                raise archive.ArchiveError("too many consumers, or one of them is too large")
-            name = entry.name[len(archive.CONSUMER_PREFIX) :].decode("utf-8", "replace")
+                raise restoring.ArchiveError("too many consumers, or one of them is too large")
+            name = entry.name[len(restoring.CONSUMER_PREFIX) :].decode("utf-8", "replace")
             self._consumers.append((name, entry.payload))
         else:
             self._ignored += 1
             self._ignored_bytes += size
             if self._ignored > MAX_IGNORED or self._ignored_bytes > MAX_IGNORED_BYTES:
-                raise archive.ArchiveError("too much in it that belongs to no stream")
+                raise restoring.ArchiveError("too much in it that belongs to no stream")
 
     async def _flush(self) -> None:
         await self._settle_config()
@@ -374,7 +371,7 @@ class RestoreReceiver:
     async def _finish(self) -> bytes:
         """Makes the stream an ordinary one. The reply to the last chunk."""
         if not (self._reader.finished and self._frames.between_chunks):
-            raise archive.ArchiveError("the archive is not complete")
+            raise restoring.ArchiveError("the archive is not complete")
         await self._flush()
         last_seq, last_ts = self._last
         declared = self._state.get("last_seq")
@@ -402,12 +399,12 @@ class RestoreReceiver:
                 await self._create_consumer(assignment, name, await self._in_steps(reading(content)), request_id)
             except ApiError as error:
                 if not error.retriable:
-                    raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                    raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
                 if self._context.clock.monotonic() >= end:
                     raise
                 await asyncio.sleep(AGAIN_SECONDS)
             except ValueError as error:
-                raise by_code(_FAILED, err=f"consumer {name}: {error}") from error
+                raise by_code(errors.RESTORE_FAILED, err=f"consumer {name}: {error}") from error
             else:
                 return
 
@@ -478,5 +475,5 @@ def _object(raw: bytes) -> Fields:
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise archive.ArchiveError(f"{archive.STATE_NAME.decode()} is no JSON") from error
+        raise restoring.ArchiveError(f"{restoring.STATE_NAME.decode()} is no JSON") from error
     return found if isinstance(found, dict) else {}

@@ -7,6 +7,7 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from jetcluster import errors
 from jetcluster.api.context import ApiContext
 from jetcluster.api.request import Request
 from jetcluster.api.streams import on_leader
@@ -31,8 +32,6 @@ WILDCARD_SECONDS: Final = 0.5
 """Time in which interest by wildcard alone does not count: clients take all their replies with one, and subscribe to
 the deliver subject once they have read ours."""
 ACK_SECONDS: Final = 5.0
-_BAD_REQUEST: Final = 10003
-_BAD_SUBJECT: Final = 10015
 _DONE: Final = b"NATS/1.0 204\r\n\r\n"
 
 
@@ -42,11 +41,11 @@ class StatusError(CallerError):
 
 async def snapshot(context: ApiContext, request: Request) -> Fields:
     if request.payload.strip() in {b"", b"{}"}:
-        raise by_code(_BAD_REQUEST)
+        raise by_code(errors.BAD_REQUEST)
     wanted = SnapshotRequest.from_fields(request.fields, strict=request.strict)
     deliver = wanted.deliver_subject
     if not subjects.is_valid(deliver) or not subjects.is_literal(deliver) or not request.may_deliver_to(deliver):
-        raise by_code(_BAD_SUBJECT)
+        raise by_code(errors.SNAPSHOT_DELIVER_SUBJECT)
     assignment, opened = await on_leader(context, request, "snapshot", {"no_consumers": wanted.no_consumers})
     sender = Sender(context, request, assignment, opened, wanted)
     request.follow = sender.run
@@ -55,7 +54,7 @@ async def snapshot(context: ApiContext, request: Request) -> Fields:
 
 
 class Sender:
-    """One snapshot on its way to one client."""
+    """A snapshot on its way to a client."""
 
     def __init__(
         self, context: ApiContext, request: Request, assignment: Assignment, opened: Fields, wanted: SnapshotRequest

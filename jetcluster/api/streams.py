@@ -47,7 +47,6 @@ async def create(context: ApiContext, request: Request) -> Fields:
     stream_rules.check_config(config, limits.of(config["num_replicas"]))
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config)
-    check_known(context, config)
     result = await meta(
         context, "stream_create", request, config=config, **new_limits(context, request.account, config)
     )
@@ -72,7 +71,6 @@ async def update(context: ApiContext, request: Request) -> Fields:
     link_rules.check_upstreams(config, _finder(context, request))
     check_republish(request, config, known.config)
     stream_rules.merge_update(known.config, config)  # for the reason only; apply decides, with the newest one
-    check_known(context, config)
     await _check_consumers(context, known, config)
     before = await _standing(context, request, known)
     moves = config.get("placement") != known.config.get("placement")
@@ -295,11 +293,6 @@ def check_republish(request: Request, config: Fields, known: Mapping[str, Any] |
         raise invalid_config("stream configuration for republish destination is not permitted")
 
 
-def check_known(context: ApiContext, config: Fields) -> None:
-    """Every node has to know what the stream does. Last of all checks, so that what is wrong anyway is told first.
-    Raises ApiError 10052."""
-
-
 def _finder(context: ApiContext, request: Request) -> link_rules.Find:
     def find_config(name: str) -> link_rules.Config | None:
         known = context.cluster.assignment(request.account, name)
@@ -309,8 +302,8 @@ def _finder(context: ApiContext, request: Request) -> link_rules.Find:
 
 
 def new_limits(context: ApiContext, account: str, config: Fields) -> dict[str, dict[str, int]]:
-    """`meta_limits` of a stream that is to be made. In a cluster they are the account's own: what the servers have left
-    is looked at where the stream is placed (10005)."""
+    """`meta_limits` of a stream before its creation. In a cluster they are the account's own: the room that the servers
+    have left is checked where the stream is placed (10005)."""
     limits = context.own_limits(account) if context.cluster.clustered else context.limits(account)
     return meta_limits(limits, config)
 
@@ -374,8 +367,8 @@ def _newest(known: Assignment, answer: Fields) -> Assignment:
 
 
 async def _standing(context: ApiContext, request: Request, known: Assignment) -> Fields:
-    """The stream's leader's word on it, with a majority behind it. Before the meta group decides about the stream:
-    what it decides is carried out, also by servers that come back later, and must not have been refused. Raises
+    """Has the stream's leader confirm, with its majority, that it leads. This comes before a decision of the meta group
+    about the stream, which is carried out also by servers that come back later, and must not have been refused. Raises
     ApiError 10118, 10008."""
     if context.cluster.offline(known):
         known = await _lookup(context, request)
@@ -409,7 +402,7 @@ async def ready(context: ApiContext, assignment: Assignment) -> Fields:
 
 
 async def find(context: ApiContext, request: Request) -> Assignment:
-    """The request's stream. This node's replica of the meta group may lag behind a create that another node answered,
+    """The request's stream. This node's replica of the meta group may not have a create yet that another node answered,
     so only the meta leader's "not found" counts. Raises ApiError 10059."""
     found = context.cluster.assignment(request.account, request.stream)
     return found if found is not None else await _lookup(context, request)

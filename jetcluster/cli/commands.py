@@ -1,4 +1,4 @@
-"""Commands other than `serve`, through typer: they are run by people, who do not mind 0.1 s of imports."""
+"""Commands other than `serve`, through typer: people run them, who do not mind 0.1 s of imports."""
 
 from __future__ import annotations
 

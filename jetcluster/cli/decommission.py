@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, TOO_SLOW, ServerRefusedError, fail, urls_of
-from jetcluster.errors import ApiError, JetclusterError
+from jetcluster.errors import SERVER_NOT_MEMBER, ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
@@ -25,7 +25,6 @@ REMOVE = "$JS.API.SERVER.REMOVE"
 LOOK_SECONDS = 0.5
 ASK_SECONDS = 6.0
 """For one answer; the cluster itself waits up to 4 s for a leader."""
-NOT_MEMBER = 10044
 Say = Callable[[str], None]
 
 
@@ -44,7 +43,7 @@ class Decommission:
     _at: int = 0
 
     def run(self) -> None:
-        """Raises ServerRefusedError, TimeoutError, and what `Connection` raises for a user who may not."""
+        """Raises ServerRefusedError, TimeoutError, and the errors of `Connection` for a user that may not ask."""
         self._deadline = time.monotonic() + self.within
         try:
             self._empty()
@@ -68,7 +67,7 @@ class Decommission:
             try:
                 left = self._ask(EVACUATE)
             except ServerRefusedError as error:
-                if error.code == NOT_MEMBER and told:
+                if error.code == SERVER_NOT_MEMBER and told:
                     return  # somebody else removed it meanwhile
                 raise
             text = _progress(left)
@@ -85,7 +84,7 @@ class Decommission:
         try:
             self._ask(REMOVE)
         except ServerRefusedError as error:
-            if error.code != NOT_MEMBER:
+            if error.code != SERVER_NOT_MEMBER:
                 raise
         self.say(f"{self.node}: removed from the meta group")
 
@@ -93,7 +92,7 @@ class Decommission:
         try:
             self._ask(EVACUATE)
         except ServerRefusedError as error:
-            if error.code == NOT_MEMBER:
+            if error.code == SERVER_NOT_MEMBER:
                 self.say(f"{self.node}: verified, the cluster does without it; its process can be stopped")
                 return
             raise
@@ -132,7 +131,7 @@ class Decommission:
         time.sleep(self._left(LOOK_SECONDS))
 
     def _left(self, most: float) -> float:
-        """Seconds, at most so many. Raises TimeoutError when there are none."""
+        """The seconds that are left, at most `most`. Raises TimeoutError when there are none."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError

@@ -42,7 +42,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def die_with_parent() -> None:
-    """Runs in the child before exec: a killed `up` must not leave servers behind that keep the ports."""
+    """Ends the child with its parent; it runs before exec. A killed `up` must not leave servers that keep the ports."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -179,7 +179,7 @@ def _errors(node: LocalNode) -> str:
 
 
 def check_ports_free(ports: Sequence[int]) -> int | None:
-    """The first of `ports` that somebody listens on, or None."""
+    """The first of `ports` that is taken, or None."""
     for port in ports:
         with socket.socket() as sock:
             # A server that just ended leaves connections in TIME_WAIT; nodes bind with this option too.

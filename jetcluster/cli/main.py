@@ -100,8 +100,8 @@ def _signal(request: str) -> int:
 
 
 def _check_config(path: str) -> int:
-    """`-t`: as nats-server's it fails on values that a start only warns about, such as a duration without a unit. What
-    else the log of a start would warn of is told, and the file is valid."""
+    """`-t`: fails, as nats-server's, on values that a start only warns about, such as a duration without a unit. The
+    other warnings of a start are printed, and the file is valid."""
     if not path:
         return _fail("must specify [-c, --config] option to check configuration file syntax")
     from jetcluster.config.lexer import ConfigError

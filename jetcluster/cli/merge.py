@@ -34,9 +34,7 @@ _DIRECT = (
 
 def options_from(flags: Mapping[str, Flag]) -> Options:
     """The final `Options` of a start. Warnings of the file that `-t` would fail on are put in front of `warnings`.
-
-    Raises `ConfigError` with the text that belongs behind `nats-server: `.
-    """
+    Raises `ConfigError` with the text that follows `nats-server: `."""
     options = Options()
     if flags.get("config"):
         # The parser is only paid for by those who have a file.

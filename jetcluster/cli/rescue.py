@@ -1,8 +1,8 @@
 """`jetcluster rescue`: streams whose majority will not come back, in the stores of stopped servers.
 
-Without `--keep` it only shows what each replica holds, what may be lost, and which one to keep; nothing is changed.
-With `--keep` one replica becomes the stream, after somebody has typed its name (docs/membership.md, "A majority is
-lost").
+Without `--keep` it only shows the content of each replica, the possible losses, and the replica to keep; nothing is
+changed. With `--keep` one replica becomes the stream, after the user has typed its name (docs/membership.md, "A
+majority is lost").
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _OTHER_COMMANDS = ("up", "doctor", "help", "version")
 
 
 class SignalError(CallerError):
-    """The text belongs behind `nats-server: `."""
+    """The text follows `nats-server: `."""
 
 
 def send_signal(request: str, proc: Path = Path("/proc")) -> None:

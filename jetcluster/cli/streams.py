@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jetcluster.cli.common import DONE, NOT_REACHED, REFUSED, ServerRefusedError, fail, urls_of
-from jetcluster.errors import NO_SUITABLE_PEERS, ApiError, PassingError
+from jetcluster.errors import NO_SUITABLE_PEERS, STREAM_NAME_EXISTS, ApiError, PassingError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.credentials import Credentials, CredentialsError
 from jetcluster.spark.reply import ServerError
@@ -120,9 +120,6 @@ def run_mirror(
     return DONE
 
 
-NAME_IN_USE = 10058
-
-
 @dataclass(slots=True)
 class Wish:
     """A bucket as it is asked for. `max_bytes` 0 and `ttl` (seconds) 0: no limit."""
@@ -163,7 +160,7 @@ def run_add(servers: str, wish: Wish, credentials: str = "") -> int:
     except ApiError as error:
         in_use = f"bucket {wish.bucket} is there, with another configuration"
         code = NOT_REACHED if error.retriable else REFUSED
-        return fail("object add", in_use if error.err_code == NAME_IN_USE else str(error), code)
+        return fail("object add", in_use if error.err_code == STREAM_NAME_EXISTS else str(error), code)
     except (ServerError, CredentialsError) as error:
         return fail("object add", str(error), REFUSED)
     except PassingError as error:

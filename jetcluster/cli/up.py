@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 REFRESH_SECONDS = 1.0
 PLAIN_EVERY = 10
-"""Without a terminal a status line comes every so many refreshes, and at once when something changes."""
+"""Refreshes between two status lines without a terminal; a change is shown at once."""
 
 
 class NodeStatus(NamedTuple):
-    """One node's line of the status; "" and 0 while it does not answer."""
+    """A node's line of the status; "" and 0 while it does not answer."""
 
     name: str
     url: str

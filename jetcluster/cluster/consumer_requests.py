@@ -265,7 +265,7 @@ class ConsumerRequests:
     async def _prepare(self, replica: StreamReplica, filters: Sequence[bytes], seq: int) -> None:
         """Prepares, in turns with others, what is long in counting the messages that match from `seq` on."""
         if filters != (b">",):
-            await self._context.budget.run(replica.assignment.account, replica.store.preparing(filters, seq))
+            await self._context.budget.run(replica.assignment.account, replica.store.queries.preparing(filters, seq))
 
     def _info_of(
         self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None

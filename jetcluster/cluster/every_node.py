@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from jetcluster.clock import Clock
     from jetcluster.cluster.meta_replica import MetaReplica
-    from jetcluster.replica.context import NodeContext
+    from jetcluster.logs import Log
+    from jetcluster.mesh.core import MeshCore
     from jetcluster.replica.stream_replica import StreamReplica
 
 SETTLE_METHOD: Final = "meta.settle"
@@ -29,20 +31,25 @@ Used = tuple[int, int, int]
 class EveryNode:
     """Asks all connected servers, and answers for this one."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context = context
+    def __init__(
+        self, mesh: MeshCore, clock: Clock, log: Log, meta: MetaReplica, replicas: Mapping[int, StreamReplica]
+    ) -> None:
+        self._mesh = mesh
+        self._me = mesh.me.peer_id
+        self._clock = clock
+        self._log = log
         self._meta = meta
         self._replicas = replicas
-        context.mesh.serve(SETTLE_METHOD, self._serve_settle)
-        context.mesh.serve(USED_METHOD, self._serve_used)
-        context.mesh.serve(TIERS_METHOD, self._serve_tiers)
-        context.mesh.serve(ABSENT_METHOD, self._serve_absent)
+        mesh.serve(SETTLE_METHOD, self._serve_settle)
+        mesh.serve(USED_METHOD, self._serve_used)
+        mesh.serve(TIERS_METHOD, self._serve_tiers)
+        mesh.serve(ABSENT_METHOD, self._serve_absent)
 
     async def settle(self, revision: int) -> None:
         """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
-        peers = (self._context.me, *self._context.mesh.peers)
+        peers = (self._me, *self._mesh.peers)
         payload = _REVISION.pack(revision)
-        calls = (self._context.mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
+        calls = (self._mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def used(self, account: str) -> Used:
@@ -62,9 +69,7 @@ class EveryNode:
     async def _of_absent(self, account: str) -> dict[int, Used]:
         """Usage of members that are not connected, by the streams' number of replicas: as much as the leaders of these
         streams have. Of a stream that nobody leads it is not known."""
-        absent = [
-            peer for peer in self._meta.machine.nodes if peer not in (self._context.me, *self._context.mesh.peers)
-        ]
+        absent = [peer for peer in self._meta.machine.nodes if peer not in (self._me, *self._mesh.peers)]
         if not absent:
             return {}
         return self._sum(await self._ask(ABSENT_METHOD, json.dumps({"account": account, "absent": absent})))
@@ -77,20 +82,20 @@ class EveryNode:
                 for replicas, memory, file, consumers in rows:
                     total[replicas] = _plus(total[replicas], (memory, file, consumers))
             except (ValueError, TypeError, OverflowError, RecursionError) as error:
-                self._context.log.warning("malformed usage", error=repr(error))
+                self._log.warning("malformed usage", error=repr(error))
         return total
 
     async def _ask(self, method: str, question: str) -> list[bytes]:
         """The answers that came. A server that was removed, and is there all the same, holds nothing that counts."""
         removed = self._meta.machine.removed
-        peers = [peer for peer in (self._context.me, *self._context.mesh.peers) if peer not in removed]
-        calls = (self._context.mesh.call(peer, method, question.encode(), 2.0) for peer in peers)
+        peers = [peer for peer in (self._me, *self._mesh.peers) if peer not in removed]
+        calls = (self._mesh.call(peer, method, question.encode(), 2.0) for peer in peers)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         return [answer for answer in answers if isinstance(answer, bytes)]
 
     async def _serve_settle(self, peer: str, payload: bytes) -> bytes:
         (revision,) = _REVISION.unpack(payload)
-        clock = self._context.clock
+        clock = self._clock
         end = clock.monotonic() + SETTLE_SECONDS
         while True:
             if self._meta.machine.applied_index >= revision or clock.monotonic() >= end:

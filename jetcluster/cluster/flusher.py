@@ -6,7 +6,7 @@ Only what is flushed lets the journal forget entries (docs/architecture.md, "Sto
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.orphans import Orphans
@@ -28,9 +28,7 @@ class Flusher:
         meta: MetaReplica,
         replicas: Mapping[int, StreamReplica],
         orphans: Orphans,
-        is_of_before: Callable[[int], bool],
     ) -> None:
-        """`is_of_before`: see `Orphans.settle`."""
         self.soon = False
         """The next tick flushes."""
         self.running: asyncio.Task[None] | None = None
@@ -38,7 +36,6 @@ class Flusher:
         self._meta = meta
         self._replicas = replicas
         self._orphans = orphans
-        self._is_of_before = is_of_before
         self._last = context.clock.monotonic()
         self._forgot_at = self._last - FLUSH_SECONDS
         self._failing = False
@@ -89,6 +86,13 @@ class Flusher:
             context.raft.journal.forget_old()
         else:
             context.erased |= erased
+
+    def _is_of_before(self, gid: int) -> bool:
+        """Does the meta state still assign what a tombstone says is gone?"""
+        assignment = self._meta.machine.by_gid(gid)
+        if assignment is None or self._context.me not in assignment.peers:
+            return False
+        return assignment.revision <= self._orphans.revision(gid)
 
     async def _journal_synced(self) -> None:
         """Syncs the journal first: what is flushed must not be ahead of the journal that it came from."""

@@ -1,4 +1,4 @@
-"""What happens to a node as a whole, and what it says of itself and of its peers.
+"""Troubles of a node as a whole: its report about itself, and about its peers.
 
 `HealthReport` says a node's verdict on itself: one line in the log and one advisory when a trouble begins and when it
 is over, and has the node's replicas look at once whether they may still answer reads and own consumers. Raft hands
@@ -9,7 +9,7 @@ leaderships over by itself (`raft.node`); /healthz and /metrics ask `NodeHealth`
 `Durability` says where servers of the cluster do not wait for the same before they acknowledge. An acknowledged message
 is on the disks of as many servers as wait for them. Where one of three has no `sync_interval` and the others have one,
 an operator may believe that all have it, or none: while it is changed server by server that is as it should be, for
-good it is a mistake. Raft goes by the laxest of a group's voters (`raft.group_state.Credit`).
+good it is a mistake. Raft goes by the laxest of a group's voters (`raft.core.group_state.Credit`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from jetcluster.logs import Log
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.advisory import server_health
-from jetcluster.replica.context import NodeContext, tell
+from jetcluster.replica.context import NodeContext, Pulse, tell
 from jetcluster.replica.members import SILENT
 
 if TYPE_CHECKING:
-    from jetcluster.replica.context import NodeContext
+    from jetcluster.clock import Clock
+    from jetcluster.raft.node import RaftNode
     from jetcluster.replica.stream_replica import StreamReplica
 
 
@@ -68,8 +69,11 @@ CLOCK_LEAPS: Final = 50_000_000
 class NodeWatch:
     """One per node; also beats its pulse."""
 
-    def __init__(self, context: NodeContext) -> None:
-        self._context = context
+    def __init__(self, mesh: MeshCore, raft: RaftNode, clock: Clock, pulse: Pulse) -> None:
+        self._mesh = mesh
+        self._raft = raft
+        self._clock = clock
+        self._pulse = pulse
         self._heard: frozenset[str] = frozenset()
         self._stops = 0
         self._offset = 0
@@ -77,21 +81,20 @@ class NodeWatch:
 
     def changed(self) -> bool:
         """A node came or fell silent, this process stood still, the wall clock was set, or the disk holds things up."""
-        context = self._context
-        now = context.clock.monotonic()
-        context.pulse.beat(now)
-        stops, self._stops = self._stops, context.pulse.stops(now)
+        now, journal = self._clock.monotonic(), self._raft.journal
+        self._pulse.beat(now)
+        stops, self._stops = self._stops, self._pulse.stops(now)
         heard, self._heard = self._heard, self._hears(now)
-        offset, self._offset = self._offset, context.clock.time_ns() - int(now * 1e9)
-        writing, self._writing = self._writing, context.raft.journal.in_flight
+        offset, self._offset = self._offset, self._clock.time_ns() - int(now * 1e9)
+        writing, self._writing = self._writing, journal.in_flight
         leapt = abs(self._offset - offset) > CLOCK_LEAPS
-        slow = context.raft.journal.full or (writing != 0 and writing == self._writing)
+        slow = journal.full or (writing != 0 and writing == self._writing)
         return stops != self._stops or heard != self._heard or leapt or slow
 
     def _hears(self, now: float) -> frozenset[str]:
         """As `ConsumerBalancer` judges it."""
-        context = self._context
-        return frozenset(peer for peer in context.mesh.peers if now - context.raft.peers.last_seen(peer) < SILENT)
+        last_seen = self._raft.peers.last_seen
+        return frozenset(peer for peer in self._mesh.peers if now - last_seen(peer) < SILENT)
 
 
 MAX_TOLD: Final = 1024

@@ -1,8 +1,7 @@
 """JetStream on one node: the meta group, the replicas assigned to this node, and the requests between nodes.
 
-What is assigned follows the meta group's effects: a replica starts when a stream is assigned here, takes over a changed
-configuration, and its data goes only when the meta log says that the stream was deleted, never because something seems
-to be missing (docs/architecture.md).
+Here its parts are made and connected, and its clock ticks. What is assigned to this node is in the hands of
+`LocalStreams`.
 """
 
 from __future__ import annotations
@@ -13,26 +12,24 @@ from typing import Any
 
 from jetcluster.cluster.administration import Administration
 from jetcluster.cluster.cluster_id import ClusterId, Save
-from jetcluster.cluster.consumer_requests import ConsumerExpiry, ConsumerRequests
+from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
 from jetcluster.cluster.joining import Joining
 from jetcluster.cluster.leader_reads import LeaderReads, MetaCatchUp
-from jetcluster.cluster.lone_replicas import LoneReplicas
+from jetcluster.cluster.local_streams import LocalStreams
 from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
 from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
-from jetcluster.cluster.orphans import Orphans
 from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests
-from jetcluster.cluster.stream_rescue import StreamRescues
 from jetcluster.errors import ApiError
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.meta.state import (
@@ -41,19 +38,12 @@ from jetcluster.meta.state import (
     ClusterRescued,
     Effect,
     NodeChanged,
-    StreamAssigned,
-    StreamRemoved,
-    StreamUpdated,
 )
 from jetcluster.model.limits import AccountLimits
 from jetcluster.raft.api import META_GROUP, NotLeaderError
-from jetcluster.replica.consumer_exchange import ConsumerExchange, until
-from jetcluster.replica.consumer_host import ConsumerHost
+from jetcluster.replica.consumer_exchange import until
 from jetcluster.replica.context import NodeContext
-from jetcluster.replica.drift import DriftCheck
 from jetcluster.replica.exports import SnapshotOwner
-from jetcluster.replica.members import may_retire
-from jetcluster.replica.read_group import LAST
 from jetcluster.replica.rounds import TICK, Background
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.stream.applier import FAULTS
@@ -83,16 +73,11 @@ class JetStream:
         somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
         INFO."""
         self.context = context
-        self.replicas: dict[int, StreamReplica] = {}
-        self.broken: dict[int, tuple[Assignment, str]] = {}
-        """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
-        self.unassigned: tuple[int, ...] = ()
-        """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
-        self._orphans = Orphans(context.kv, context.raft, context.log)
-        self._owners = owners
         self._limits = limits
         self.clustered = clustered
+        self.background = Background(context.log)
         self.meta = MetaReplica(context, self._on_effects, self._on_meta_leading, self._on_meta_config)
+        owners[META_GROUP] = self.meta
         self.service = MetaService(
             self.meta.machine,
             clock=context.clock,
@@ -106,40 +91,36 @@ class JetStream:
             rules=context.placement_rules,
         )
         self.members = MetaMembers(context, self.meta, self.service)
-        self.roster = Roster(context, self.meta, context.leaders.ask)
+        self.roster = Roster(context.mesh, context.raft, self.meta, context.leaders.ask)
         self._cluster_id = ClusterId(context.mesh, save_cluster, context.log)
-        self._meta_requests = LeaderRequests(
-            "meta", context.mesh, context.leaders, context.clock, self._meta_handler, context.log
+        self.local = LocalStreams(
+            context,
+            self.meta,
+            self.service,
+            owners,
+            self.background,
+            ask_meta=self.meta_request,
+            ask_stream=self.stream_request,
+            flush_soon=self._flush_soon,
+            unreadable=self._not_started,
         )
-        self.consumers = ConsumerExchange(context, self._consumer_host)
+        self.replicas = self.local.replicas
+        self.broken = self.local.broken
+        self.consumers = self.local.exchange
+        self.drift = self.local.drift
+        self.flusher = Flusher(context, self.meta, self.replicas, self.local.orphans)
+        self._connect_commits()
         self._streams = StreamRequests(context, self.replicas, ConsumerRequests(context, self.consumers))
-        self._stream_requests = LeaderRequests(
-            "stream", context.mesh, context.leaders, context.clock, self._streams.handle, context.log, context.budget
-        )
-        self._owners[META_GROUP] = self.meta
-        self.background = Background(context.log)
-        self.drift = DriftCheck(context, self.replicas, self.background)
-        self._retiring: set[int] = set()
-        self._new = False
-        """This is the first start with this store: there are no streams."""
-        self._blocked: set[int] = set()
-        """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
-        self.flusher = Flusher(context, self.meta, self.replicas, self._orphans, self._is_of_before)
-        context.turn_commit.on_due = self.flusher.tick
-        context.turn_commit.on_room = context.raft.turns.apply_again
-        context.turn_commit.on_held = context.raft.turns.ask_first
-        context.raft.turns.may_apply = context.turn_commit.may_apply
-        context.leaders.on_led = self._led_elsewhere
-        self._expiry = ConsumerExpiry(self.replicas, self.stream_request, self.background)
+        asked = (context.mesh, context.leaders, context.clock)
+        self._meta_requests = LeaderRequests("meta", *asked, self._meta_handler, context.log)
+        self._stream_requests = LeaderRequests("stream", *asked, self._streams.handle, context.log, context.budget)
         self.administration = Administration(context, self.meta, self.service, self.replicas, self.stream_request)
         self.registry = NodeRegistry(
             context, self.meta, self.service, self.members, self._cluster_id, self.administration
         )
-        self.meta_rescue = MetaRescue(context, self.meta, lambda: setattr(self.flusher, "soon", True))
-        self.rescues = StreamRescues(context, self.meta, self.service, self.meta_request, self.background, self.broken)
-        self._lone = LoneReplicas(context, self.meta, self.replicas, self.background)
+        self.meta_rescue = MetaRescue(context, self.meta, self._flush_soon)
         self.restart_safety = RestartSafety(context, self.meta, self.replicas)
-        self.scrubber = Scrubber(context, self.replicas)
+        self.scrubber = Scrubber(context.kv, context.clock, context.timers, context.log, self.replicas)
         self.health_report = HealthReport(context, self.replicas)
         self.durability = Durability(context.mesh, context.log)
         self._store_care = StoreCare(
@@ -156,12 +137,9 @@ class JetStream:
             settled=settled,
             roster=self.roster,
         )
-        self._watch = NodeWatch(context)
-        self._ticker: Any = None
-        self._unassigned_told = False
-        self._stopped = False
+        self._watch = NodeWatch(context.mesh, context.raft, context.clock, context.pulse)
         LeaderReads(context.mesh, self.meta, self.replicas)
-        self._every_node = EveryNode(context, self.meta, self.replicas)
+        self._every_node = EveryNode(context.mesh, context.clock, context.log, self.meta, self.replicas)
         context.account_quota.begin(
             context.mesh,
             context.clock,
@@ -170,6 +148,27 @@ class JetStream:
             lambda: [r.holding() for r in self.replicas.values()],
         )
         context.mesh.on_peers(self._peer_up, self._peer_down)
+        self.unassigned: tuple[int, ...] = ()
+        """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
+        self._unassigned_told = False
+        self._new = False
+        """This is the first start with this store: there are no streams."""
+        self._ticker: Any = None
+        self._stopped = False
+
+    def _connect_commits(self) -> None:
+        """Lets applied commands wait for room in the data store, and has the store flushed when they fill it."""
+        commits, turns = self.context.turn_commit, self.context.raft.turns
+        commits.on_due = self.flusher.tick
+        commits.on_room = turns.apply_again
+        commits.on_held = turns.ask_first
+        turns.may_apply = commits.may_apply
+
+    def _not_started(self, error: Exception, gid: int) -> None:
+        self._store_care.note(error, gid)
+
+    def _flush_soon(self) -> None:
+        self.flusher.soon = True
 
     # ---- lifecycle
 
@@ -178,8 +177,7 @@ class JetStream:
         self._new = not self.context.raft.knows(META_GROUP)
         self.joining.start()
         self.meta_rescue.start()
-        for assignment in self.meta.machine.all_assignments():
-            self._assigned(assignment)
+        self.local.start()
         self.background.spawn(MetaCatchUp(self.context, self.meta, self._meta_is_current).run())
         self.scrubber.start()
         self._tick()
@@ -297,18 +295,12 @@ class JetStream:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
         if kind == "stream_create":
             await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
-        administer = self.administration.handlers.get(kind) or self.rescues.handlers.get(kind)
+        administer = self.administration.handlers.get(kind) or self.local.rescues.handlers.get(kind)
         if administer is None:
             return await self.service.handle(kind, body)
         await self.meta.barrier()  # as the service's
         check_wanted(self.context.clock)
         return await administer(body)
-
-    def _led_elsewhere(self, gid: int, term: int) -> None:
-        """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
-        replica = self.replicas.get(gid)
-        if replica is not None and replica.group.term < term:
-            replica.reads.leave()
 
     def _on_effects(self, effects: list[Effect]) -> None:
         """Raises `applier.FAULTS` only: one stream's trouble must not stop the meta group of the node."""
@@ -321,130 +313,15 @@ class JetStream:
                 self.context.log.error("an assignment failed", effect=repr(effect)[:500], error=repr(error))  # noqa: TRY400
 
     def _take_effect(self, effect: Effect) -> None:
-        self._take_change(effect)
-        if isinstance(effect, StreamAssigned | StreamRemoved) and effect.assignment.name == LAST:
-            for replica in self.replicas.values():
-                replica.reads.take_alias()
-
-    def _take_change(self, effect: Effect) -> None:
-        if isinstance(effect, StreamAssigned):
-            self._assigned(effect.assignment)
-        elif isinstance(effect, StreamUpdated):
-            if effect.assignment.rescue > effect.previous.rescue:
-                self._rescued(effect.assignment)
-            self._updated(effect.assignment)
-        elif isinstance(effect, StreamRemoved):
-            self._removed(effect.assignment, deleted=True)
-        elif isinstance(effect, ClusterNamed):
+        if isinstance(effect, ClusterNamed):
             self._cluster_id.confirm(effect.cluster_id)
             self.joining.announce()
         elif isinstance(effect, NodeChanged):
             self.context.mesh.check_keys()
         elif isinstance(effect, ClusterRescued):
             self.meta_rescue.applied(effect.rescue)
-
-    def _assigned(self, assignment: Assignment) -> None:
-        """Never raises: one stream's trouble must not stop the meta group of the node."""
-        gid = assignment.gid
-        if gid in self.replicas:
-            return
-        if self._orphans.is_deleted(gid):
-            self._blocked.add(gid)
-            return
-        if self.context.me not in assignment.peers and not self.context.raft.knows(gid):
-            return
-        if self.rescues.holds(assignment) or gid in self.broken:
-            return
-        try:
-            replica = StreamReplica(self.context, assignment, self.consumers)
-        except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
-            self.broken[gid] = (assignment, str(error) or repr(error))
-            self.context.raft.stop_group(gid)
-            self._store_care.note(error, gid)
-            text = "stream cannot be started"
-            self.context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
-            return
-        self.replicas[gid] = replica
-        self._owners[gid] = replica
-        self.context.rounds.add(gid, replica.set_resting)
-        self._lone.watch(gid)
-        self._expiry.watch(replica)
-
-    def _consumer_host(self, gid: int) -> ConsumerHost | None:
-        replica = self.replicas.get(gid)
-        return replica.consumers if replica is not None else None
-
-    def _updated(self, assignment: Assignment) -> None:
-        replica = self.replicas.get(assignment.gid)
-        if replica is not None:
-            replica.update(assignment)
         else:
-            self._assigned(assignment)  # in the place of a node that is gone
-
-    def _rescued(self, assignment: Assignment) -> None:
-        """The stream is what one replica has, by the meta log: one of before is given up here."""
-        if self.rescues.outdated(assignment):
-            self.context.log.warning(
-                "the stream was rescued elsewhere: this server's replica is of before, and is given up",
-                stream=assignment.name, number=assignment.rescue,
-            )  # fmt: skip
-            self._removed(assignment, deleted=False, revision=assignment.revision - 1)
-
-    def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
-        """Order of what follows, and what a crash leaves: see `orphans`. `revision`: only assignments up to this one
-        mean the replica that goes."""
-        gid = assignment.gid
-        replica = self.replicas.pop(gid, None)
-        self._owners.pop(gid, None)
-        self.broken.pop(gid, None)
-        self.context.catchup.forget(gid)
-        self.drift.forget(gid)
-        self.context.leaders.forget(gid)
-        self.rescues.forget(gid)
-        if replica is not None:
-            self.context.rounds.remove(gid)
-            self.context.account_quota.forget(gid)
-            replica.stop(deleted=deleted)
-            self.context.raft.stop_group(gid)
-            replica.store.remove()
-        if replica is not None or self.context.me in assignment.peers or revision is not None:
-            self._orphans.delete(gid, self.meta.machine.applied_index if revision is None else revision)
-            self.context.turn_commit.mark()
-            self.flusher.soon = True
-
-    async def _retire(self, replica: StreamReplica) -> None:
-        """Lets a replica go whose place is elsewhere now, once its group counts on it no more, and is whole."""
-        gid, last = replica.assignment.gid, replica.group.last_index
-        try:
-            answer = await self.stream_request(replica.assignment, "members", {})
-        except ApiError:
-            return  # without a leader nobody can say: the next tick asks again
-        finally:
-            self._retiring.discard(gid)
-        # A node that was taken in again meanwhile has heard of it through the log.
-        unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
-        if unchanged and may_retire(self.context.me, answer, replica.assignment.peers, last):
-            self.context.log.info("stream has moved away", stream=replica.assignment.name)
-            hint = self.context.leaders.hint(gid)
-            self._removed(replica.assignment, deleted=False)
-            if hint is not None:
-                self.context.leaders.follow(gid, *hint)
-
-    def _tend_assignments(self) -> None:
-        self.flusher.soon |= bool(self._blocked)  # each flush takes a tombstone one step further
-        for gid in list(self._blocked):
-            if not self._orphans.is_deleted(gid):
-                self._blocked.discard(gid)
-                assignment = self.meta.machine.by_gid(gid)
-                if assignment is not None:
-                    self._assigned(assignment)
-
-    def _is_of_before(self, gid: int) -> bool:
-        """Does the meta state still assign what a tombstone says is gone?"""
-        assignment = self.meta.machine.by_gid(gid)
-        if assignment is None or self.context.me not in assignment.peers:
-            return False
-        return assignment.revision <= self._orphans.revision(gid)
+            self.local.take(effect)
 
     def _on_meta_leading(self, leading: bool) -> None:
         if leading:
@@ -477,7 +354,7 @@ class JetStream:
     def answers_reads(self, gid: int) -> bool:
         """This node's own replica of the stream is in the read group."""
         replica = self.replicas.get(gid)
-        return replica is not None and replica.reads.joined
+        return replica is not None and replica.reads.own.joined
 
     # ---- time
 
@@ -487,14 +364,14 @@ class JetStream:
         self.joining.tick()
         self.roster.look()
         self.meta_rescue.tick()
-        self.rescues.tick()
-        self._lone.tick()
+        self.local.rescues.tick()
+        self.local.lone.tick()
         if self._watch.changed():
             self.context.rounds.wake_all()
         stirred = [self.replicas[gid] for gid in self.context.rounds.due(self.context.clock.monotonic())]
         for replica in stirred:
             self._tick_of(replica.assignment.gid, replica)
-        self._guarded(self._tend_assignments, "assignments")
+        self._guarded(self.local.tick, "assignments")
         self._guarded(self.drift.tick, "drift check")
         self._guarded(self._store_care.tick, "data store")
         self._guarded(
@@ -507,15 +384,7 @@ class JetStream:
         self._ticker = self.context.timers.call_later(delay, self._tick)
 
     def _tick_of(self, gid: int, replica: StreamReplica) -> None:
-        self._guarded(lambda: self._look_after(gid, replica), replica.assignment.name)
-
-    def _look_after(self, gid: int, replica: StreamReplica) -> None:
-        rest = replica.tick()
-        if replica.retiring and gid not in self._retiring:
-            self._retiring.add(gid)
-            self.background.spawn(self._retire(replica))
-        self._expiry.look(gid, replica)
-        self.context.rounds.rest(gid, self.context.clock.monotonic(), rest)
+        self._guarded(lambda: self.local.look_after(gid, replica), replica.assignment.name)
 
     def _guarded(self, tick: Callable[[], None], what: str) -> None:
         """Keeps the node's clock going when one stream fails."""
@@ -545,6 +414,6 @@ class JetStream:
         if group.lacks_state or group.applied_index < group.commit_index:
             return
         self._unassigned_told = True
-        self.unassigned = tuple(self._orphans.unassigned({*self.replicas, *self.broken}))
+        self.unassigned = tuple(self.local.orphans.unassigned({*self.replicas, *self.broken}))
         for gid in self.unassigned:
             self.context.log.warning("data of a stream that is not placed here is kept, but not used", gid=gid)

@@ -17,7 +17,7 @@ from jetcluster.mesh.core import MeshCore
 from jetcluster.raft.api import META_GROUP, RaftError
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.proposals import OutcomeUnknownError
-from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD
+from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD
 from jetcluster.replica.stream_replica import StreamReplica
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _U64 = struct.Struct("<Q")
 
 
 class LeaderReads:
-    """One per node; `replica.read_confirm` asks."""
+    """One per node; `replica.reads.confirm` asks."""
 
     def __init__(self, mesh: MeshCore, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
         self._meta = meta

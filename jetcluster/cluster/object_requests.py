@@ -88,9 +88,9 @@ class ObjectRequests:
             raise by_code(NOT_AVAILABLE)  # chunks of the first attempt may have been sent: all again would mix
         download = bucket.catalog.download(body["name"])
         deliver, reply = body["deliver"].encode("utf-8", "replace"), body["reply"].encode("latin-1")
-        if not replica.reads.has_room:
+        if not replica.reads.answers.pages.has_room:
             raise by_code(TOO_MANY_REQUESTS)
         if reply:
             replica.bus.publish(reply, b"", b"", download.head())
-        replica.reads.stream(deliver, Content(replica.store, download))
+        replica.reads.answers.pages.send(deliver, Content(replica.store, download))
         return b""

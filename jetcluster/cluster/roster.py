@@ -13,31 +13,33 @@ from typing import TYPE_CHECKING
 from jetcluster.cluster.bootstrap import Announcement
 from jetcluster.ordered import OrderedSet
 from jetcluster.raft.api import META_GROUP
-from jetcluster.replica.context import NodeContext
 
 if TYPE_CHECKING:
     from jetcluster.cluster.meta_replica import MetaReplica
     from jetcluster.mesh.api import NodeInfo
+    from jetcluster.mesh.core import MeshCore
+    from jetcluster.raft.node import RaftNode
 
 
 class Roster:
     """One per node with JetStream."""
 
-    def __init__(self, context: NodeContext, meta: MetaReplica, on_member: Callable[[str], None]) -> None:
+    def __init__(self, mesh: MeshCore, raft: RaftNode, meta: MetaReplica, on_member: Callable[[str], None]) -> None:
         """`on_member`: a peer that is linked, and was a stranger when its link came up, turns out to be a member."""
-        self._context = context
+        self._mesh = mesh
+        self._raft = raft
         self._meta = meta
         self._on_member = on_member
         self._told: dict[str, Announcement] = {}
         """By voter, what it said last."""
         self._strangers: OrderedSet[str] = OrderedSet()
-        admission = context.raft.admission
+        admission = raft.admission
         admission.vouched = self.vouched
-        context.mesh.is_member = admission.is_member
-        context.mesh.is_voter = admission.is_voter
-        context.mesh.knows = admission.knows
-        context.mesh.key_of = self.key_of
-        context.mesh.on_peers(self._peer_up, self._peer_down)
+        mesh.is_member = admission.is_member
+        mesh.is_voter = admission.is_voter
+        mesh.knows = admission.knows
+        mesh.key_of = self.key_of
+        mesh.on_peers(self._peer_up, self._peer_down)
 
     def vouched(self, peer: str) -> bool:
         """See `raft.admission`."""
@@ -67,7 +69,7 @@ class Roster:
 
     def told(self, peer: str, announcement: Announcement) -> None:
         """`peer` says who votes in the meta group. Counts when `peer` does, by this node's own log."""
-        log = self._context.raft.journal.groups.get(META_GROUP)
+        log = self._raft.journal.groups.get(META_GROUP)
         voters = log.config.electorate if log is not None else ()
         for gone in [known for known in self._told if known not in voters]:
             del self._told[gone]
@@ -75,21 +77,21 @@ class Roster:
             self._told[peer] = announcement
             self.look()
             if announcement.keys:
-                self._context.mesh.check_keys()
+                self._mesh.check_keys()
 
     def look(self) -> None:
         """Strangers may have turned out to be members; a few times a second."""
-        for peer in [peer for peer in self._strangers if self._context.raft.admission.is_member(peer)]:
+        for peer in [peer for peer in self._strangers if self._raft.admission.is_member(peer)]:
             self._strangers.discard(peer)
             self._on_member(peer)
 
     def _members(self) -> frozenset[str]:
         """By this node's log."""
-        log = self._context.raft.journal.groups.get(META_GROUP)
+        log = self._raft.journal.groups.get(META_GROUP)
         return frozenset() if log is None else frozenset(log.config.members)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        if not self._context.raft.admission.is_member(info.peer_id):
+        if not self._raft.admission.is_member(info.peer_id):
             self._strangers.add(info.peer_id)
 
     def _peer_down(self, info: NodeInfo) -> None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from jetcluster.replica.context import NodeContext
+from jetcluster.clock import Clock, Timers
+from jetcluster.logs import Log
 from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvError
+from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import Scrub
 
 if TYPE_CHECKING:
@@ -27,8 +29,13 @@ PASS_SECONDS: Final = 30.0
 class Scrubber:
     """One per node."""
 
-    def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
-        self._context = context
+    def __init__(
+        self, kv: RocksKv, clock: Clock, timers: Timers, log: Log, replicas: Mapping[int, StreamReplica]
+    ) -> None:
+        self._kv = kv
+        self._clock = clock
+        self._timers = timers
+        self._log = log
         self._replicas = replicas
         self._left: list[int] = []
         self._current: tuple[StreamReplica, Scrub] | None = None
@@ -40,7 +47,7 @@ class Scrubber:
         """Verified since the start (monitoring)."""
 
     def start(self) -> None:
-        self._timer = self._context.timers.call_later(PASS_SECONDS / 3, self._step)
+        self._timer = self._timers.call_later(PASS_SECONDS / 3, self._step)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -48,7 +55,7 @@ class Scrubber:
         self._timer = None
 
     def _step(self) -> None:
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         pause = SLICE / RATE
         if self._current is not None or self._choose():
             assert self._current is not None
@@ -59,14 +66,14 @@ class Scrubber:
             self._left = list(self._replicas)
         else:
             pause = self._next_pass - now
-        self._timer = self._context.timers.call_later(pause, self._step)
+        self._timer = self._timers.call_later(pause, self._step)
 
     def _choose(self) -> bool:
         """The next replica that is whole, as far as is known."""
         while self._left:
             replica = self._replicas.get(self._left.pop())
             if replica is not None and replica.sound:
-                self._current = replica, Scrub(self._context.kv, replica.assignment.gid)
+                self._current = replica, Scrub(self._kv, replica.assignment.gid)
                 return True
         return False
 
@@ -83,7 +90,7 @@ class Scrubber:
         except KvError as error:
             self._current = None
             name = replica.assignment.name
-            self._context.log.error("a stream cannot be verified", stream=name, error=str(error))  # noqa: TRY400
+            self._log.error("a stream cannot be verified", stream=name, error=str(error))
             return 0
         if scrub.done:
             self._current = None

@@ -26,7 +26,7 @@ from jetcluster.replica.stream_archives import StreamArchives
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.api import DamagedError
 from jetcluster.stream import commands, direct_get, msg_get
-from jetcluster.stream.info import SubjectsPage, state_object, subjects_page
+from jetcluster.stream.msg_get import SubjectsPage, state_object, subjects_page
 
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
@@ -94,7 +94,7 @@ class StreamRequests:
     ) -> None:
         self._context = context
         self._replicas = replicas
-        self._archives = StreamArchives(context)
+        self._archives = StreamArchives(context.kv, context.clock, context.rng, context.budget)
         self._more_handlers = {
             **consumers.handlers,
             "snapshot": self._archives.snapshot,
@@ -191,7 +191,7 @@ class StreamRequests:
             ),
             "cluster": cluster_object(replica),
             "page": list(page),
-            "links": replica.mirrors.info(),
+            "links": replica.mirrors.links.info(),
         }
         if replica.assignment.revision > int(body.get("revision") or 0):
             # The node that asks has not applied the newest update yet: it shows our configuration.

@@ -15,9 +15,7 @@ from jetcluster.config.options import LARGE_PAYLOAD, JetStreamOptions, Options
 from jetcluster.config.reader import friendly_bytes
 from jetcluster.model import durations
 
-_DURATIONS = frozenset(
-    {"ping_interval", "write_deadline", "lame_duck_duration", "lame_duck_grace_period", "sync_interval"}
-)
+_DURATIONS = frozenset(key.attribute for block in KEYS.values() for key in block.keys if key.type.startswith("Seconds"))
 _WITHOUT_VALUES = frozenset(
     {"users", "tls", "store_dir", "operator.tokens", "operator.trusted_keys", "operator.resolver"}
 )

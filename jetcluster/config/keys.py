@@ -1,42 +1,24 @@
 """The keys of a configuration file: one table, by block.
 
-A row has a key's names, then the attribute of the options and the type of its value, or the function that reads it. It
-is honoured unless `inert`, `refused` or `known` say otherwise. `fixed`: a reload must not change it, and this is its
-name in the refusal. `note`: its cell in docs/configuration.md, whose tables are made from these rows; it says why a key
-is inert or refused. Defaults are those of the options. The reader, `-t` and the reload go by the same rows.
+A row has a key's names, of which the first is the attribute of the options unless `to` names another one; then the type
+of its value, or the function that reads it; then a note for docs/configuration.md, whose tables are made from these
+rows. A key is honoured unless `inert`, `refused` or `known` say otherwise; the note gives the reason. `fixed`: a reload
+must not change it, and this is its name in the refusal. Defaults are those of the options. The reader, `-t` and the
+reload go by the same rows.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from jetcluster.config import account_options as accounts
 from jetcluster.config import exports_block as exports
 from jetcluster.config import links_block as links
 from jetcluster.config import operator_block as operator
+from jetcluster.config import options as opts
 from jetcluster.config import security_block as security
 from jetcluster.config import server_block as server
 from jetcluster.config import tls_block as tls
-from jetcluster.config.account_options import (
-    AccountJetStreamOptions,
-    AccountLimitOptions,
-    AccountOptions,
-    AuthorizationOptions,
-    ExportOptions,
-    ImportOptions,
-    PermissionOptions,
-    ResponseOptions,
-    UserOptions,
-)
-from jetcluster.config.options import (
-    ClusterOptions,
-    CompatOptions,
-    JetStreamOptions,
-    LeafOptions,
-    LeafRemoteOptions,
-    LeafUserOptions,
-    Options,
-    WebSocketOptions,
-)
 from jetcluster.config.reader import (
     INERT,
     REFUSED,
@@ -114,7 +96,7 @@ _UNKNOWN_TLS = 'error parsing tls config, unknown field "{key}"'
 
 KEYS: Final = {
     "": Block(
-        Options,
+        opts.Options,
         value("host net", as_string, "Address of the client port; a name or an address, IPv6 too.", fixed="Host"),
         value("port", as_int, "-1: a free one. 0 is the default, 4222, as in nats-server.", fixed="Port"),
         block("listen", read_listen, "`host:port`"),
@@ -124,7 +106,7 @@ KEYS: Final = {
         value("http_port monitor_port", as_int, "Monitoring.", fixed="HTTPPort"),
         block("https", server.read_https, "`host:port`"),
         value("https_port", as_int, "Monitoring with the certificate of `tls`.", fixed="HTTPSPort"),
-        value("https_verify", as_bool, "Ours: client certificates for monitoring."),
+        value("https_verify", as_bool, "Ours: client certificates for monitoring. Read at the start."),
         value("http_base_path", as_string, "In front of every page.", fixed="HTTPBasePath"),
         value("pid_file pidfile", as_string, "Written before any port opens, left at the end."),
         value("ports_file_dir", as_string, "`nats-server_<pid>.ports`, when all ports are open; removed at the end."),
@@ -210,7 +192,7 @@ KEYS: Final = {
         inert("ocsp_cache", unchecked, "Of answers that only `ocsp_peer` asks for, which is refused."),
     ),
     "cluster": Block(
-        ClusterOptions,
+        opts.ClusterOptions,
         value("name", without_spaces("cluster name"), fixed="cluster name"),
         value("host net", as_string, fixed="cluster host"),
         value("port", as_int, "-1: a free one.", fixed="cluster port"),
@@ -247,7 +229,7 @@ KEYS: Final = {
         variables=False,
     ),
     "jetstream": Block(
-        JetStreamOptions,
+        opts.JetStreamOptions,
         value("enabled enable", as_bool, fixed="JetStream"),
         value("max_memory_store max_mem_store max_mem", size_of("max_mem_store"),
               "Without: 75% of the memory. A reload may make it larger."),
@@ -279,7 +261,7 @@ KEYS: Final = {
                 "Encrypt the file system."),
     ),
     "jetstream.limits": Block(
-        JetStreamOptions,
+        opts.JetStreamOptions,
         value("max_ack_pending", as_int),
         value("max_ha_assets", as_int,
               "Replicated streams per server, by the meta leader's value. Consumers are part of their stream."),
@@ -291,7 +273,7 @@ KEYS: Final = {
         block("objects", server.read_objects, "Below."),
     ),
     "jetstream.limits.batch": Block(
-        JetStreamOptions,
+        opts.JetStreamOptions,
         value("max_inflight_per_stream", as_int, "Of atomic and of fast batches.", to="max_batch_inflight_per_stream"),
         value("max_inflight_total", as_int, "Of atomic and of fast batches.", to="max_batch_inflight_total"),
         value("max_msgs", as_int, to="max_batch_size"),
@@ -301,12 +283,12 @@ KEYS: Final = {
               "before that one.", to="batch_allow_msg_id"),
     ),
     "jetstream.limits.objects": Block(
-        JetStreamOptions,
+        opts.JetStreamOptions,
         value("max_uploads", as_int, "Ours: see [objects](objects.md). Read at the start.", to="max_object_uploads"),
         value("idle_timeout", as_duration, "Ours. Read at the start.", to="object_idle_timeout"),
     ),
     "compat": Block(
-        CompatOptions,
+        opts.CompatOptions,
         value("ack_policy", one_of("none", "explicit"),
               "`none` or `explicit`, of a consumer whose creation does not say."),
         value("batch_msg_id", one_of("deduplicate", "refuse"), "`deduplicate` or `refuse`, in atomic batches."),
@@ -318,7 +300,7 @@ KEYS: Final = {
         value("duplicate_window_max", as_bool, "`off`: no such field in account information."),
     ),
     "leafnodes": Block(
-        LeafOptions,
+        opts.LeafOptions,
         value("host net", as_string, fixed='LeafNode: field "Host"'),
         value("port", as_int, "-1: a free one.", fixed='LeafNode: field "Port"'),
         block("listen", read_listen),
@@ -346,9 +328,9 @@ KEYS: Final = {
         block("users", links.read_leaf_users, "Each has `user`, `password` and `account`."),
         refused("proxy_required", _NO_PROXIES, "`true` is.", unless_false=True),
     ),
-    "leafnodes.authorization.users": Block(LeafUserOptions, *_USER, value("account", as_string)),
+    "leafnodes.authorization.users": Block(opts.LeafUserOptions, *_USER, value("account", as_string)),
     "leafnodes.remotes": Block(
-        LeafRemoteOptions,
+        opts.LeafRemoteOptions,
         value("urls url", links.as_remote_urls, "`nats`, `nats-leaf`, `tls`; `ws` is refused."),
         value("account local", as_string),
         value("credentials creds", as_string),
@@ -372,7 +354,7 @@ KEYS: Final = {
         refused("isolate_leafnode_interest isolate request_isolation", _NO_ISOLATION, "`true` is.", unless_false=True),
     ),
     "websocket": Block(
-        WebSocketOptions,
+        opts.WebSocketOptions,
         value("host net", as_string, fixed="websocket host"),
         value("port", as_int, "-1: a free one.", fixed="websocket port"),
         block("listen", read_listen),
@@ -393,13 +375,13 @@ KEYS: Final = {
         value("ping_interval", as_duration, "Without: the server's."),
     ),
     "websocket.authorization": Block(
-        AuthorizationOptions,
+        accounts.AuthorizationOptions,
         *_USER,
         value("token", as_string),
         value("timeout", as_seconds),
     ),
     "authorization": Block(
-        AuthorizationOptions,
+        accounts.AuthorizationOptions,
         *_USER,
         value("token", as_string),
         value("timeout", as_seconds),
@@ -409,7 +391,7 @@ KEYS: Final = {
         refused("proxy_required", _NO_PROXIES),
     ),
     "users": Block(
-        UserOptions,
+        accounts.UserOptions,
         *_USER,
         value("nkey", user_nkey_of("a user")),
         value("permissions permission authorization", security.as_permissions),
@@ -417,20 +399,20 @@ KEYS: Final = {
         refused("proxy_required", _NO_PROXIES),
     ),
     "permissions": Block(
-        PermissionOptions,
+        accounts.PermissionOptions,
         value("publish pub import", security.as_publish_lists, "A subject, several, or `allow` and `deny`."),
         value("subscribe sub export", security.as_subscribe_lists, "As `publish`; also `subject queue`."),
         value("allow_responses allow_response publish_allow_responses", security.as_responses, to="responses"),
         unknown='Unknown field "{key}" parsing permissions',
     ),
     "allow_responses": Block(
-        ResponseOptions,
+        accounts.ResponseOptions,
         value("max_messages max max_msgs max_responses", security.as_response_count),
         value("expires expiration ttl", security.as_response_time),
         unknown='Unknown field "{key}" parsing permissions',
     ),
     "accounts": Block(
-        AccountOptions,
+        accounts.AccountOptions,
         block("users", security.read_account_users),
         value("default_permissions default_permission permissions", security.as_permissions),
         block("jetstream", security.read_account_jetstream, "`true`, `enabled`, `disabled` or the block below."),
@@ -442,7 +424,7 @@ KEYS: Final = {
         refused("msg_trace trace_dest", _NO_TRACES, "A publisher asks with Nats-Trace-Dest."),
     ),
     "accounts.jetstream": Block(
-        AccountJetStreamOptions,
+        accounts.AccountJetStreamOptions,
         value("max_memory max_mem mem memory", size_of("max_memory")),
         value("max_store max_file max_disk store disk", size_of("max_store")),
         value("max_streams streams", as_int),
@@ -455,7 +437,7 @@ KEYS: Final = {
               "Raft's messages are of no account; nothing is warned of."),
     ),
     "accounts.limits": Block(
-        AccountLimitOptions,
+        accounts.AccountLimitOptions,
         value("max_connections max_conn", as_int),
         value("max_subscriptions max_subs", as_int),
         value("max_payload max_pay", as_int),
@@ -463,7 +445,7 @@ KEYS: Final = {
         unknown='Unknown field "{key}" parsing account limits',
     ),
     "accounts.exports": Block(
-        ExportOptions,
+        accounts.ExportOptions,
         *_EXPORT,
         value("response_type response", exports.as_response_type,
               "`single`, `stream` or `chunked`.", once="Duplicate response type definition"),
@@ -473,7 +455,7 @@ KEYS: Final = {
         value("allow_trace", as_bool, _NOT_FOLLOWED, status=INERT),
     ),
     "accounts.exports of streams": Block(
-        ExportOptions,
+        accounts.ExportOptions,
         *_EXPORT,
         refused("response response_type threshold response_threshold response_max_time response_time",
                 _NOT_OF_STREAMS.format("response")),
@@ -481,13 +463,13 @@ KEYS: Final = {
         refused("allow_trace", _NOT_OF_STREAMS.format("allow_trace")),
     ),
     "accounts.imports": Block(
-        ImportOptions, *_IMPORT, value("allow_trace", as_bool, _NOT_FOLLOWED, status=INERT)
+        accounts.ImportOptions, *_IMPORT, value("allow_trace", as_bool, _NOT_FOLLOWED, status=INERT)
     ),
     "accounts.imports of services": Block(
-        ImportOptions, *_IMPORT, refused("allow_trace", "Detected allow_trace directive on a non-stream")
+        accounts.ImportOptions, *_IMPORT, refused("allow_trace", "Detected allow_trace directive on a non-stream")
     ),
     "accounts.imports.source": Block(
-        ImportOptions, value("account", as_string), value("subject", as_string)
+        accounts.ImportOptions, value("account", as_string), value("subject", as_string)
     ),
     "tls": Block(
         TlsOptions,

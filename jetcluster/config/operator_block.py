@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from jetcluster.config.nkeys import is_key
 from jetcluster.config.options import CACHE, FULL, MEMORY, URL, LeafRemoteOptions, Options, ResolverOptions
 from jetcluster.config.parser import ConfigNode
 from jetcluster.config.reader import (
@@ -20,6 +21,7 @@ from jetcluster.config.reader import (
     as_string,
     as_strings,
     parse_duration,
+    texts_with_places,
     wrong_type,
 )
 from jetcluster.config.tls_block import read_link_tls
@@ -49,15 +51,11 @@ def read_operators(reader: Reader, node: ConfigNode, options: Options) -> None:
 
 
 def read_trusted_keys(_reader: Reader, node: ConfigNode, options: Options) -> None:
-    from jetcluster.config.nkeys import is_key
-
-    items = node.value if isinstance(node.value, list) else [node]
-    for item in items:
-        if not isinstance(item.value, str):
-            raise wrong_type("trusted_keys", item, "an nkey", element=item is not node, at=item)
-        if not is_key("O", item.value):
-            raise FieldError(f'trust key "{item.value}" required to be a valid public operator nkey', item)
-    options.operator.trusted_keys = [str(item.value) for item in items]
+    found = texts_with_places("trusted_keys", node)
+    for key, place in found:
+        if not is_key("O", key):
+            raise FieldError(f'trust key "{key}" required to be a valid public operator nkey', place)
+    options.operator.trusted_keys = [key for key, _ in found]
 
 
 def read_resolver(reader: Reader, node: ConfigNode, options: Options) -> None:
@@ -153,8 +151,9 @@ def read_preload(reader: Reader, node: ConfigNode, options: Options) -> None:
         options.operator.preload[key] = item.value
 
 
-def read_pinned_accounts(reader: Reader, node: ConfigNode, options: Options) -> None:
-    options.operator.pinned_accounts = as_strings(reader, "resolver_pinned_accounts", node)
+def read_pinned_accounts(_reader: Reader, node: ConfigNode, options: Options) -> None:
+    found = texts_with_places("resolver_pinned_accounts", node)
+    options.operator.pinned_accounts = [account for account, _ in found]
 
 
 def read_sentinel(reader: Reader, node: ConfigNode, options: Options) -> None:

@@ -64,11 +64,16 @@ class Key:
         self.convert = convert
         self.read = read
         self.attribute = attribute
-        """Of the block's options; "" of a key that only is checked."""
+        """Name of the field in the block's options; "" of a key that only is checked."""
         self.fixed: Mapping[str, str] = {attribute: fixed} if isinstance(fixed, str) and fixed else fixed or {}
         """Attributes that a reload must not change -> their names in its refusal."""
         self.once = once
         """Refuses a second one of the names in one block; "": the last one counts."""
+
+    @property
+    def type(self) -> str:
+        """The type of the value, as the annotation of `convert` has it; "" of a key that `read` reads."""
+        return str(self.convert.__annotations__["return"]) if self.convert is not None else ""
 
 
 class Block:
@@ -165,8 +170,9 @@ class Reader:
             key = found.by_name.get(text.lower())
             try:
                 if key is not None:
-                    self._take(key, text.lower(), node, target, where, again=key in seen)
+                    again = key in seen
                     seen.add(key)
+                    self._take(key, text.lower(), node, target, where, again=again)
                 elif not (node.used_as_variable and found.variables):
                     self.error(node, found.unknown.format(key=go_quoted(text)))
             except FieldError as error:
@@ -233,13 +239,22 @@ def as_bool(_reader: Reader, name: str, node: ConfigNode) -> bool:
 
 def as_strings(_reader: Reader, name: str, node: ConfigNode) -> list[str]:
     """A string or a list of strings."""
+    try:
+        return [text for text, _ in texts_with_places(name, node)]
+    except FieldError as error:
+        raise FieldError(str(error)) from error  # as upstream, at the place of the key
+
+
+def texts_with_places(name: str, node: ConfigNode) -> list[tuple[str, ConfigNode]]:
+    """A string or a list of strings, each with its place, at which its error is."""
     items = node.value if isinstance(node.value, list) else [node]
-    found = [item.value for item in items if isinstance(item.value, str)]
     for item in items:
         if not isinstance(item.value, str):
             is_element = item is not node
-            raise wrong_type(name, item, "a string" if is_element else "a string or a list", element=is_element)
-    return found
+            raise wrong_type(
+                name, item, "a string" if is_element else "a string or a list", element=is_element, at=item
+            )
+    return [(str(item.value), item) for item in items]
 
 
 def as_texts(_reader: Reader, name: str, node: ConfigNode) -> dict[str, str]:

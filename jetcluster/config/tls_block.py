@@ -19,6 +19,7 @@ from jetcluster.config.reader import (
     as_map,
     as_string,
     parse_duration,
+    texts_with_places,
     wrong_type,
 )
 from jetcluster.config.tls_options import CURVES, HYBRID_CURVES, TlsOptions, is_insecure, problem_of_suite
@@ -86,12 +87,8 @@ def read_verify(reader: Reader, node: ConfigNode, tls: TlsOptions) -> None:
 
 
 def _strings(name: str, node: ConfigNode) -> list[tuple[str, ConfigNode]]:
-    found: list[tuple[str, ConfigNode]] = []
-    for item in as_list(node, name):
-        if not isinstance(item.value, str):
-            raise wrong_type(name, item, "a string", element=True, at=item)
-        found.append((item.value, item))
-    return found
+    as_list(node, name)
+    return texts_with_places(name, node)
 
 
 def as_pinned_certs(_reader: Reader, name: str, node: ConfigNode) -> list[str]:

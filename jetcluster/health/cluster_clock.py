@@ -69,7 +69,7 @@ class _Heard:
 
 
 class ClusterClock:
-    """A `Clock`. `settle` is to be called some ten times per second, `heard` with each heartbeat of a peer."""
+    """A `Clock`. `settle` must be called some ten times per second, `heard` with each heartbeat of a peer."""
 
     def __init__(
         self, system: Clock, limit: int = MAX_DIFFERENCE_NS, on_moved: Callable[[float], None] | None = None
@@ -127,7 +127,7 @@ class ClusterClock:
 
     @property
     def disputed(self) -> bool:
-        """There is no reference, and somebody's clock disagrees with this one."""
+        """True when there is no reference, and the clock of a peer disagrees with this one."""
         return not self.established and self._doubt_since is not None
 
     @property

@@ -1,20 +1,20 @@
-"""`NodeHealth`: what a node may promise at the moment, by what is wrong with its parts.
+"""`NodeHealth`: the promises that a node may make at the moment, by the troubles of its parts.
 
-| aspect | who looks | leads | votes | vouches for reads |
+| aspect | reported by, and when | leads | votes | vouches for reads |
 |---|---|---|---|---|
 | JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
 | SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
 | STORE | `replica.turn_commit`, `store`: failing or hanging commits, reads, flushes | no | yes | no |
-| DATA | `cluster.store_care`: files of the data store are damaged, what comes new may not begin | no | yes | yes |
+| DATA | `cluster.store_care`: files of the data store are damaged, new data may not begin | no | yes | yes |
 | DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
 | CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
 | LOOP | `raft.node`: the event loop stands still for most of the time | no | yes | yes |
-| MEMORY | `memory`: hardly any is left | no | yes | yes |
+| MEMORY | `memory`: hardly any memory is left | no | yes | yes |
 
-*Leads: no* means that leaderships go to voters that may lead (peers tell with their heartbeats); where no voter may,
-the present leader stays: a stream that is slow is better than one that nobody leads. *Votes* are promises that the
-journal must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then what
-they have is all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
+*Leads: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
+may, the present leader stays: a slow stream is better than one without a leader. *Votes* are promises that the journal
+must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then their data is
+all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
 
 `LoopWatch` says when the event loop of this process stands still so much that others should lead.
 """
@@ -52,7 +52,7 @@ _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
 
 @dataclass(slots=True)
 class Trouble:
-    """One part that is not well: why, and since when. Times are monotonic seconds."""
+    """A part that is not well: the reason, and the time since when, in monotonic seconds."""
 
     aspect: Aspect
     reason: str
@@ -69,12 +69,12 @@ class Trouble:
 Check = Callable[[], str]
 """Returns the trouble that there is now, "" for none. Called some ten times per second: no I/O."""
 Changed = Callable[[Trouble, bool], None]
-"""(what, whether it began): told once at the beginning and once at the end of every trouble."""
+"""(trouble, whether it began): called once at the beginning and once at the end of every trouble."""
 
 
 class NodeHealth:
-    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` is to be called once in a
-    while; nothing is measured here."""
+    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` must be called now and
+    then; nothing is measured here."""
 
     def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
         """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is

@@ -26,19 +26,19 @@ class NodeInfo:
     cluster_id: str = ""
     """Id of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
     server_id: str = ""
-    """As clients see it in INFO; for monitoring."""
+    """The id that clients see in INFO; for monitoring."""
     leaf_url: str = ""
     """host:port for leaf links (INFO leafnode_urls); "" when there is no such port or it is not advertised."""
     ws_url: str = ""
     """The same for WebSocket clients."""
     key: str = ""
-    """The node's public key, with which it has signed the link's greetings; "" from a version before, and from a node
-    without a store."""
+    """The node's public key, with which it has signed the link's greetings; "" from a node without a
+    store."""
     frames: int = 0
-    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 from a version before."""
+    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 while it is not known."""
     sync_interval: float | None = None
-    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a version
-    before, and from a node without JetStream."""
+    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a node
+    without JetStream."""
 
 
 class MeshError(PassingError):

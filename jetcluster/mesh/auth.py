@@ -229,7 +229,7 @@ class Handshake:
 
 
 def encode_refused(reason: Reason, text: str, signature: bytes = b"") -> bytes:
-    """Versions before take the text and its padding, and no notice of the signature behind them."""
+    """A REFUSED frame. The text of a signed one is padded; the signature follows it."""
     raw = shortened(text).encode(errors="replace")
     return frame(Kind.REFUSED, bytes((reason,)) + (raw.ljust(_TEXT_BYTES) + signature if signature else raw))
 
@@ -244,7 +244,7 @@ def decode_refused(body: bytes) -> Refused:
 
 
 def shortened(text: str) -> str:
-    """As much of the text as a refusal carries, and as the other end reads it."""
+    """The part of the text that a refusal carries, as the other end reads it."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").rstrip(" ")
 

@@ -72,16 +72,16 @@ class MeshCore:
         """(peer id, gid, frame) of each Raft frame, in order. Says what is wrong with one that no member would send:
         the link is closed then."""
         self.on_part: Callable[[str], object] = lambda peer: None
-        """Told of a peer from which a part of a frame has come, and no frame: a large one takes its time, and nothing
-        overtakes it, no heartbeat either."""
+        """Called with a peer from which a part of a frame has come, and no frame: a large one takes its time, and
+        nothing overtakes it, no heartbeat either."""
         self.on_read_end: Callable[[], None] = lambda: None
         """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None
         """(seconds ago, what a peer says): the cluster was rescued without this node, and must not be met any more."""
         self.on_silence: Callable[[PeerLink], None] = lambda link: None
-        """Told of a link that begins, or ceases, to be silent."""
+        """Called with a link that begins, or ceases, to be silent."""
         self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
-        """Told the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
+        """Called with the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
         self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
         """The same of their addresses for leaf links."""
         self.on_ws_urls: Callable[[tuple[str, ...]], None] | None = None
@@ -160,7 +160,7 @@ class MeshCore:
             self.links[peer].send(frame)
 
     def on_notice(self, kind: str, handler: NoticeHandler, *, strangers: bool = False) -> None:
-        """As with `serve`. A handler that raises `frames.FrameError` has the link closed."""
+        """Registers a handler, as `serve` does. A handler that raises `frames.FrameError` has the link closed."""
         if kind in self._notices:
             raise ValueError(f"notice {kind!r} has a handler already")
         self._notices[kind] = handler

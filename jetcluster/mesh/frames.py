@@ -65,8 +65,7 @@ _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
 FRAMES = _HIGHEST
-"""The last kind that this version understands, as INFO tells (`NodeInfo.frames`). Versions before tell nothing, and
-close the link at a kind above BACKLOG."""
+"""The last kind that this version understands, as INFO tells (`NodeInfo.frames`)."""
 
 
 class FrameError(PeerError):

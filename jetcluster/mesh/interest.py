@@ -28,7 +28,7 @@ VALVE: Final = "valve"
 _HEAD = struct.Struct("!BH")  # what it is, length of the account
 OPEN: Final = 0
 REPEATED: Final = 2
-"""Closed, as long as it is repeated. Nodes of before say 1 and do not repeat it, and read this as 1."""
+"""Closed, as long as it is repeated."""
 
 _LOG = logging.getLogger("jetcluster.mesh")
 _MAX_COUNT = 0xFFFFFFFF
@@ -71,13 +71,12 @@ class ToldValve:
 
 
 class FarValves:
-    """The valves between nodes (`protocol.valve`): the others' clients wait, too, for what takes no more here. The
-    valves of all other nodes, as they have told them; one per node.
+    """The valves of all other nodes, as they have told them: clients wait here, too, for what takes no more there
+    (`protocol.valve`). One per node.
 
-    A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` seconds while it
-    is. A node that has not heard so for `HEED_SECONDS` seconds lets its clients go on: publishers must not wait for
-    ever for a word that never comes. A node of before repeats nothing: its valve is open again by then. Members of the
-    cluster are heard, and nobody else: streams are theirs.
+    A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` while it
+    is. A node that has not heard so for `HEED_SECONDS` lets its clients go on: publishers must not wait for
+    ever for a word that never comes. Members of the cluster are heard, and nobody else: streams are theirs.
 
     Of a silent node nobody waits (`MeshCore.set_silent`): others may take its place by then. What it had closed is
     closed again as soon as it is heard."""
@@ -88,7 +87,7 @@ class FarValves:
         self._clock = clock
         self._timers = timers
         self._closed: dict[str, dict[tuple[str, bytes], float]] = {}
-        """By peer, account and subject: until when, if it is not repeated."""
+        """Peer -> (account, subject) -> until when the valve is closed if that is not repeated."""
         self._looks = False
         mesh.on_notice(VALVE, self._told)
         mesh.on_silence = self._silence
@@ -153,10 +152,6 @@ class MeshInterest:
             if frame is not None:
                 for link in links.values():
                     link.send(frame)
-
-    async def sync_interest(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """See `MeshCore.sync_interest`."""
-        await self._mesh.sync_interest(timeout)
 
     def _greet(self, link: PeerLink) -> None:
         frames = (_encode(*interest) for interest in self._switchboard.interests())

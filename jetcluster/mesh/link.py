@@ -2,16 +2,16 @@
 
 Output has two lanes. SUB, MSG, CALL, REPLY, NOTICE and INFO go in order through the ordered lane. Raft frames, PING and
 PONG have the urgent lane. Each loop turn writes the urgent lane first, then the ordered lane, in one `transport.write`.
-While the connection takes no more (more than `HIGH_WATER` bytes wait in the transport) urgent frames are passed on, and
-of the ordered lane no more bytes than of the urgent one: heartbeats and appends then wait behind at most `HIGH_WATER`
-plus one slice plus the socket buffers, however many gigabytes of messages are published, and twice what they are
-themselves. Without that share a replica that lags, for which appends never cease to wait, would keep the acks and
-answers for the clients of its node until it has caught up. Single large frames cannot be overtaken, so catch-up asks
-for one bounded chunk at a time (replica/catchup.py).
+While the connection takes no more (more than `HIGH_WATER_BYTES` wait in the transport) urgent frames are passed on, and
+of the ordered lane no more bytes than of the urgent one: heartbeats and appends then wait behind at most
+`HIGH_WATER_BYTES` plus one slice plus the socket buffers, however many gigabytes of messages are published, and twice
+what they are themselves. Without that share a replica that lags, for which appends never cease to wait, would keep the
+acks and answers for the clients of its node until it has caught up. Single large frames cannot be overtaken, so
+catch-up asks for one bounded chunk at a time (replica/catchup.py).
 
-Bounds: publishers wait (`protocol.valve`) from `LANE` bytes in the ordered lane on, but not for a silent peer; messages
-are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of it does,
-or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
+Bounds: publishers wait (`protocol.valve`) from `FULL_LANE_BYTES` in the ordered lane on, but not for a silent peer;
+messages are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of
+it does, or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
 `STRANGERS_PENDING` is the bound: a holder of the routes' password could stop all publishers by reading slowly.
 """
 
@@ -39,17 +39,17 @@ from jetcluster.mesh.options import MeshOptions
 from jetcluster.mesh.peer_link import MeshCounters, PeerLink, RouteTraffic
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
 
-HIGH_WATER = 256 * 1024
-LOW_WATER = 64 * 1024
-SLICE = 128 * 1024
+HIGH_WATER_BYTES = 256 * 1024
+LOW_WATER_BYTES = 64 * 1024
+SLICE_BYTES = 128 * 1024
 """The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
-PORTION = 512
+GREETING_FRAMES = 512
 """Frames of a greeting that are made, or taken, in one turn of the loop: there may be a million, of 1 us each, and 6 us
 at the other end."""
-LANE = 512 * 1024
+FULL_LANE_BYTES = 512 * 1024
 """Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
 _SUB = int(Kind.SUB)
-FULL_READ = 128 * 1024
+FULL_READ_BYTES = 128 * 1024
 """Bytes of a read from which on the next one waits for the loop's next turn."""
 
 WRITE_DEADLINE = 10.0
@@ -84,7 +84,7 @@ class LinkEvents(NamedTuple):
     refused: Callable[[TcpLink, Refused], None]
     """It is closed with this; either side may have said so."""
     signature_of: Callable[[TcpLink, Refused], bytes]
-    """By which the other end knows that it was this node that left it out; b"" of any other refusal."""
+    """The signature by which the other end knows that this node has left it out; b"" of any other refusal."""
     finished: Callable[[TcpLink], None]
     """Nothing comes from it any more."""
     is_member: Callable[[str], bool]
@@ -100,7 +100,7 @@ class LinkContext(NamedTuple):
     counters: MeshCounters
     traffic: RouteTraffic
     options: Callable[[], MeshOptions]
-    """As they are since the last reload."""
+    """The options since the last reload."""
     cluster_url: Callable[[], str]
     """The address at which others reach this node."""
 
@@ -170,7 +170,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.advance(ConnectionEvent.MAKE)
         self._transport = cast(asyncio.Transport, transport)
-        self._transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES, low=LOW_WATER_BYTES)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -225,19 +225,19 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._before_up(reader, spans)
         elif not spans:
             self._events.part_received(self.peer_id)
-        elif len(spans) > PORTION and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
+        elif len(spans) > GREETING_FRAMES and reader.error is None and any(kind == _SUB for kind, _, _ in spans):
             self._left, self._left_in = spans, reader.buffer
             self._take_portion()
         else:
             self._process(self, reader.buffer, spans)
         if reader.error is not None:
             self._malformed(reader.error)
-        if self._left or len(data) >= FULL_READ:
+        if self._left or len(data) >= FULL_READ_BYTES:
             self._breathe()
 
     def _take_portion(self) -> None:
         """Takes a part of a long list of what the other end wants."""
-        spans, self._left = self._left[:PORTION], self._left[PORTION:]
+        spans, self._left = self._left[:GREETING_FRAMES], self._left[GREETING_FRAMES:]
         self._process(self, self._left_in, spans)
 
     def _guarded(self, take: Callable[..., None], *args: object) -> None:
@@ -355,7 +355,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _expect(self, size: int) -> None:
         self._ordered_bytes += size
         self._pending += size
-        if self._ordered_bytes > LANE and not self.valve.closed and not self.silent and self._is_member():
+        if self._ordered_bytes > FULL_LANE_BYTES and not self.valve.closed and not self.silent and self._is_member():
             self.valve.close()
         if not self._scheduled:
             self._schedule()
@@ -372,10 +372,10 @@ class TcpLink(PeerLink, asyncio.Protocol):
         """Makes the next portion; behind the last one comes what was sent meanwhile."""
         if self._greeting is None:
             return
-        portion = list(islice(self._greeting, PORTION))
+        portion = list(islice(self._greeting, GREETING_FRAMES))
         self._ordered += portion
         self._ordered_bytes += sum(map(len, portion))
-        if len(portion) < PORTION:
+        if len(portion) < GREETING_FRAMES:
             self._greeting = None
             self._ordered += self._later
             self._later.clear()
@@ -447,7 +447,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             return
         if self._gathered:
             self._seal()
-        if self.congested or self._ordered_bytes > SLICE:
+        if self.congested or self._ordered_bytes > SLICE_BYTES:
             self._flush_slices(transport)
         else:
             self._ordered_bytes -= sum(map(len, self._ordered)) if self._later else self._ordered_bytes
@@ -458,7 +458,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._continue_greeting()
             self._schedule()
         self._pending = self._ordered_bytes + transport.get_write_buffer_size()
-        if self._ordered_bytes < LANE // 4:
+        if self._ordered_bytes < FULL_LANE_BYTES // 4:
             self.valve.open()
 
     def _flush_slices(self, transport: asyncio.Transport) -> None:
@@ -470,7 +470,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         while ordered and not self.congested:
             batch: list[bytes] = []
             size = 0
-            while ordered and size < SLICE:
+            while ordered and size < SLICE_BYTES:
                 frame = ordered.popleft()
                 size += len(frame)
                 batch.append(frame)
@@ -480,8 +480,8 @@ class TcpLink(PeerLink, asyncio.Protocol):
     def _shared(self) -> list[bytes]:
         """Frames of the ordered lane that go out behind the urgent ones though the connection takes no more."""
         ordered, taken = self._ordered, []
-        share = min(self._share + sum(map(len, self._urgent)), SLICE)
-        while ordered and share >= min(len(ordered[0]), SLICE):
+        share = min(self._share + sum(map(len, self._urgent)), SLICE_BYTES)
+        while ordered and share >= min(len(ordered[0]), SLICE_BYTES):
             frame = ordered.popleft()
             share -= len(frame)
             self._ordered_bytes -= len(frame)

@@ -4,7 +4,7 @@ Two nodes may dial each other at once. Of the two, the one with the lower peer i
 connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
 is never cut in favour of an equally good one. Of a peer whose key is known it tries all connections, and the first one
 with a signature is the link: both sides refuse the others then. A peer that restarted (another boot id), or that was
-not heard of for `REPLACE_AFTER`, is taken over by the new connection.
+not heard of for `REPLACE_SECONDS`, is taken over by the new connection.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from jetcluster.protocol.connection_states import CHOSEN, ConnectionEvent
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
 
-TICK = 0.25
-REPLACE_AFTER = 2.0
+TICK_SECONDS = 0.25
+REPLACE_SECONDS = 2.0
 """Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
-at least every PING_AFTER + TICK."""
+at least every PING_AFTER + TICK_SECONDS."""
 MAX_STRANGERS = 256
 """Connections that are not authenticated yet; more are refused."""
 MAX_OUTSIDERS = 64
@@ -160,7 +160,7 @@ class NodeMesh(MeshCore):
                 join_url(options.host, port),
             )
         self._last_tick = self.clock.monotonic()
-        self._ticker = self.loop.call_later(TICK, self._tick)
+        self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
         self.dialer.start(options.routes)
 
     async def _listen(self) -> int:
@@ -284,7 +284,7 @@ class NodeMesh(MeshCore):
         """True for a link with this very process of the peer that is not silent."""
         assert link.handshake.remote is not None
         silent = self.clock.monotonic() - link.stats.last_activity
-        return link.handshake.remote.boot_id == boot_id and silent < REPLACE_AFTER
+        return link.handshake.remote.boot_id == boot_id and silent < REPLACE_SECONDS
 
     def _info_received(self, link: TcpLink, body: bytes) -> None:
         remote = link.handshake.remote
@@ -389,7 +389,7 @@ class NodeMesh(MeshCore):
         return first_info(self.me, link.handshake, self.options.sign, link.dialled, link.own_addresses)
 
     def _known_key(self, peer_id: str) -> str:
-        """By which `peer_id` must show who it is: what the cluster knows, or the node that is linked under this id."""
+        """The key with which `peer_id` must show who it is: the cluster's, or that of the node linked under this id."""
         known, linked = self.key_of(peer_id), self.peers.get(peer_id)
         return known or (linked.key if linked is not None else "")
 
@@ -471,16 +471,16 @@ class NodeMesh(MeshCore):
         """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent
         meanwhile is still unread: they get the time back."""
         now, options = self.clock.monotonic(), self.options
-        stood_still = now - self._last_tick - TICK
+        stood_still = now - self._last_tick - TICK_SECONDS
         self._last_tick = now
         for link in list(self.links.values()):
             assert isinstance(link, TcpLink)
-            if stood_still > 2 * TICK:
+            if stood_still > 2 * TICK_SECONDS:
                 link.excuse(stood_still)
             if link.info is not None and link.info.jetstream and now - link.stats.last_activity > options.silent_after:
                 self.set_silent(link, True)
             link.keepalive(now, options.stale_after)
-        self._ticker = self.loop.call_later(TICK, self._tick)
+        self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
 
 def _advertised(address: str, port: int) -> str:

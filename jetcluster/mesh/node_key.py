@@ -37,7 +37,7 @@ class NodeKey:
         self._key = Ed25519PrivateKey.from_private_bytes(private)
         raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public: Final = encode_key("N", raw)
-        """As others know it: an nkey of a server."""
+        """The public half, as others know it: an nkey of a server."""
 
     def sign(self, statement: bytes) -> bytes:
         return self._key.sign(statement)

@@ -146,7 +146,7 @@ class PeerLink:
         self._gathered_bytes = 0
         """Messages of this loop turn that go out as one frame, their account, and the most bytes that it may have."""
         self._told_bytes = 0
-        """Those of `_gathered_bytes` that count as queued already."""
+        """The part of `_gathered_bytes` that counts as queued already."""
 
     def advance(self, event: ConnectionEvent) -> None:
         """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
@@ -174,8 +174,8 @@ class PeerLink:
         raise NotImplementedError
 
     def _expect(self, size: int) -> None:
-        """Told of bytes that are queued, or that `_seal` will queue in this turn: they count at once. Less than 0 for
-        what a frame was too long by."""
+        """Counts bytes that are queued, or that `_seal` will queue in this turn. Less than 0 when a frame was
+        expected to be longer."""
         raise NotImplementedError
 
     def _queue_expected(self, frame: bytes) -> None:

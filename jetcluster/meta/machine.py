@@ -55,7 +55,7 @@ from jetcluster.meta.state import (
 )
 from jetcluster.model.stream_rules import merge_update, same_config
 from jetcluster.raft.api import META_GROUP
-from jetcluster.stream.log_json import load_object
+from jetcluster.stream.bodies import load_object
 from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024

@@ -11,17 +11,17 @@ from jetcluster.errors import ApiError
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.mirror.upstream import Upstream
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import commands, counter_sources, sourced
-from jetcluster.stream.runs import cut
+from jetcluster.stream import bodies, commands, counters
+from jetcluster.stream.bodies import cut
 
 COMMAND_BYTES: Final = 512 << 10
 COMMAND_MESSAGES: Final = 4096
 FLIGHT_BYTES: Final = 8 << 20
-MAX_WAITING: Final = 64 << 20
+MAX_WAITING_BYTES: Final = 64 << 20
 """Bytes that wait here: twice the largest window of flow control, so more of them means that there is none."""
 RETRY_SECONDS: Final = 0.1
 """Until what the log did not take is offered again."""
-OVERHEAD: Final = 64
+OVERHEAD_BYTES: Final = 64
 
 
 class Inflow:
@@ -85,7 +85,7 @@ class Inflow:
 
     def tell(self, pending: int, upto: int = 0) -> bool:
         """Takes the word of how much the upstream has left, without a message."""
-        return self._propose(sourced.encode_body(self._upstream.key, self._identity, pending, self._after, upto), 0)
+        return self._propose(bodies.encode_sourced(self._upstream.key, self._identity, pending, self._after, upto), 0)
 
     def take(self, seq: int, ts: int, subject: bytes, headers: bytes, payload: bytes, pending: int) -> None:
         """A message of the upstream: `pending` are left there behind it."""
@@ -107,7 +107,7 @@ class Inflow:
         self._pending = pending
         self._taken += 1
         self._waiting += len(block) + len(payload)
-        if self._waiting > MAX_WAITING:
+        if self._waiting > MAX_WAITING_BYTES:
             self._failed(upstream.setup_error("the upstream sends more than flow control permits"))
             return
         if not self._scheduled:
@@ -155,10 +155,10 @@ class Inflow:
     def _fitting(self) -> int:
         """Messages of the next command."""
         counts = self._around.target.rules.allow_msg_counter and not self._upstream.mirror
-        count = min(len(self._seqs), counter_sources.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
+        count = min(len(self._seqs), counters.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0
         for i in range(count):
-            size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD
+            size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD_BYTES
             if size >= COMMAND_BYTES:
                 return i + 1
         return count
@@ -169,9 +169,9 @@ class Inflow:
         key, pending = self._upstream.key, self._pending + len(self._seqs) - count
         if self._upstream.mirror:
             runs = cut(seqs, self._times[:count], subjects, headers, payloads)
-            return sourced.encode_body(key, self._identity, pending, self._after, 0, runs)
+            return bodies.encode_sourced(key, self._identity, pending, self._after, 0, runs)
         batch = Batch.encode(subjects, headers, payloads)
-        return sourced.encode_body(key, self._identity, pending, self._after, seqs[-1], (), seqs, batch)
+        return bodies.encode_sourced(key, self._identity, pending, self._after, seqs[-1], (), seqs, batch)
 
     def _propose(self, body: bytes, count: int) -> bool:
         index = self._around.target.propose(commands.encode_sourced(self._around.clock.time_ns(), body))

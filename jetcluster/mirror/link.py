@@ -18,35 +18,34 @@ from jetcluster import errors
 from jetcluster.clock import TimerHandle
 from jetcluster.errors import ApiError
 from jetcluster.mirror.inflow import Inflow
-from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.pace import Pace
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, LinkLog, Pace
 from jetcluster.mirror.upstream import Start, Upstream, start_of
 from jetcluster.model import times
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.store.api import DamagedError
+from jetcluster.stream.bodies import LATEST_TIME
 from jetcluster.stream.rules import LIMITS, StreamRules, short_hash
-from jetcluster.stream.runs import LATEST_TIME
 
 RESPONSE_SECONDS: Final = 5.0
-FLOW: Final = (b"$JS.FC.", b"$JS.ACK.")
+FLOW_PREFIXES: Final = (b"$JS.FC.", b"$JS.ACK.")
 """Subjects at which servers take answers to flow control, and acks."""
-NOWHERE: Final = b"_INBOX.nobody"
+NOBODYS_INBOX: Final = b"_INBOX.nobody"
 SILENCE_SECONDS: Final = 5.0
 """Without a message or a heartbeat, of which there is one per second, the consumer counts as gone."""
 FIRST_RETRY: Final = 0.25
 LONGEST_RETRY: Final = 10.0
 NOBODY_RETRY: Final = 1.0
-"""Where nobody listens to the upstream's name - a leaf link is down - asking again costs no more than a look."""
+"""Seconds until a retry where nobody listens to the upstream's name (a leaf link is down): it costs no more than a
+look."""
 FULL_RETRY: Final = 1.0
-"""Where the own stream has no room. What goes from it makes some, and is seen at once;"""
+"""Seconds until a retry where the own stream has no room. What goes from it makes some, and is seen at once;"""
 ROOM_SECONDS: Final = 0.1
 """but attempts are so far apart: messages may go one by one."""
 SETTLED_SECONDS: Final = 5.0
 """A link that lived so long begins anew without a pause."""
-CURRENT: Final = 10
+CURRENT_BELOW: Final = 10
 """Fewer messages left in the upstream than this: the mirror is current."""
 MAX_EARLY: Final = 65_536
 """Messages that came before the answer which they follow."""
@@ -154,17 +153,17 @@ class UpstreamLink:
         """Log index of what came last and is not applied; 0: there is none, or the upstream has a lot more, so that
         nobody can expect to read here what it was told is stored there."""
         inflow = self._inflow
-        return inflow.newest() if inflow is not None and self.lag < CURRENT else 0
+        return inflow.newest() if inflow is not None and self.lag < CURRENT_BELOW else 0
 
     def behind(self, stored: Callable[[str], int]) -> bool:
         """See `Links.behind`. A link that leaves something out cannot tell."""
         upstream, config = self.upstream, self.upstream.config
         if self._inflow is None or upstream.external or config.get("filter_subject") or upstream.transforms:
             return False
-        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT
+        return 0 < stored(upstream.name) - max(self.seq, self._around.target.store.last_seq) < CURRENT_BELOW
 
     def info(self) -> dict[str, Any]:
-        """As in STREAM.INFO."""
+        """The link's part of STREAM.INFO."""
         upstream, config = self.upstream, self.upstream.config
         found: dict[str, Any] = {"name": upstream.name}
         if upstream.external:
@@ -213,7 +212,7 @@ class UpstreamLink:
         self._subscriptions.clear()
         if self._consumer and not self._durable and self.upstream.consumer is None:
             # With a reply, though nobody listens there: a node without JetStream hands over no request without one.
-            around.bus.ask(self.upstream.delete_subject(self._consumer), b"", NOWHERE)
+            around.bus.ask(self.upstream.delete_subject(self._consumer), b"", NOBODYS_INBOX)
             self._consumer = ""
         if self._inflow is not None:
             self._inflow.close()
@@ -360,7 +359,7 @@ class UpstreamLink:
     def _verify(self, identity: bytes, seen: int) -> None:
         """The upstream was created anew. A mirror has its sequences, so it can only go on if that is the same stream
         out of an archive: if it holds the very message that came last."""
-        own = self._around.target.store.read([seen])
+        own = self._around.target.store.reader.read([seen])
         error = self.upstream.setup_error(f"stream {self.upstream.name} was deleted and created again")
 
         def compare(answer: dict[str, Any]) -> None:
@@ -525,13 +524,13 @@ class UpstreamLink:
         if inflow.settled:
             self.lag = 0
             self._refused, self.error = False, None
-            if cursor is not None and cursor.lag >= CURRENT:
+            if cursor is not None and cursor.lag >= CURRENT_BELOW:
                 inflow.tell(0)  # it is idle: nothing is left
 
     def _question(self, inflow: Inflow, reply: bytes) -> None:
         """Answers flow control when its time has come. The upstream chose the subject, and this account publishes
         there: only where servers take such answers, then."""
-        if not reply.startswith(FLOW):
+        if not reply.startswith(FLOW_PREFIXES):
             self._fail(self.upstream.setup_error("flow control is to be answered at a subject of another kind"))
             return
         inflow.question(reply, self._handled())

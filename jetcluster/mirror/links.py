@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jetcluster.mirror.link import UpstreamLink
-from jetcluster.mirror.link_log import LinkLog
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, LinkLog
 from jetcluster.mirror.upstream import Upstream
 
 AT_ONCE: Final = 16
 APART_SECONDS: Final = 0.04
-"""So many of a stream's links begin, or end, together, and then the next: thousands at once would hold the loop."""
+"""A stream's links that begin, or end, together, before the next ones: thousands at once would hold the loop."""
 
 
 class Links:

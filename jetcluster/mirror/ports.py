@@ -2,16 +2,136 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
 
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.logs import Log
-from jetcluster.mirror.pace import Paces
 from jetcluster.protocol.bus import Bus
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.sourced import Cursor
+
+LOG_SECONDS: Final = 10.0
+"""Seconds that one line with a number stands for."""
+LINES_AT_ONCE: Final = 4
+"""Lines of the first links in that time."""
+
+PACE_SECONDS: Final = 0.1
+"""Seconds."""
+
+
+class LinkLog:
+    """Writes what the links of a stream tell the log: a few lines at once, and then how many there were. One per
+    stream."""
+
+    def __init__(self, log: Log, timers: Timers, stream: str) -> None:
+        self._log = log
+        self._timers = timers
+        self._stream = stream
+        self._lines = 0
+        self._more = 0
+        """Not told yet, since the last line."""
+        self._last = ("", "")
+        self._open = False
+
+    def again(self, upstream: str, why: str) -> None:
+        """An attempt is over, for a reason that is no error."""
+        if self._tells(upstream, why):
+            self._log.info("link begins again", stream=self._stream, upstream=upstream, reason=why)
+
+    def failed(self, upstream: str, error: str) -> None:
+        if self._tells(upstream, error):
+            self._log.warning("link failed", stream=self._stream, upstream=upstream, error=error)
+
+    def _tells(self, upstream: str, why: str) -> bool:
+        if not self._open:
+            self._open = True
+            self._timers.call_later(LOG_SECONDS, self._over)
+        self._lines += 1
+        if self._lines <= LINES_AT_ONCE:
+            return True
+        self._more += 1
+        self._last = upstream, why
+        return False
+
+    def _over(self) -> None:
+        more, self._more = self._more, 0
+        self._open = bool(more)
+        if not more:
+            self._lines = 0
+            return
+        self._timers.call_later(LOG_SECONDS, self._over)
+        upstream, why = self._last
+        self._log.warning("links failed or began again", stream=self._stream, times=more, last=upstream, error=why)
+
+
+class Pace:
+    """Bounds how many links ask their upstreams again in a while, of one stream and of the node. Turns are given at
+    once while the window has some left, else in later windows: streams in turns, the links of a stream in their
+    order.
+
+    An attempt costs about a millisecond here and where the upstream is. One link asks ever more rarely, but
+    thousands of them that all fail would keep a node busy without end."""
+
+    def __init__(self, per_stream: int, per_node: int) -> None:
+        """Number of turns that a window has."""
+        self._per_stream = per_stream
+        self._per_node = per_node
+        self._waiting: OrderedDict[object, deque[Callable[[], None]]] = OrderedDict()
+        self._given: Counter[object] = Counter()
+        """In this window, by stream."""
+        self._open = False
+
+    def turn(self, timers: Timers, stream: object, begin: Callable[[], None]) -> None:
+        """Calls `begin` when it is its turn, before this returns if that is now."""
+        if not self._open:
+            self._open = True
+            timers.call_later(PACE_SECONDS, self._over, timers)
+        if stream not in self._waiting and self._has_turn(stream):
+            self._given[stream] += 1
+            begin()
+        else:
+            self._waiting.setdefault(stream, deque()).append(begin)
+
+    def forget(self, stream: object) -> None:
+        """Its links have ended."""
+        self._waiting.pop(stream, None)
+
+    def _has_turn(self, stream: object) -> bool:
+        return self._given[stream] < self._per_stream and self._given.total() < self._per_node
+
+    def _over(self, timers: Timers) -> None:
+        self._given.clear()
+        self._open = bool(self._waiting)
+        if not self._open:
+            return
+        timers.call_later(PACE_SECONDS, self._over, timers)
+        for _ in range(self._per_node):
+            stream = next((stream for stream in self._waiting if self._has_turn(stream)), None)
+            if stream is None:
+                return
+            begins = self._waiting.pop(stream)
+            begin = begins.popleft()
+            if begins:
+                self._waiting[stream] = begins  # behind the others
+            self._given[stream] += 1
+            begin()
+
+
+class Paces(NamedTuple):
+    """The paces of a node."""
+
+    retries: Pace
+    """After an attempt that failed: 50 per second of a stream, 100 of the node."""
+    returns: Pace
+    """After a link that lived: 500 and 1,000."""
+
+
+def paces() -> Paces:
+    return Paces(Pace(5, 10), Pace(50, 100))
 
 
 class LinkTarget(Protocol):

@@ -20,21 +20,21 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fields import FIELD, appended, nats_fields
 from jetcluster.stream.rules import link_filters, link_index, link_key
 
-ACK_WAIT: Final = 22 * 3600 * 10**9
-HEARTBEAT: Final = 10**9
-INACTIVE: Final = 10 * 10**9
+ACK_WAIT_NS: Final = 22 * 3600 * 10**9
+HEARTBEAT_NS: Final = 10**9
+INACTIVE_NS: Final = 10 * 10**9
 MAX_ACK_PENDING: Final = 4096
 """Most unacknowledged messages of an upstream that waits for acknowledgements; nats-server asks for 1000."""
 _SOURCE: Final = b"Nats-Stream-Source"
 _DROPPED: Final = (b"Nats-Expected-", b"Nats-Batch-")
 
-CHUNK: Final = 512
-SEARCHED: Final = 65_536
+SEARCH_STEP: Final = 512
+MAX_SEARCHED: Final = 65_536
 """Messages looked through for one of a source that nothing else is known of."""
 
 
 class Start(NamedTuple):
-    """Where to begin: behind sequence `after`; with `configured` where the link's start options say."""
+    """The place to begin at: after sequence `after`; with `configured` where the link's start options say."""
 
     after: int
     configured: bool = False
@@ -96,9 +96,9 @@ class Upstream:
     def create_request(self, consumer: str, deliver: bytes, start: Start, account: str) -> bytes:
         own = {
             "ack_policy": "none",
-            "ack_wait": ACK_WAIT,
+            "ack_wait": ACK_WAIT_NS,
             "max_deliver": 1,
-            "inactive_threshold": INACTIVE,
+            "inactive_threshold": INACTIVE_NS,
             "direct": True,
         }
         return self._request(consumer, deliver, {**self._begin(start), **own}, account)
@@ -118,7 +118,7 @@ class Upstream:
             "replay_policy": "instant",
             "flow_control": True,
             "deliver_subject": deliver.decode(),
-            "idle_heartbeat": HEARTBEAT,
+            "idle_heartbeat": HEARTBEAT_NS,
             "metadata": {f"_nats.{kind}.acc": account, f"_nats.{kind}.stream": self.stream},
         }
         if len(self.filters) == 1:
@@ -140,7 +140,7 @@ class Upstream:
     # -- messages -------------------------------------------------------------------------------------------------
 
     def mapped(self, subject: bytes, seq: int) -> bytes:
-        """By the first transform that takes it."""
+        """The subject that the first transform makes of it."""
         for transform in self.transforms:
             made = transform.match(subject, seq)
             if made is not None:
@@ -199,10 +199,10 @@ def newest_of(upstream: Upstream, store: BlockStore) -> tuple[int, bytes] | None
     """Place that the newest stored message of the source names: after a restore from an archive, or when a source comes
     back that was taken out, that is all there is. (sequence, identity) or None."""
     high = store.last_seq
-    low = max(store.first_seq, high - SEARCHED)
+    low = max(store.first_seq, high - MAX_SEARCHED)
     while high >= low:
-        start = max(low, high - CHUNK + 1)
-        for message in reversed(store.read(range(start, high + 1))):
+        start = max(low, high - SEARCH_STEP + 1)
+        for message in reversed(store.reader.read(range(start, high + 1))):
             found = upstream.seq_of(message)
             if found is not None:
                 return found

@@ -12,9 +12,9 @@ from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
     from jetcluster.mesh.peer_link import Traffic
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.clients import Totals
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.client.clients import Totals
+    from jetcluster.server.client.connection import ClientConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def accstatz(node: Node, query: Query) -> Json:
@@ -38,12 +38,12 @@ def account_names(node: Node) -> list[str]:
 
 
 def connected_accounts(node: Node) -> set[str]:
-    """Those of clients and leaf links. Accounts can be very many, and those with a connection few."""
+    """The accounts of clients and leaf links. There can be very many accounts, and few of them with a connection."""
     return {client.account for client in node.server.clients} | {link.account for link in leaf_links(node)}
 
 
 def account_stats(node: Node, names: list[str]) -> list[Json]:
-    """One per account that exists, from one pass over the connections."""
+    """The statistics of each account that exists, from one pass over the connections."""
     known = set(account_names(node))  # to ask for the router of another one would make that account
     rows = {name: _Row() for name in names if name in known}
     server, links = node.server, leaf_links(node)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from jetcluster.model.times import rfc3339
 from jetcluster.monitor.source import Json
 from jetcluster.node.node import Node
-from jetcluster.server.clients import ClosedClient
+from jetcluster.server.client.clients import ClosedClient
 
 if TYPE_CHECKING:
     from jetcluster.auth.known_accounts import KnownAccount
     from jetcluster.config.claims.token import Token
-    from jetcluster.server.client_connection import ClientConnection
+    from jetcluster.server.client.connection import ClientConnection
 
 _LAST_SECOND = 253_402_300_799
 """The last second of the year 9999, the last one that has a text."""
@@ -26,7 +26,8 @@ def known_account(node: Node, account: str) -> KnownAccount | None:
 
 
 def of_account(node: Node, account: str) -> Json:
-    """In place of what /accountz says of an account of the configuration, and behind it."""
+    """The fields of /accountz for an account with a JWT: they replace those of an account of the configuration, or
+    follow them."""
     known = known_account(node, account)
     if known is None:
         return {}
@@ -65,7 +66,7 @@ def account_name(node: Node, account: str) -> str:
 
 def of_connection(connection: ClientConnection | ClosedClient) -> Json:
     """`session` of a client whose user has a JWT."""
-    session = None if isinstance(connection, ClosedClient) else connection.session
+    session = None if isinstance(connection, ClosedClient) else connection.session.limits
     if session is None or not session.issuer:
         return {}
     found: Json = {"jwt": session.jwt} if session.jwt else {}

@@ -42,7 +42,7 @@ class Connections:
         self._has_room_at = has_room_at
         self._clock = clock
         self._guards: dict[asyncio.BaseProtocol, Guard] = {}
-        """By aiohttp's protocol; those that have waited longest first."""
+        """Guards by aiohttp's protocol; those that have waited longest come first."""
         self._told = -LOG_SECONDS
         self._untold = 0
 
@@ -85,7 +85,7 @@ class Connections:
         self._guards.pop(guard.inner, None)
 
     def moved(self, guard: Guard) -> None:
-        """It has been answered: others have waited longer now."""
+        """Notes that the connection was answered: others have waited longer now."""
         if self._guards.pop(guard.inner, None) is not None:
             self._guards[guard.inner] = guard
 
@@ -94,7 +94,7 @@ class Connections:
             guard.end()
 
     def note(self, what: str) -> None:
-        """One line now and then about what any number of strangers do."""
+        """Logs a line now and then about connections of strangers, of which there may be any number."""
         self._untold += 1
         now = self._clock.monotonic()
         if now - self._told >= LOG_SECONDS:
@@ -103,7 +103,7 @@ class Connections:
 
 
 class Guard(asyncio.Protocol):
-    """One connection: hands on what aiohttp's protocol `inner` is to hear, and watches the time."""
+    """One connection: passes everything on to aiohttp's protocol `inner`, and watches the time."""
 
     def __init__(self, connections: Connections, inner: asyncio.Protocol) -> None:
         self.inner = inner
@@ -116,7 +116,7 @@ class Guard(asyncio.Protocol):
         self._tail = END
         """The last bytes received, as many as END has; at first as if a head had ended."""
         self._is_in = False
-        """It was taken, and `inner` knows of it."""
+        """The connection was accepted, and `inner` knows of it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
@@ -139,7 +139,7 @@ class Guard(asyncio.Protocol):
         self.inner.data_received(data)
 
     def wait(self, seconds: float, *, busy: bool = False) -> None:
-        """Ends the connection in so many seconds unless something happens."""
+        """Ends the connection after `seconds` unless something happens before."""
         if self.busy and not busy:
             self._connections.moved(self)
         # Anything behind the last request's head may be the first half of the next one, and no further byte may come.

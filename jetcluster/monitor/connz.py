@@ -14,8 +14,8 @@ from jetcluster.monitor.source import Json, Query, QueryError, flag, identifier,
 from jetcluster.monitor.view import figures, now_text, rtt, uptime, wall_time
 from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
-from jetcluster.server.client_connection import ClientConnection
-from jetcluster.server.clients import ClosedClient
+from jetcluster.server.client.clients import ClosedClient
+from jetcluster.server.client.connection import ClientConnection
 
 if TYPE_CHECKING:
     import asyncio

@@ -27,7 +27,7 @@ class Exposition:
         self._sample("gauge", name, help, value, labels)
 
     def gauges(self, prefix: str, labels: Labels, values: Mapping[str, float]) -> None:
-        """One for each value, whose name without the prefix is its help, too."""
+        """Adds a gauge for each value; its name without the prefix is its help, too."""
         for key, value in values.items():
             self.gauge(f"{prefix}_{key}", key, value, labels)
 

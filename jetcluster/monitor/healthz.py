@@ -163,7 +163,7 @@ def _broken(engine: JetStream, account: str, stream: str) -> Iterator[Problem]:
 
 
 def _own_problem(engine: JetStream) -> Problem | None:
-    """The reason that keeps this server out of the meta group, whoever leads that."""
+    """The problem that keeps this server out of the meta group, whichever server leads that."""
     if engine.joining.removed:
         return Problem("JETSTREAM", engine.joining.removed)
     group = engine.meta.group

@@ -55,7 +55,7 @@ def _coroutine(task: asyncio.Task[object]) -> str:
 log = get_logger("monitor")
 
 ASKER = "http"
-"""To whose account the time goes that pages take: all who ask over HTTP share theirs."""
+"""The asker in the node's time budget: all HTTP requests share one portion."""
 _HEADERS = {"Access-Control-Allow-Origin": "*"}
 _PAGES = {
     "varz": "General",

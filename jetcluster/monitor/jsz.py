@@ -17,7 +17,7 @@ from jetcluster.monitor.view import apis_of, engine_of, now_text
 from jetcluster.node.node import Node
 from jetcluster.raft.core.group import Group
 from jetcluster.replica.replica_info import all_replicas, cluster_object, consumer_cluster
-from jetcluster.stream.info import state_object
+from jetcluster.stream.msg_get import state_object
 
 if TYPE_CHECKING:
     from jetcluster.api.dispatch import JetStreamApi
@@ -32,9 +32,9 @@ def consumer_count(replica: StreamReplica) -> int:
 
 
 def each_consumer(engine: JetStream, replica: StreamReplica, *, config: bool, direct: bool = False) -> Iterator[Json]:
-    """One ConsumerInfo each, in order of their names; `direct`: those of mirrors and sources instead. Waiting pulls and
-    bound push consumers are only known on the node that owns them; only a leader knows how far the replicas are.
-    Consumers may come and go between two. Raises DamagedError."""
+    """Yields a ConsumerInfo for each consumer, in order of their names; `direct`: for those of mirrors and sources
+    instead. Waiting pulls and bound push consumers are only known on the node that owns them; only a leader knows the
+    positions of the replicas. Consumers may come and go between two steps. Raises DamagedError."""
     host, context = replica.consumers, engine.context
     peers = all_replicas(replica) if replica.leading else []
     for name in sorted(host.table.by_name):
@@ -167,8 +167,8 @@ def jetstream_config(node: Node) -> Json:
 
 
 def jetstream_limits(node: Node) -> Json:
-    """Those in force; durations in nanoseconds, and what is not limited is left out but `default_max_consumers`, which
-    nats-server tells always."""
+    """The limits in force, durations in nanoseconds. A limit that is not set is left out, except
+    `default_max_consumers`, which nats-server always shows."""
     options = node.options.jetstream
     found = {
         "max_request_batch": options.max_request_batch,
@@ -312,7 +312,7 @@ def _totals(engine: JetStream) -> Json:
 
 
 def account_detail(node: Node, account: str, query: Query) -> Steps[Json | None]:
-    """One account as in `account_details`, zeros when nothing of it is here; None where JetStream does not run yet.
+    """An account as in `account_details`, with zeros when nothing of it is here; None where JetStream does not run yet.
     Raises QueryError."""
     engine = engine_of(node)
     if engine is None:
@@ -409,14 +409,14 @@ def stream_group_name(replica: StreamReplica) -> str:
 
 
 def stream_leader(engine: JetStream, replica: StreamReplica) -> str:
-    """The leader's name; "" when nobody leads."""
+    """The leader's name; "" without a leader."""
     leader = engine.context.me if replica.leading else replica.group.leader
     return node_name(engine, leader) if leader is not None else ""
 
 
 def stream_cluster(engine: JetStream, replica: StreamReplica) -> Json:
-    """The `cluster` object from this replica's point of view. Only a leader knows how far the others are, so a follower
-    leaves `replicas` out rather than show them as behind."""
+    """The `cluster` object from this replica's point of view. Only a leader knows the positions of the others, so a
+    follower leaves `replicas` out rather than show them as late."""
     if replica.leading:
         return cluster_object(replica)
     leader = replica.group.leader

@@ -1,7 +1,7 @@
-"""The lag of replicas behind their leader, in messages and in seconds.
+"""The lag of replicas after their leader, in messages and in seconds.
 
-A leader knows which log entry a peer has. What that is in messages and in time comes from notes taken once per second:
-(when, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
+A leader knows the last log entry of each peer. Notes that are taken once per second turn that into messages and time:
+(time, newest entry, newest message) of each stream that is led here. So seconds are exact to about one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTE_SECONDS = 1.0
 MAX_NOTES = 64
 """Per stream. Beyond it every second one goes: the older, the coarser."""
 IDLE_SECONDS = 300.0
-"""Nobody has asked for so long: no more notes are taken."""
+"""Seconds without a question after which no more notes are taken."""
 
 
 class Lag(NamedTuple):
@@ -42,7 +42,7 @@ class LagNotes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self.notes: dict[int, list[_Note]] = {}
-        """By group."""
+        """The notes of each group."""
         self._asked = 0.0
         self._timer: TimerHandle | None = None
 

@@ -25,7 +25,7 @@ from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import Health, Json, Query, QueryError
 from jetcluster.monitor.view import engine_of, figures, leaf_links, links_of, mesh_of
 from jetcluster.node.node import Node
-from jetcluster.replica.read_group import TIMED_EVERY
+from jetcluster.replica.reads.membership import TIMED_EVERY
 from jetcluster.store.api import DamagedError
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
     out.gauge("jetcluster_atomic_batches_open", "Atomic batches being collected", room.open)
     out.gauge("jetcluster_fast_batches_open", "Fast-ingest batches that streams led here have open", room.fast_open)
     out.gauge("jetcluster_atomic_batch_bytes", "Bytes of atomic batches being collected", room.staged_bytes)
-    streaming = sum(replica.reads.streaming for replica in replicas)
+    streaming = sum(replica.reads.answers.pages.streaming for replica in replicas)
     out.gauge("jetcluster_direct_get_batches_streaming", "Direct Get batches being sent", streaming)
     for name, help, value in (
         ("journal_batches", "Journal writes", journal.counters.batches),
@@ -288,7 +288,7 @@ def replica_metrics(out: Exposition, node: Node, notes: LagNotes) -> Iterator[No
         stream = (("account", assignment.account), ("stream", assignment.name))
         behind = max(group.commit_index - group.applied_index, 0)
         out.gauge("jetcluster_replica_unapplied_entries", "Committed, not yet applied here", behind, stream)
-        out.counter("jetcluster_direct_gets_total", "Direct Gets answered here", replica.reads.answered, stream)
+        out.counter("jetcluster_direct_gets_total", "Direct Gets answered here", replica.reads.answers.answered, stream)
         if replica.leading:
             _peers(out, engine, replica, notes, stream)
             _links(out, replica, stream)
@@ -422,7 +422,8 @@ def _consumers(
 
 
 def _ages(info: Json) -> Iterator[tuple[str, str, float]]:
-    """Together with num_pending they tell a consumer that has stopped. None before its first delivery, or ack."""
+    """Yields the seconds since the last delivery and the last ack, which show a consumer that has stopped when
+    num_pending is not 0. Yields neither before the first delivery, or ack."""
     now = parse_rfc3339(info["ts"])
     for key, what, help_ in (
         ("last_delivery_seconds", "delivered", "Seconds since last message delivery to consumer"),
@@ -452,7 +453,7 @@ STREAMS_PER_TURN = 20
 
 
 class Metrics:
-    """One per node."""
+    """The metrics of one node."""
 
     def __init__(self, node: Node, source: NodeSource) -> None:
         self._node = node

@@ -30,14 +30,14 @@ from jetcluster.node.node import Node
 from jetcluster.protocol.interest import RemotePeer
 from jetcluster.raft.api import GroupStatus, Role
 from jetcluster.raft.core.group import Group
-from jetcluster.server.subscription import RemoteInterest
+from jetcluster.server.accounts.subscription import RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.peer_link import PeerLink
     from jetcluster.raft.api import PeerStatus, RaftGroup
     from jetcluster.replica.stream_replica import StreamReplica
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 META = "_meta_"
 
@@ -301,7 +301,7 @@ class NodeSource:
         return healthz(self._node, query)
 
     def in_steps(self, name: str, query: Query) -> Steps[Json]:
-        """As `page`, in steps of about a millisecond."""
+        """Makes the page in steps of about a millisecond."""
         steps = _IN_STEPS.get(name)
         if steps is not None:
             return (yield from steps(self._node, query))

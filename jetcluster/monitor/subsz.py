@@ -10,17 +10,17 @@ from jetcluster.monitor.source import ROWS_PER_STEP, Json, Query, QueryError, nu
 from jetcluster.monitor.view import links_of, now_text, text
 from jetcluster.node.node import Node
 from jetcluster.protocol import subjects
-from jetcluster.server.subscription import ClientSubscription, LocalSubscription, RemoteInterest
+from jetcluster.server.accounts.subscription import ClientSubscription, LocalSubscription, RemoteInterest
 
 if TYPE_CHECKING:
     from jetcluster.protocol.sublist import Sublist
-    from jetcluster.server.route import Route
-    from jetcluster.server.router import Router
-    from jetcluster.server.subscription import AnySubscription
+    from jetcluster.server.accounts.route import Route
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.accounts.subscription import AnySubscription
 
 
 def detail(subscription: LocalSubscription, *, account: str = "") -> Json:
-    """One of the server itself has no sid, no counts, and cid 0."""
+    """A subscription as an object. One of the server itself has no sid, no counts, and cid 0."""
     found: Json = {"account": account, "account_tag": account} if account else {}
     found["subject"] = text(subscription.subject)
     if subscription.queue:

@@ -216,7 +216,7 @@ def _not_after(file: str, _loaded_ns: int) -> str:
 
 
 def _without_credentials(url: str) -> str:
-    """`host:port` of a route's URL; its password is nobody's business."""
+    """`host:port` of a route's URL, without the password."""
     return url.split("://", 1)[-1].rpartition("@")[2]
 
 

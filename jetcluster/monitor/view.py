@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from jetcluster.cluster.jetstream import JetStream
     from jetcluster.mesh.core import MeshCore
     from jetcluster.mesh.peer_link import LinkStats, PeerLink
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.clients import ClosedClient
-    from jetcluster.server.leaf_connection import LeafConnection
+    from jetcluster.server.client.clients import ClosedClient
+    from jetcluster.server.client.connection import ClientConnection
+    from jetcluster.server.leaf.connection import LeafConnection
 
 
 def mesh_of(node: Node) -> MeshCore | None:
@@ -32,7 +32,7 @@ def engine_of(node: Node) -> JetStream | None:
 
 
 def apis_of(node: Node) -> dict[str, JetStreamApi]:
-    """By account, those where JetStream is on."""
+    """The APIs of the accounts where JetStream is on."""
     return {} if node.jetstream is None else node.jetstream.apis
 
 

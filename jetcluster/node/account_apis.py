@@ -32,7 +32,7 @@ class AccountApis:
         self._rng = rng
         self._log = log
         self.enabled: dict[str, JetStreamApi] = {}
-        """By account, those where JetStream is enabled."""
+        """The APIs of the accounts where JetStream is enabled."""
         self._all: dict[str, JetStreamApi] = {}
         self._context: ApiContext | None = None
         self._relay: ApiRelay | None = None

@@ -12,15 +12,15 @@ from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
 UNKNOWN_DISK = 1 << 40
-"""Assumed where the system does not tell the free space."""
+"""Bytes assumed where the system does not report the free space."""
 UNKNOWN_MEMORY = 1 << 30
 NOTICED_PART = 16
-"""A disk has room again when that is one part in so many more than before."""
+"""The part by which `max_storage` must grow before the growth is noticed: a sixteenth."""
 
 
 class Capacity:
-    """Looks at memory once, at the start, and at the disk whenever it is told how much is free (`look`). `options` may
-    change by a reload and is read at every question."""
+    """Measures memory once, at the start, and the disk whenever `look` reports its free space. `options` may change by
+    a reload and is read at every question."""
 
     def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
         """`memory`: bytes of the machine, which is asked by default."""
@@ -29,9 +29,9 @@ class Capacity:
         self._disk = free_disk(directory, files) // 4 * 3
 
     def look(self, free: int, stored: int) -> bool:
-        """So many bytes are free on the disk, and so many stored in streams here: True when `max_storage` is another
-        one now. It never falls: what others write is what `raft.journal.journal` keeps a reserve for. Small differences
-        count for nothing, so that clients see the same number for long."""
+        """Takes notice of `free` bytes on the disk and `stored` bytes in streams here. Returns True when `max_storage`
+        has changed. It never falls: `raft.journal.journal` keeps a reserve against other writers. Small differences are
+        ignored, so that clients see the same number for long."""
         found = (free + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:
             return False
@@ -72,7 +72,8 @@ class Capacity:
         return self._limits(own, memory, storage, self._tiers(own, count))
 
     def _tiers(self, own: AccountJetStreamOptions, nodes: int) -> dict[str, AccountLimits] | None:
-        """The limits of an account that has tiers: no more than so many servers can hold; 0: any number of servers."""
+        """The limits of an account that has tiers: at most the capacity of `nodes` servers; 0: of any number of
+        servers."""
         if own.tiers is None:
             return None
         tiers: dict[str, AccountLimits] = {}

@@ -1,7 +1,7 @@
-"""One node: puts the rooms together, runs them on one event loop, and takes them down again.
+"""`Node`: puts the rooms of one server together, runs them on one event loop, and takes them down again.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that who connects is served. The port
-may be open before (`net.early_port`): who connects then waits for INFO.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that a client that connects is served.
+The port may be open before (`net.early_port`): a client that connects then waits for INFO.
 "Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
 """
 
@@ -28,7 +28,7 @@ from jetcluster.server.server import Server, enter_lame_duck
 
 if TYPE_CHECKING:
     from jetcluster.node.operator_mode import AccountChange, NodeOperator
-    from jetcluster.server.leafnodes import LeafNodes
+    from jetcluster.server.leaf.nodes import LeafNodes
 
 _SIGNAL_NAMES = {
     signal.SIGINT: "interrupt",
@@ -37,7 +37,7 @@ _SIGNAL_NAMES = {
     signal.SIGUSR2: "user defined signal 2",
     signal.SIGHUP: "hangup",
 }
-"""As nats-server's log has them."""
+"""The names of signals in nats-server's log."""
 
 
 class Monitoring:
@@ -55,7 +55,7 @@ class Monitoring:
         """Reports that the node is going away."""
 
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
-        """The account's JWT, of the first of so many other servers that has it; "" when there is none."""
+        """The account's JWT, from the first of `others` servers that has it; "" when none has it."""
         return ""
 
     def renew_certificate(self, tls: TlsOptions | None) -> None:
@@ -106,7 +106,7 @@ class Node:
         """When the configuration was last taken over; 0: at the start."""
         self.exit_code = 0
         self.again = False
-        """It is to start again once it has stopped."""
+        """The process must start again once the node has stopped."""
         self.stopped = asyncio.Event()
         self.on_stop: Callable[[], None] = lambda: None
         """Called when the stop begins."""
@@ -241,7 +241,7 @@ class Node:
 
     async def _start_websocket(self) -> None:
         if self.options.websocket.port:
-            from jetcluster.server.ws_port import WsPort
+            from jetcluster.server.ws.port import WsPort
 
             port = self.server.ws_port = WsPort(self.server.parts, tls_context(self.options.websocket.tls))
             await port.start()
@@ -250,7 +250,7 @@ class Node:
 
     async def _start_leafnodes(self) -> None:
         if self.options.leafnodes.port or self.options.leafnodes.remotes:
-            from jetcluster.server.leafnodes import LeafNodes
+            from jetcluster.server.leaf.nodes import LeafNodes
 
             self.leafnodes = LeafNodes(self.server.parts)
             await self.leafnodes.start()
@@ -284,7 +284,7 @@ class Node:
             self._keep(self._start_leafnodes())  # there is no port to open: the reload would have been refused
 
     def move_ports_file(self, left: str) -> None:
-        """After a reload; `left` is the folder of before."""
+        """Writes the ports file anew after a reload; `left` is the previous folder."""
         from jetcluster.config.runtime_files import remove_ports_file
 
         if left:

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from jetcluster.raft.journal.journal import Journal
     from jetcluster.raft.journal.writer import DiskWaits, WaitingWriter
     from jetcluster.raft.node import RaftNode
-    from jetcluster.server.leafnodes import LeafNodes
-    from jetcluster.server.ws_port import WsPort
+    from jetcluster.server.leaf.nodes import LeafNodes
+    from jetcluster.server.ws.port import WsPort
     from jetcluster.store.rocks_kv import RocksKv
 
 ENTRY_OVERHEAD = 512 * 1024
@@ -82,7 +82,8 @@ STEP_ASIDE_SECONDS = 2.0
 GUARDED_FOLDERS = ("journal", "data")
 """Folders that the peer id vouches for."""
 MAX_CLOCK_DIFFERENCE_SECONDS = 3600
-"""Seconds by which the age of a rescue may be beyond that of the store: other clocks have told it."""
+"""The most seconds by which the age of a rescue may exceed that of the store: the two ages come from different
+clocks."""
 MARK_NAME = "journal.mark"
 """Beside the journal and the data (`raft.journal.disk`)."""
 
@@ -116,7 +117,7 @@ class NodeJetStream:
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
         self.store_dir = ""
-        """Where the data is; "" without JetStream."""
+        """The folder of the data; "" without JetStream."""
         self.capacity: Capacity | None = None
         """None without JetStream."""
         self._apis = AccountApis(options, server, platform.rng, log)
@@ -132,7 +133,7 @@ class NodeJetStream:
 
     @property
     def apis(self) -> dict[str, JetStreamApi]:
-        """By account, those where JetStream is enabled."""
+        """The APIs of the accounts where JetStream is enabled."""
         return self._apis.enabled
 
     @property
@@ -197,9 +198,9 @@ class NodeJetStream:
             self.jetstream.start()
 
     async def prepare(self) -> None:
-        """Before clients are let in: the nodes that are there already are linked, and know this one's client port if it
-        is a fixed one. A client that connects then is told of all of them at once: if it
-        loses this server right afterwards it knows where else to go. A server that stands alone leads its streams."""
+        """Links this node before clients are let in: the nodes that are there already know this node's client port if
+        it is a fixed one. A client that connects then learns of all of them at once, so that it can go elsewhere if it
+        loses this server right afterwards. A server that stands alone leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:
@@ -223,19 +224,19 @@ class NodeJetStream:
         self.mesh.update_me(replace(self.mesh.me, client_url=self._server.client_url))
 
     def leaf_listener_is_up(self, leafnodes: LeafNodes) -> None:
-        """Leaves are told of the other nodes' ports, for when this one is away."""
+        """Sends leaves the ports of the other nodes, for the time when this one is away."""
         self.mesh.update_me(replace(self.mesh.me, leaf_url=leafnodes.own_url))
         self.mesh.on_leaf_urls = leafnodes.set_neighbours
         leafnodes.set_neighbours(self.mesh.leaf_urls)
 
     def ws_listener_is_up(self, port: WsPort) -> None:
-        """WebSocket clients are told of the other nodes' ports, as the others are of theirs."""
+        """Sends WebSocket clients the ports of the other nodes, as other clients get theirs."""
         self.mesh.update_me(replace(self.mesh.me, ws_url=port.own_url))
         self.mesh.on_ws_urls = port.set_peer_urls
         port.set_peer_urls(self.mesh.ws_urls)
 
     def check_tags(self, tags: Sequence[str]) -> None:
-        """Raises ConfigError when there are too many to be told to others."""
+        """Checks the tags of a reload. Raises ConfigError when they are too many for the mesh."""
         try:
             encode_info(replace(self.mesh.me, tags=tuple(tags)))
         except ValueError as error:

@@ -56,8 +56,8 @@ class NodeOperator:
         apply: Callable[[AccountChange], None],
         ask_others: Callable[[str, float], Awaitable[str]],
     ) -> None:
-        """`options` is the object that a reload changes in place. `ask_others`: the JWT of an account that some other
-        server of the cluster has, within so many seconds; "" when none has it."""
+        """`options` is the object that a reload changes in place. `ask_others` returns the JWT of an account that
+        another server of the cluster sends within the given seconds; "" when none has it."""
         self._options = options
         self._clock = clock
         self._log = log
@@ -66,7 +66,7 @@ class NodeOperator:
         self.known = KnownAccounts()
         self.resolver: Resolver = MemoryResolver({})
         self._timers: dict[str, TimerHandle] = {}
-        """By account, for the end of its time."""
+        """Timers for the end of each account's time."""
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._missed: dict[str, float] = {}
         """Account -> monotonic time at which it was not found."""
@@ -101,7 +101,7 @@ class NodeOperator:
         return known
 
     def take_over(self, known: KnownAccounts) -> None:
-        """Takes over what `prepare` has made, before the connections are asked anew who they are."""
+        """Takes over the accounts of `prepare`, before the connections are authenticated anew."""
         if not isinstance(self.resolver, Store):
             self.resolver = MemoryResolver(self._options.operator.preload)
         self.known.by_key = known.by_key
@@ -192,7 +192,7 @@ class NodeOperator:
         return True
 
     def remove(self, key: str) -> None:
-        """The account is no more. Its streams stay where they are, and nobody gets at them."""
+        """Removes the account. Its streams stay where they are, out of reach."""
         account = self.known.find(key)
         if account is None or account.removed:
             return
@@ -206,7 +206,7 @@ class NodeOperator:
     # ---- accounts that are elsewhere
 
     def look_up(self, refusal: Exception) -> Coroutine[Any, Any, None] | None:
-        """The search for the account that a login was refused for, when there is somebody to ask."""
+        """The search for the account that a login was refused for, when there is a server or a resolver to ask."""
         account = getattr(refusal, "account", "")
         if not account or not isinstance(self.resolver, Store) or not is_key("A", account):
             return None

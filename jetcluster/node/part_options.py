@@ -85,7 +85,7 @@ def object_limits(options: JetStreamOptions) -> ObjectLimits:
 
 
 def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
-    from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
+    from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
 
     messages, size = jetstream.max_buffered_msgs, jetstream.max_buffered_size
     return messages if messages > 0 else PENDING_MESSAGES, size if size > 0 else PENDING_BYTES

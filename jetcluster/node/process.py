@@ -33,8 +33,7 @@ STOP_SECONDS = 120.0
 def run(
     options: Options, log: Logger, read_options: Callable[[], Options], monitoring: Callable[[Node], Monitoring]
 ) -> int:
-    """Runs a node until it is told to stop, and returns the exit code, or START_AGAIN. `read_options`: see
-    `reloading`."""
+    """Runs a node until it must stop, and returns the exit code, or START_AGAIN. `read_options`: see `reloading`."""
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     try:
@@ -86,20 +85,20 @@ def _freeze() -> None:
 
 
 class StopWatch:
-    """One per process."""
+    """Ends the process when its stop takes too long."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
         self._timer: threading.Timer | None = None
 
     def start(self) -> None:
-        """The process has been told to stop."""
+        """Called when the stop begins."""
         self._timer = threading.Timer(STOP_SECONDS, self._end)
         self._timer.daemon = True
         self._timer.start()
 
     def cancel(self) -> None:
-        """It has stopped."""
+        """Called when the stop is over."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,19 +1,19 @@
 """The offline rescue of a stream: one replica becomes the whole stream, in the stores of stopped servers (`jetcluster
 rescue --keep`).
 
-That is safe together with what the servers do when they start again (`cluster.stream_rescue`): the kept replica is not
-used before the meta group has registered it, and the others are given up by the meta log. Order of what is written,
-each durable before the next:
+It is safe together with the first steps of the servers when they start again (`cluster.stream_rescue`): the kept
+replica is not used before the meta group has registered it, and the meta log has the others give up. Order of the
+writes, each durable before the next:
 
-1. the record, beside the kept store (`cluster.rescue_record`): who, when, what may be lost;
+1. the record, beside the kept store (`cluster.rescue_record`): the person, the time, the possible losses;
 2. the new configuration, in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
    before leaves the old configuration; the server then says that nothing has changed;
 3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
    even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
    with (`mesh.identity`) are not touched.
 
-A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another one, which writes the
-marks that are not there yet.
+A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another run, which writes the
+missing marks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class RescueRefusedError(CallerError):
 
 @dataclass(slots=True, frozen=True)
 class Choice:
-    """A plan: what is to be done, and what it costs."""
+    """A plan of a rescue: its steps and its cost."""
 
     stream: StreamView
     kept: ReplicaView
@@ -59,7 +59,7 @@ class Choice:
     """The highest that any of the replicas here has reached."""
     lost: tuple[str, ...]
     others: tuple[ReplicaView, ...]
-    """Those to be marked."""
+    """The replicas that must be marked."""
     before: tuple[str, ...]
     """The voters that are given up, and the kept one."""
     from_start: bool = True
@@ -104,12 +104,12 @@ def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
 
 
 def _unregistered(stream: StreamView, replica: ReplicaView) -> bool:
-    """It was made the whole stream, and the meta group has not heard of that."""
+    """The replica was made the whole stream, and the meta group does not know that yet."""
     return replica.forced > stream.assignment.rescue
 
 
 def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
-    """The replicas here that a rescue which `kept` tells of, and the meta group does not, has still to give up."""
+    """The replicas here that must still give up: `kept` records their rescue, and the meta group does not."""
     if not _unregistered(stream, kept):
         return ()
     return tuple(
@@ -122,8 +122,8 @@ def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
 
 
 def whole_without(stream: StreamView, kept: ReplicaView) -> list[str]:
-    """Names of the replicas that are a majority of before the rescue of `kept`, without it: then the servers do not use
-    it (`cluster.stream_rescue`). Empty where there is none."""
+    """Names of the replicas that were a majority before the rescue of `kept`, without it: then the servers do not use
+    it (`cluster.stream_rescue`). Empty where there is no such majority."""
     _, voters = kept.before
     whole = [r for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
     return [r.name for r in whole] if is_quorum(voters, [r.peer for r in whole]) else []
@@ -217,7 +217,8 @@ def _mark(journal: Journal, gid: int) -> None:
 
 
 def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> None:
-    """As a server would write it. Durable once this returns. Raises OSError."""
+    """Applies `change` to the store's journal, written as a server would write it. Durable once this returns. Raises
+    OSError."""
 
     async def write() -> None:
         failures: list[BaseException] = []

@@ -49,7 +49,7 @@ class RescueStoreError(OperatorError):
 
 @dataclass(slots=True)
 class ReplicaView:
-    """One replica of one stream."""
+    """A replica of a stream."""
 
     store: StoreView
     log: LogView | None
@@ -167,7 +167,7 @@ class StreamView:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """By the most advanced log that is here."""
+        """The voters, by the most advanced log that is here."""
         return self._config.electorate
 
     @property
@@ -244,7 +244,7 @@ def _read(folder: Path) -> StoreView:
 
 
 def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
-    """As far as it can be read: another store may know more."""
+    """The meta group's state as far as it can be read: another store may have more of it."""
     meta = MetaMachine()
     try:
         read_state(kv, meta)
@@ -259,9 +259,9 @@ def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
 
 
 def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False) -> list[StreamView]:
-    """All streams, or the one named `account/name`, by the newest meta state among the stores: one of after a rescue of
-    the meta group before one of those who were left out, who may have gone on. `verify`: every stored message is read,
-    and checked against its checksum. Raises RescueStoreError."""
+    """All streams, or the stream named `account/name`, by the newest meta state among the stores: a state after a
+    rescue of the meta group counts before one of the servers that were left out, which may have gone on. `verify`:
+    every stored message is read and checked against its checksum. Raises RescueStoreError."""
     meta = max((store.meta for store in stores), key=_meta_rank)
     if not meta.applied_index:
         raise RescueStoreError("none of these stores says which streams there are")
@@ -311,14 +311,14 @@ def _unusable(view: ReplicaView, why: str) -> ReplicaView:
 
 
 def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) -> str:
-    """The description of a state that was being replaced by another replica's, record by record. It may still be all of
-    the old one, which nobody can tell: so it is not used again, but what can be read of it is shown."""
+    """The description of a state that another replica's state was replacing, record by record. It may still be the
+    whole old state, which cannot be known: so it is not used again, but the readable part is shown."""
     kv, mark = view.store.kv, keys.stream_prefix(keys.INSTALLING, assignment.gid)
     text = "its state was being fetched from another replica, and is in part of before and in part of that one"
     kv.delete(mark)  # in memory only
     try:
         store = BlockStore(kv, assignment.gid, memory=StreamRules.from_config(assignment.config).memory)
-        for _ in store.scan(b">", 1) if verify else ():
+        for _ in store.queries.scan(b">", 1) if verify else ():
             pass
     except DamagedError:
         info = keys.INFO, assignment.gid
@@ -340,7 +340,7 @@ def _judge_log(view: ReplicaView) -> None:
 
 
 class _Offline:
-    """`stream.applier.ApplierHost` of a machine that nobody looks at but this process."""
+    """`stream.applier.ApplierHost` of a machine that only this process reads."""
 
     def __init__(self, store: BlockStore, log: LogView) -> None:
         self._store = store
@@ -386,5 +386,5 @@ def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
                     raise DamagedError(entry.at, entry.at) from error
     view.state = store.state
     if verify:
-        for _ in store.scan(b">", 1):
+        for _ in store.queries.scan(b">", 1):
             pass

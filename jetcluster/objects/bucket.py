@@ -48,7 +48,7 @@ class Bucket:
         self.layout: Layout | None = None
         """None when the stream is no bucket, or this replica does not lead."""
         self.uploads: Uploads | None = None
-        """None when nobody can upload: not the leader, or not the specification's layout."""
+        """None when uploads are impossible: this node is not the leader, or the layout is not the specification's."""
         self.catalog: Catalog
         self.replies = BucketReplies(host.bus, self._answered)
         self._refusal: ApiError | None = None

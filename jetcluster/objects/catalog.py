@@ -20,7 +20,7 @@ LIST_BYTES: Final = 900 << 10
 OBJECTS_PER_STEP: Final = 200
 """Objects looked at in one step."""
 MAX_SEARCHED: Final = 1000
-"""So many of the newest objects are looked through for a nonce."""
+"""The most objects, from the newest on, that are searched for a nonce."""
 
 
 class Download(NamedTuple):
@@ -91,7 +91,7 @@ class Catalog:
         return Listing(self._layout, self._store, offset, limit)
 
     def _at(self, subject: bytes) -> Info | None:
-        message = self._store.last_by_subject(subject)
+        message = self._store.queries.last_by_subject(subject)
         return self._info(message) if message is not None else None
 
     def _info(self, message: Msg) -> Info | None:
@@ -115,7 +115,7 @@ class Listing:
         newest: dict[str, tuple[int, bool]] = {}
         looked = 0
         for subject_filter in self._layout.infos:
-            for _, state in self._store.subjects(subject_filter):
+            for _, state in self._store.queries.subjects(subject_filter):
                 looked += 1
                 if not looked % OBJECTS_PER_STEP:
                     yield looked

@@ -14,11 +14,10 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol.bus import Bus, Callback
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.answers import Publisher
+from jetcluster.stream.answers import PubAcks, Publisher
 
 Done = Callable[[int | ApiError | None], None]
-"""The result of a command's apply; None when the leadership was lost and nobody knows."""
+"""Takes the result of a command's apply; None when the leadership was lost and the result is not known."""
 
 
 class ObjectLimits(NamedTuple):
@@ -67,7 +66,7 @@ class BucketHost:
             self.bus.publish(reply, body, b"", headers)
 
     def refuse(self, reply: bytes, error: ApiError) -> None:
-        """As a PubAck with an error: publishers look for one."""
+        """Refuses with a PubAck that has an error: publishers look for one."""
         self.tell(reply, self.acks.error(error))
 
 
@@ -75,12 +74,12 @@ _OWN: Final = 0x20
 """First byte of a token. No subject of a client can begin with a blank."""
 
 Answered = Callable[[bytes, bytes, bytes], None]
-"""(token, headers, body) of what a publisher is told."""
+"""Takes (token, headers, body) of an answer to a publisher."""
 
 
 class BucketReplies:
     """The `Publisher` of a bucket's ingest. `token` gives a reply subject that `answered` is called for, from inside
-    apply: it must only note what it is told."""
+    apply: it must only note the answer."""
 
     def __init__(self, bus: Publisher, answered: Answered) -> None:
         self._bus = bus

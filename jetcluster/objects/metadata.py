@@ -1,4 +1,4 @@
-"""Metadata of an object: `Meta` begins an upload, `Info` is what is stored and told."""
+"""Metadata of an object: `Meta` begins an upload, `Info` is stored and shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import math
 from typing import Any, Final, NamedTuple
 
-from jetcluster.errors import OBJECT_METADATA, ApiError, by_code
+from jetcluster.errors import OBJECT_METADATA, OBJECT_MISMATCH, ApiError, by_code
 from jetcluster.model.times import rfc3339
 from jetcluster.objects.layout import remainders
 from jetcluster.protocol.subjects import is_valid_literal
@@ -45,7 +45,7 @@ class Meta(NamedTuple):
     digest: bytes
     """SHA-256 that the content must have; b"" when the client does not say."""
     deleted: bool
-    """It asks for the object to be deleted instead."""
+    """True when the message asks for the object's deletion instead."""
     fields: dict[str, Any]
 
     def info(self, bucket: str, digest: bytes) -> bytes:
@@ -124,7 +124,7 @@ def parse_meta(payload: bytes, bucket: str, remainder: bytes) -> Meta:
         raise invalid("the subject names another object")
     chunks, size = _count(fields, "chunks"), _count(fields, "size")
     if size and not chunks:
-        raise by_code(11003, err=f"{size} bytes in no chunk")
+        raise by_code(OBJECT_MISMATCH, err=f"{size} bytes in no chunk")
     return Meta(name, nonce, chunks, size, _digest(fields), bool(fields.get("deleted")), fields)
 
 

@@ -20,8 +20,8 @@ from jetcluster.objects.metadata import Info, Meta
 from jetcluster.records import dataclass
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.bodies import Guard
 from jetcluster.stream.commands import encode_replace
-from jetcluster.stream.replacing import Guard
 
 Held = tuple[bytes, bytes, bytes]
 """Reply, header block, payload of a chunk that waits for what is in flight."""
@@ -30,11 +30,11 @@ Held = tuple[bytes, bytes, bytes]
 class UploadState(enum.Enum):
     OPEN = 1
     COMPLETE = 2
-    """All content is stored and checked; the info is to be proposed."""
+    """All content is stored and checked; the info must be proposed."""
     FINISHING = 3
     """The info is proposed."""
     FAILED = 4
-    """Refused; what is stored of it is to be removed, once nothing is in flight any more."""
+    """Refused; its stored parts must be removed, once nothing is in flight any more."""
     DROPPING = 5
     """The removal is proposed."""
 
@@ -72,7 +72,7 @@ class Upload:
 
     @property
     def idle(self) -> bool:
-        """It waits for the client."""
+        """True while the upload waits for the client."""
         return self.state is UploadState.OPEN and not self.undecided()
 
     def undecided(self) -> bool:
@@ -84,8 +84,8 @@ class Upload:
         return self.count >= self.meta.chunks
 
     def fits(self, length: int, stored: int) -> bool:
-        """May a chunk of so many bytes be stored, with any outcome of those in flight? While stored chunks are being
-        read again the last one may not: it would end the upload. `stored`: chunks in the stream now."""
+        """True when a chunk of `length` bytes may be stored, with any outcome of those in flight. While stored chunks
+        are being read again the last chunk may not: it would end the upload. `stored`: chunks in the stream now."""
         if self.scanning:
             return stored + self.in_flight + 1 < self.meta.chunks
         if self.count + self.in_flight >= self.meta.chunks:

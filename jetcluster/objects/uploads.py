@@ -3,10 +3,10 @@
 An upload is three things in the stream's log: its record (`$OBJ.<b>.upload.<nonce>`, the client's metadata as it
 came), its chunks, which are ordinary messages, and in the end one REPLACE, which stores the info and removes the
 record, the older info and the chunks of the object it replaces. After a crash the log holds a record with some chunks,
-or an object, never something between them; a new leader reads the records and goes on with what it finds, ending what
-is complete.
+or an object, never something between them; a new leader reads the records and goes on with them, ending those that are
+complete.
 
-Publishers are told only what is committed. The reply of the last chunk is held until the REPLACE is applied.
+Publishers hear only of committed chunks. The reply of the last chunk is held until the REPLACE is applied.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 from jetcluster.store.api import DamagedError, Msg
 from jetcluster.stream.atomic_stage import BATCH_ID
-from jetcluster.stream.results import Duplicate
+from jetcluster.stream.ports import Duplicate
 
 SUBJECT: Final = b"Nats-Object-Subject"
 REPLY: Final = b"Nats-Object-Reply"
-"""Header fields of an upload's record: where the info goes, and who published the metadata."""
+"""Header fields of an upload's record: the subject of the info, and the publisher of the metadata."""
 MSG_ID: Final = b"Nats-Msg-Id"
 SCAN_BYTES: Final = 4 << 20
 """Read in one step after a leader change."""
 MAX_REMEMBERED: Final = 1000
-"""Aborted uploads whose late chunks are told so; chunks of one upload that may wait."""
+"""The most aborted uploads that are remembered, to refuse their late chunks; and the most chunks of an upload that may
+wait."""
 MAX_ATTEMPTS: Final = 8
 """Most times that a REPLACE is worked out anew because something else happened to the object."""
 IDLE_CHECK_NS: Final = 1_000_000_000
@@ -70,7 +71,7 @@ class Uploads:
         self._replies = replies
         self._own = own
         self._waiting: dict[bytes, _Waiting] = {}
-        """By token."""
+        """The chunks in flight by their tokens."""
         self._answers: list[tuple[bytes, bytes, bytes]] = []
         self._aborted: dict[str, ApiError] = {}
         self._held_bytes = 0
@@ -81,7 +82,7 @@ class Uploads:
 
     def take_over(self) -> None:
         """Goes on with what is stored."""
-        for subject, state in list(self._store.subjects(self._layout.uploads)):
+        for subject, state in list(self._store.queries.subjects(self._layout.uploads)):
             record = self._store.get(state.last)
             if record is not None:
                 self._continue(subject, record)
@@ -95,7 +96,8 @@ class Uploads:
         self._waiting.clear()
 
     def tick(self) -> None:
-        """A few times per second: what could not be proposed is proposed again, what nobody goes on with is dropped."""
+        """Proposes again what could not be proposed, and drops uploads that do not go on. Called a few times per
+        second."""
         now = self._host.clock.time_ns()
         looks = now >= self._next_check
         if looks:
@@ -119,7 +121,7 @@ class Uploads:
         if upload is None:
             return
         size = 0
-        for message in self._store.scan(self._chunks(upload), upload.scanned + 1):
+        for message in self._store.queries.scan(self._chunks(upload), upload.scanned + 1):
             upload.take(message.seq, message.payload)
             size += len(message.payload) + 256
             if size >= SCAN_BYTES:
@@ -139,7 +141,7 @@ class Uploads:
             return
         upload = Upload(meta, info_subject, header_block.get(record.headers, REPLY) or b"", record.ts)
         upload.record_seq = record.seq
-        last = self._store.last_by_subject(self._layout.chunks(nonce))
+        last = self._store.queries.last_by_subject(self._layout.chunks(nonce))
         if last is not None:
             upload.scanning = True
             upload.touched = last.ts
@@ -148,7 +150,7 @@ class Uploads:
     # ---- what is published
 
     def on_metadata(self, meta: Meta, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """Begins an upload whose info is to be at `subject`. Raises ApiError when it cannot begin."""
+        """Begins an upload whose info goes to `subject`. Raises ApiError when it cannot begin."""
         if self._is_repeated(meta, subject, reply):
             return
         upload = self.by_nonce[meta.nonce] = Upload(meta, subject, reply, self._host.clock.time_ns())
@@ -210,7 +212,7 @@ class Uploads:
         if aborted is not None:
             self._host.refuse(reply, aborted)
             return
-        last = self._store.last_by_subject(self._layout.chunks(nonce))
+        last = self._store.queries.last_by_subject(self._layout.chunks(nonce))
         info = self._catalog.by_nonce(nonce) if last is not None and last.payload == payload else None
         if info is not None:
             self._host.tell(reply, self._final_answer(info))

@@ -10,7 +10,7 @@ from jetcluster.errors import PeerError
 from jetcluster.protocol import s2
 from jetcluster.spark.arrow import digest
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream import archive
+from jetcluster.stream import restoring
 
 BLOB_BYTES: Final = 512 * 1024
 BLOB_SCHEMA: Final = "blob binary, rows bigint, bytes bigint, digest bigint, places bigint"
@@ -64,7 +64,7 @@ def blobs(batches: Iterable[Any]) -> Iterator[Any]:
 
     for batch in batches:
         for seq, ns, subject, block, payload, held, place in checked(batch):
-            entry = archive.encode(subject, ns, seq, block, payload)
+            entry = restoring.encode(subject, ns, seq, block, payload)
             entries.append(entry)
             size += len(entry)
             totals = totals.plus(RowTotals(1, len(subject) + len(block) + len(payload), held, place))
@@ -117,12 +117,12 @@ def with_source_seq(block: bytes, seq: int) -> bytes:
 
 def head(state: bytes, ts: int) -> bytes:
     """The beginning of an archive: `state` is its state.json."""
-    opening = archive.MAGIC + archive.encode(archive.STATE_NAME, ts, 0, b"", state)
+    opening = restoring.MAGIC + restoring.encode(restoring.STATE_NAME, ts, 0, b"", state)
     return s2.STREAM_ID + b"".join(s2.encode(opening))
 
 
 def tail() -> bytes:
-    return b"".join(s2.encode(archive.END))
+    return b"".join(s2.encode(restoring.END))
 
 
 PADDING: Final = b"\xfe\x00\x00\x00"

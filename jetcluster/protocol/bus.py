@@ -1,7 +1,7 @@
 """The message bus of one account, as the rooms above `protocol` see it.
 
-`server.router` implements it on top of client connections and the mesh; `tests` have an in-memory twin. Code in
-`stream`, `cluster` and `api` talks to clients only through this interface.
+`server.accounts.router` implements it on top of client connections and the mesh; `tests` have an in-memory twin.
+Code in `stream`, `cluster` and `api` talks to clients only through this interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Interest and messages between nodes: the contract of the router (`server.accounts`) and the mesh (`cluster`).
+"""Interest and messages between nodes: the contract of the router (`server.accounts`) and the mesh (`mesh`).
 
 Each node tells its peers what it subscribes to; a node that routes a message sends it once to every peer with plain
 interest, and names the queue groups for which that peer was chosen.
@@ -66,7 +66,7 @@ class InterestListener(Protocol):
 
 
 class Switchboard(Protocol):
-    """All accounts of a node, as the mesh sees them. `server.accounts.Accounts` implements it."""
+    """All accounts of a node, as the mesh sees them. `server.accounts.accounts.Accounts` implements it."""
 
     listener: InterestListener | None
 

@@ -121,7 +121,7 @@ class FrameDelivery:
         self._clock = clock
         self.report: Callable[[int, str], None] = lambda gid, text: None
         self._leapt: dict[int, float] = {}
-        """By group, when its term was last raised by so much that it was not free."""
+        """Group -> when its term was last raised by so much that it was not free."""
         self._told = float("-inf")
 
     def deliver(self, group: Group, peer: str, frame: bytes) -> str:
@@ -181,7 +181,7 @@ class EarlyFrames:
     def __init__(self, config: RaftConfig) -> None:
         self._config = config
         self.kept: dict[int, list[Frame]] = {}
-        """By group."""
+        """Group -> its frames."""
         self.bytes = 0
 
     def keep(self, gid: int, peer: str, frame: bytes, now: float) -> bool:

@@ -247,7 +247,7 @@ class RaftGroup(Protocol):
         ...
 
     def members_at(self, index: int) -> Config:
-        """As of `index`, which the log has not gone beyond forgetting. It travels with a state, as a whole: a replica
+        """The configuration at `index`, which the log still has. It travels with a state, as a whole: a replica
         that does not know of a rescue, and of whom it left out, would follow those again."""
         ...
 

@@ -80,7 +80,7 @@ class Reject(NamedTuple):
     prev_index: int
     """Echo of the refused `prev_index`."""
     hint: int
-    """Where to go on: the first index of the conflicting term, or the end of the log + 1."""
+    """The index to go on from: the first one of the conflicting term, or the end of the log + 1."""
     context: int
     recovering: bool
     life: int = 0
@@ -119,7 +119,7 @@ class Vote(NamedTuple):
     last_index: int
     last_term: int
     decisive: bool = False
-    """As in PreVote."""
+    """See PreVote."""
 
 
 class VoteReply(NamedTuple):

@@ -18,11 +18,11 @@ CONTROL_GID = 0
 
 
 class Levels:
-    """Which commands the nodes of a group understand, as each tells of itself with every heartbeat. One per node, whose
-    own state machines are of level `own`.
+    """Knows which commands the nodes of a group understand, as each tells of itself with every heartbeat. One per node,
+    whose own state machines are of level `own`.
 
-    Who was not heard in this life is what is on record of it (`recorded`: the meta group's list of nodes), so that a
-    leader that restarts while another node is down need not take that for one of before."""
+    A node that was not heard in this life has the level that is on record (`recorded`: the meta group's list of nodes),
+    so that a leader that restarts while another node is down need not take that one for an older version."""
 
     def __init__(self, me: str, own: int) -> None:
         self.own = own
@@ -30,7 +30,7 @@ class Levels:
         """Level of a peer as heard in earlier lives, here or elsewhere; 0 when it never was."""
         self._me = me
         self._told: dict[str, int] = {}
-        """By peer, over all links: a node that comes back is what it was, or later."""
+        """Level by peer, over all links: a node that comes back has the one that it had, or a higher one."""
 
     def heard(self, peer: str, level: int) -> None:
         self._told[peer] = level
@@ -40,7 +40,7 @@ class Levels:
         self._told.pop(peer, None)
 
     def told(self, peer: str) -> int | None:
-        """By `peer` itself, in this life, or what this node is; None when it was not heard."""
+        """The level that `peer` itself has told in this life, or this node's own; None when it was not heard."""
         return self.own if peer == self._me else self._told.get(peer)
 
     def of(self, config: Config) -> int:
@@ -179,7 +179,7 @@ class PeerState:
     last_seen: float = 0.0
     suspected: bool = False
     well: bool = True
-    """By its own account."""
+    """It says so itself."""
     waits: bool | None = None
     """It waits for its disk before it acknowledges, as it said last in this life; None: it did not say."""
 

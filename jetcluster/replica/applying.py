@@ -16,7 +16,7 @@ from jetcluster.replica.consumer_host import ConsumerHost
 from jetcluster.replica.mirror_host import MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals
-from jetcluster.replica.read_group import ReadGroup
+from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY, ReplicaState
 from jetcluster.store.api import DamagedError
@@ -25,7 +25,7 @@ from jetcluster.stream.applier import FAULTS, Applier, LogEntry
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import REFUSED
-from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result
+from jetcluster.stream.ports import BatchResult, JobStep, PublishResult, Result
 
 MOST_UNTOLD: Final = 4096
 """Messages of a turn after which consumers hear of them before its end: they may look at each."""
@@ -44,7 +44,7 @@ class Applying:
         ingest: Ingest,
         proposals: Proposals,
         duties: LeaderDuties,
-        reads: ReadGroup,
+        reads: Reads,
         consumers: ConsumerHost,
         mirrors: MirrorHost,
         objects: ObjectService | None,

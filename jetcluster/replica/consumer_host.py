@@ -260,10 +260,6 @@ class ConsumerHost:
             if one.owner.wants_messages:
                 one.wakes.soon()
 
-    def leader_changed(self) -> None:
-        """There is another leader, or the link to it is there again, or broke."""
-        self.turns.leader_changed()
-
     def tick(self) -> None:
         """A few times per second."""
         if self._stopped:

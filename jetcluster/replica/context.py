@@ -19,15 +19,15 @@ from jetcluster.latency import Latency
 from jetcluster.logs import Log
 from jetcluster.meta.placement import PlacementRules
 from jetcluster.meta.state import Assignment, Node
-from jetcluster.mirror.pace import Paces, paces
+from jetcluster.mirror.ports import Paces, paces
 from jetcluster.model.advisory import Advisories, Event, StreamAction, stream_action
 from jetcluster.objects.host import ObjectLimits
 from jetcluster.records import dataclass
 from jetcluster.replica.account_quota import AccountQuota
 from jetcluster.replica.rounds import Rounds
 from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.stream.answers import PENDING_BYTES, PENDING_MESSAGES
 from jetcluster.stream.atomic_stage import BatchQuota
-from jetcluster.stream.backlog import PENDING_BYTES, PENDING_MESSAGES
 
 if TYPE_CHECKING:
     from jetcluster.mesh.core import MeshCore

@@ -1,4 +1,4 @@
-"""What comes with the leadership of a stream: the subjects that its leader listens to, and the advisories.
+"""Duties that come with the leadership of a stream: the subjects that its leader listens to, and the advisories.
 
 LEADER_ELECTED is sent by the new leader, QUORUM_LOST by a replica that is left, and LEADER_REFUSED (ours) by one that
 cannot follow the leader of the others. All go to the stream's account and, with that account's name, to the system

@@ -1,10 +1,10 @@
 """Keeping a stream's members as they are assigned, and its consumers with owners that are there.
 
-A change of voters is one step, through a joint configuration (`raft.changes`): a stream of three is never one of four
-or two on its way, nor one of one a stream of two, so that a server that is lost meanwhile stops nothing that it would
-not have stopped before, or will after. New peers learn first. When all have caught up the assigned ones become the
-voters. Until then a peer that is there takes the place of one that is gone, one for one. Each step is tried again by
-the next tick.
+A change of voters is one step, through a joint configuration (`raft.core.changes`): a stream of three is never one of
+four or two on its way, nor one of one a stream of two, so that a server that is lost meanwhile stops nothing that it
+would not have stopped before, or will after. New peers learn first. When all have caught up the assigned ones become
+the voters. Until then a peer that is there takes the place of one that is gone, one for one. Each step is tried again
+by the next tick.
 
 The leader balances the stream's consumers too: it looks which owners are there, and moves what has to move.
 """

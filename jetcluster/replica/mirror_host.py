@@ -1,6 +1,6 @@
 """A replica's links to upstreams, and its part in answering for a mirror's upstream: wiring for `jetcluster.mirror`.
 
-Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirrorReads`) as
+Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirroredStream`) as
 long as the log says that the mirror is close to it; what nobody hears of an upstream changes nothing in that, so reads
 go on while it cannot be reached.
 """
@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from jetcluster.meta.state import Assignment
-from jetcluster.mirror.link import CURRENT
+from jetcluster.mirror.link import CURRENT_BELOW
 from jetcluster.mirror.links import Links
 from jetcluster.mirror.ports import LinkDependencies
 from jetcluster.model.times import rfc3339
-from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.bus import Origin
 from jetcluster.raft.api import RaftError
-from jetcluster.replica.read_confirm import ReadConfirmations, confirmed_last
-from jetcluster.replica.read_group import MAX_LAG, ReadGroup
+from jetcluster.replica.reads.confirm import confirmed_last
+from jetcluster.replica.reads.membership import MAX_LAG
 from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
@@ -84,9 +83,6 @@ class MirrorHost:
     def begin(self) -> None:
         self._guarded(self.links.begin)
 
-    def end(self, *, deleted: bool = False) -> None:
-        self.links.end(deleted=deleted)
-
     def configure(self) -> None:
         self._guarded(self.links.configure)
 
@@ -107,14 +103,11 @@ class MirrorHost:
         if self.links.by_key:
             self._context.timers.call_soon(self.links.applied, index, result)
 
-    def info(self) -> dict[str, Any]:
-        return self.links.info()
 
-
-class MirrorReads(ReadGroup):
-    """A mirror's replica in the queue group of the upstream. It joins when the mirror is current and
-    leaves when it is known to be far behind, or when this node's own replica of the upstream answers: that one has what
-    its clients were told is stored.
+class MirroredStream:
+    """The upstream of a mirror, as a `reads.membership.AskedStream`. The mirror's replica joins the queue group of the
+    upstream when the mirror is current. It leaves when the mirror is known to be far behind, or when this node's own
+    replica of the upstream answers: that one has what its clients were told is stored.
 
     The leader of an upstream in the same cluster is asked what that has, and the answer waits until the mirror has it
     too; where nobody leads it the mirror says 503 (`ReadConfirmations`), but for messages by their sequences, which
@@ -123,17 +116,54 @@ class MirrorReads(ReadGroup):
     Nobody answers for a stream that is not the one that was mirrored and only has its name: one of this account where
     the mirror's own is elsewhere, or one that was created anew."""
 
-    def _make_confirmations(self) -> ReadConfirmations:
-        context, store = self._context, self._replica.store
+    may_change = True
+    role = "mirror"
 
-        async def stored() -> int | None:
-            upstream = self._upstream
-            return await confirmed_last(context, upstream.gid) if upstream is not None else store.last_seq
+    def __init__(self, replica: ReplicaState) -> None:
+        self._context = replica.context
+        self._replica = replica
 
-        return ReadConfirmations(context.clock, context.timers, stored, lambda: store.last_seq)
+    @property
+    def name(self) -> str:
+        mirror = self._replica.machine.rules.mirror
+        return str(mirror["name"]) if mirror is not None else ""
 
-    def _confirms(self, origin: Origin, payload: bytes) -> bool:
+    @property
+    def is_another(self) -> bool:
+        """True when the stream that has the upstream's name here is not the one that was mirrored."""
+        mirror, found = self._replica.machine.rules.mirror, self._namesake
+        if mirror is None or found is None:
+            return False
+        if mirror.get("external"):
+            return True
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
+
+    def allows(self, joined: bool) -> bool:
+        rules = self._replica.machine.rules
+        mirror = rules.mirror
+        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
+            return False
+        if any(mirror.get(field) for field in PARTIAL):
+            return False  # it would answer "not found" for what it does not have by design
+        if self.is_another:
+            return False
+        upstream = self._upstream
+        if upstream is not None and self._context.answers_reads(upstream.gid):
+            return False
+        cursor = self._replica.machine.cursor(sourced.MIRROR)
+        return cursor is not None and cursor.lag < (MAX_LAG if joined else CURRENT_BELOW)
+
+    def confirms(self, origin: Origin, payload: bytes) -> bool:
         return self._upstream is not None and not self._has(payload)
+
+    async def confirmed(self) -> int | None:
+        """The last sequence of the upstream."""
+        upstream = self._upstream
+        return await confirmed_last(self._context, upstream.gid) if upstream is not None else self.reached()
+
+    def reached(self) -> int:
+        return self._replica.store.last_seq
 
     def _has(self, payload: bytes) -> bool:
         """It asks for one message by its sequence, and that is here."""
@@ -145,19 +175,6 @@ class MirrorReads(ReadGroup):
             return False
         return self._replica.store.contains(request.seq)
 
-    def _when_current(self, answer: Callback) -> Callback:
-        """As of any replica, and only while this mirror may answer at all: the next tick is too late for a client that
-        has created the other stream."""
-        then = super()._when_current(answer)
-
-        def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            if self._is_of_another:
-                self._hand_on(subject, reply, headers, payload)
-            else:
-                then(subject, reply, headers, payload, origin)
-
-        return receive
-
     @property
     def _namesake(self) -> Assignment | None:
         """A stream of this account and cluster, other than the mirror, that has the name of what is mirrored."""
@@ -166,53 +183,10 @@ class MirrorReads(ReadGroup):
         return found if found is not None and found.gid != own.gid else None
 
     @property
-    def _is_of_another(self) -> bool:
-        """True when the stream that has the upstream's name here is not the one that was mirrored."""
-        mirror, found = self._replica.machine.rules.mirror, self._namesake
-        if mirror is None or found is None:
-            return False
-        if mirror.get("external"):
-            return True
-        cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.identity not in (b"", _identity(found.created_ns))
-
-    @property
     def _upstream(self) -> Assignment | None:
         """In this cluster, and account."""
         mirror = self._replica.machine.rules.mirror
         return None if mirror is None or mirror.get("external") else self._namesake
-
-    @property
-    def _name(self) -> str:
-        mirror = self._replica.machine.rules.mirror
-        return str(mirror["name"]) if mirror is not None else self._joined_as
-
-    @property
-    def _allowed(self) -> bool:
-        rules = self._replica.machine.rules
-        mirror = rules.mirror
-        if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
-            return False
-        if any(mirror.get(field) for field in PARTIAL):
-            return False  # it would answer "not found" for what it does not have by design
-        if self._is_of_another:
-            return False
-        upstream = self._upstream
-        if upstream is not None and self._context.answers_reads(upstream.gid):
-            return False
-        cursor = self._replica.machine.cursor(sourced.MIRROR)
-        return cursor is not None and cursor.lag < (MAX_LAG if self.joined else CURRENT)
-
-    @property
-    def _role(self) -> str:
-        return "mirror"
-
-    def tick(self) -> None:
-        if self.joined and not self._allowed:
-            self.leave()
-        elif not self.joined and self._replica.leading:
-            self._join()
-        super().tick()
 
 
 @lru_cache(maxsize=1024)

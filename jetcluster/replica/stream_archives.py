@@ -13,18 +13,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jetcluster.budget import Steps
+from jetcluster.budget import LoopBudget, Steps
+from jetcluster.clock import Clock, Rng
 from jetcluster.consumer.state import archived
 from jetcluster.consumer.state.creation import following
 from jetcluster.errors import by_code
 from jetcluster.model import consumer_rules
 from jetcluster.model.codec import dumps
 from jetcluster.raft.api import NotLeaderError
-from jetcluster.replica.context import NodeContext
 from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store import block_reader
-from jetcluster.stream import archive, commands
-from jetcluster.stream.info import state_object
+from jetcluster.store.rocks_kv import RocksKv
+from jetcluster.stream import commands, restoring
+from jetcluster.stream.msg_get import state_object
 from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
@@ -49,15 +50,18 @@ class _Open:
 
 
 class StreamArchives:
-    def __init__(self, context: NodeContext) -> None:
-        self._context = context
+    def __init__(self, kv: RocksKv, clock: Clock, rng: Rng, budget: LoopBudget) -> None:
+        self._kv = kv
+        self._clock = clock
+        self._rng = rng
+        self._budget = budget
         self._open: dict[str, _Open] = {}
 
     async def snapshot(self, replica: StreamReplica, body: Body) -> Body:
         """Opens an archive of what is stored now; `snapshot_next` reads it."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
-        now = self._context.clock.monotonic()
+        now = self._clock.monotonic()
         for key in [key for key, found in self._open.items() if found.used < now - IDLE_SECONDS]:
             del self._open[key]
         if len(self._open) >= MAX_OPEN:
@@ -68,9 +72,9 @@ class StreamArchives:
             consumers = []
         replica.store.touch()
         gid = replica.assignment.gid
-        ts = self._context.clock.time_ns()
-        messages = block_reader.messages(self._context.kv.snapshot(), gid)
-        key = self._context.rng.token(8).hex()
+        ts = self._clock.time_ns()
+        messages = block_reader.messages(self._kv.snapshot(), gid)
+        key = self._rng.token(8).hex()
         # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
         config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
         self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
@@ -81,7 +85,7 @@ class StreamArchives:
         found = self._open.get(body["id"])
         if found is None or found.gid != replica.assignment.gid:
             raise by_code(_FAILED, err="the stream has another leader now")
-        found.used = self._context.clock.monotonic()
+        found.used = self._clock.monotonic()
         number = int(body["number"])
         if number == found.number + 1:
             await self._make(found, replica.assignment.account)
@@ -92,7 +96,7 @@ class StreamArchives:
     async def _make(self, found: _Open, account: str) -> None:
         """The next piece; a caller that asks for it once more meanwhile waits for the same."""
         if found.making is None:
-            found.making = asyncio.ensure_future(self._context.budget.run(account, _next_of(found.pieces)))
+            found.making = asyncio.ensure_future(self._budget.run(account, _next_of(found.pieces)))
         making = found.making
         await asyncio.wait((making,))
         if found.making is making:
@@ -105,11 +109,11 @@ class StreamArchives:
 
     async def restore(self, replica: StreamReplica, body: Body) -> Body:
         """Messages for a stream with `restoring` set: `runs.encode_runs`."""
-        command = commands.encode_restore(self._context.clock.time_ns(), base64.b64decode(body["runs"]))
+        command = commands.encode_restore(self._clock.time_ns(), base64.b64decode(body["runs"]))
         return await self._apply(replica, command)
 
     async def restore_end(self, replica: StreamReplica, body: Body) -> Body:
-        now = self._context.clock.time_ns()
+        now = self._clock.time_ns()
         command = commands.encode_restore_end(now, int(body["last_seq"]), int(body["last_ts"]))
         return await self._apply(replica, command)
 
@@ -125,7 +129,7 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
     rules = replica.machine.rules
     return [
         (
-            archive.CONSUMER_PREFIX + state.name.encode(),
+            restoring.CONSUMER_PREFIX + state.name.encode(),
             {
                 "config": consumer_rules.shown(following(state.rules.config, rules), versions=False),
                 "state": archived.encode(state),
@@ -149,8 +153,8 @@ def _pieces(
     state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
 ) -> Iterator[bytes]:
     """The archive in pieces of about PIECE_BYTES; empty ones are pauses."""
-    encode = archive.encode
-    pending = [archive.MAGIC, encode(archive.STATE_NAME, ts, 0, b"", dumps(state))]
+    encode = restoring.encode
+    pending = [restoring.MAGIC, encode(restoring.STATE_NAME, ts, 0, b"", dumps(state))]
     pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]
     size = 0
     for block in blocks:
@@ -163,5 +167,5 @@ def _pieces(
             pending, size = [], 0
         else:
             yield b""
-    pending.append(archive.END)
+    pending.append(restoring.END)
     yield b"".join(pending)

@@ -26,10 +26,10 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.exports import Cut
 from jetcluster.replica.leadership import Leadership, Listening
 from jetcluster.replica.members import follow_assignment
-from jetcluster.replica.mirror_host import MirrorHost, MirrorReads
+from jetcluster.replica.mirror_host import MirroredStream, MirrorHost
 from jetcluster.replica.object_service import ObjectService
 from jetcluster.replica.proposals import Proposals, resolver
-from jetcluster.replica.read_group import ReadGroup
+from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
 from jetcluster.replica.rounds import LONGEST_REST
@@ -37,7 +37,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage
-from jetcluster.stream.counter_sources import COMMAND_MESSAGES
+from jetcluster.stream.counters import COMMAND_MESSAGES
 from jetcluster.stream.duties import LeaderDuties
 from jetcluster.stream.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.rules import StreamRules
@@ -92,9 +92,8 @@ class StreamReplica(ReplicaState):
         self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
-        self.reads = ReadGroup(self, self.mirrors.links, self.report_damage, self.ingest)
-        if assignment.config.get("mirror"):
-            self.reads.upstream = MirrorReads(self, self.mirrors.links, self.report_damage)
+        upstream = MirroredStream(self) if assignment.config.get("mirror") else None
+        self.reads = Reads(self, self.mirrors.links, self.report_damage, self.ingest, upstream)
         self.leadership = Leadership(self)
         self.listening = Listening(
             self.bus, context.budget, lambda error: self.failures.failed("a subject cannot be listened to", error)
@@ -114,7 +113,7 @@ class StreamReplica(ReplicaState):
             exchange.tell_leaving,
             self.try_propose,
             self.report_damage,
-            self.reads.when_known,
+            self.reads.own.when_known,
         )
         self.applying = Applying(
             self,
@@ -174,7 +173,7 @@ class StreamReplica(ReplicaState):
         self.wake()
         if role is not Role.LEADER:
             self._unlisten()
-            self.mirrors.end()
+            self.mirrors.links.end()
             self.duties.end()
             self._end_objects()
             self.ingest.clear()
@@ -182,7 +181,7 @@ class StreamReplica(ReplicaState):
             self.reads.role_changed(False)
         elif self.context.meta_current:
             self._take_over(term)
-        self.consumers.leader_changed()
+        self.consumers.turns.leader_changed()
 
     def open(self) -> None:
         """The node knows now that the stream exists (`NodeContext.meta_current`)."""
@@ -363,7 +362,7 @@ class StreamReplica(ReplicaState):
         """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""
         self.consumers.stop(deleted=deleted)
         self._unlisten()
-        self.mirrors.end(deleted=deleted)
+        self.mirrors.links.end(deleted=deleted)
         self._end_objects()
         self.reads.stop()
         self.proposals.dropped(0)

@@ -4,7 +4,7 @@ Here: logins, subscriptions, accounts with imports and exports, limits of a conn
 subscriber like any other (`api`). Promise: messages of one publisher on one subject keep their order; a slow reader is
 closed and holds nobody up.
 
-From the bottom: the state that all parts go by (`state`) and the takers of messages (`subscription`, `route`); the
-router of an account, above it what accounts share (`imports`); the connections of clients, their logins and commands;
-their ports; `server.Server` on top, and beside it the leaf links (`leafnodes`).
+From the bottom: the state that all parts go by (`state`), the I/O of a connection (`connection`) and the turns that
+connections take (`fairness`); the routers of accounts (`accounts`); the clients, their logins and commands (`client`);
+their other port (`ws`) and leaf links (`leaf`); `server.Server` on top.
 """

@@ -2,7 +2,7 @@
 
 Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
 is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
-commands of clients, `leaf_link.LeafLink` those of leaf nodes.
+commands of clients, `leaf.link.LeafLink` those of leaf nodes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import cast
+from typing import Protocol, cast
 
 from jetcluster.clock import TimerHandle
 from jetcluster.ordered import OrderedSet
@@ -71,12 +71,22 @@ class Sockets:
             await asyncio.sleep(0)
 
 
+class Reader(Protocol):
+    """The part of a connection that is given its input."""
+
+    def receive(self, data: bytes) -> None:
+        """Works on a read, or keeps it. Not called once the connection is closed. Must not raise."""
+        ...
+
+
 class Connection(Origin, asyncio.Protocol):
     """A connection, and what every kind of them has: timers, limits, what waits to be sent, its state."""
 
     kind = "client"
     trace_kind = ""
     """The protocol trace's name for connections like this one; "" for those that it does not show."""
+    reader: Reader
+    """Given by the subclass."""
 
     def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
         options = server.options
@@ -105,8 +115,10 @@ class Connection(Origin, asyncio.Protocol):
         """Set once, in nats-server's words, when `state` becomes CLOSED; "" before."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
-        self._blocked = False
-        self._holds: set[object] = set()
+        self.blocked = False
+        """Nothing is to be written now."""
+        self.holds: set[object] = set()
+        """Those who do not want anything to be read now; changed by `pause_reading` and `resume_reading`."""
         self._pings_out = 0
         self._ping_sent = 0.0
         self._put_off = 0
@@ -132,7 +144,7 @@ class Connection(Origin, asyncio.Protocol):
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
             self.ip, self.port = peer[0], peer[1]
-        self._arm_ping()
+        self.arm_ping()
         self.sockets.add(self)
         self._debug("Client connection created")
         if self.server.stopping:  # it was accepted in the turn in which the port was closed
@@ -144,9 +156,9 @@ class Connection(Origin, asyncio.Protocol):
     def ping_interval(self) -> float:
         return self.server.options.ping_interval
 
-    def _arm_ping(self) -> None:
+    def arm_ping(self) -> None:
         interval = min(_FIRST_PING, self.ping_interval)
-        self._arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
+        self.arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
         """The connection stands; for the subclass, which says so (`ConnectionEvent.MAKE`)."""
@@ -160,6 +172,10 @@ class Connection(Origin, asyncio.Protocol):
             timer.cancel()
         self._timers.clear()
         self.sockets.discard(self)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.close_reason:
+            self.reader.receive(data)
 
     def eof_received(self) -> bool:
         return False
@@ -185,9 +201,9 @@ class Connection(Origin, asyncio.Protocol):
             except OSError:  # the peer reset the connection, which the transport has not noticed yet
                 transport.abort()
                 return
-            self._holds.clear()
+            self.holds.clear()
             transport.resume_reading()
-            self._arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
+            self.arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
 
@@ -206,7 +222,7 @@ class Connection(Origin, asyncio.Protocol):
     def _linger_due(self, patience: float) -> None:
         # Output that is still on its way gets what a flush gets; input alone is no reason to stay.
         if patience > 0 and self.transport.get_write_buffer_size():
-            self._arm("linger", _LINGER, self._linger_due, patience - _LINGER)
+            self.arm("linger", _LINGER, self._linger_due, patience - _LINGER)
         else:
             self.transport.abort()
 
@@ -222,8 +238,7 @@ class Connection(Origin, asyncio.Protocol):
         self.close_reason = reason
         self.advance(ConnectionEvent.CLOSE)
         self._debug(f"Client connection closed: {reason}")
-        for name in list(self._timers):
-            self._disarm(name)
+        self.disarm_all()
         self.ended()
         self.out.clear()
         self.pending = 0
@@ -237,14 +252,18 @@ class Connection(Origin, asyncio.Protocol):
         """The head of lines of the log, and of the protocol trace, about this connection; "": there are none."""
         return ""
 
-    def _arm(self, name: str, delay: float, callback: object, *args: object) -> None:
-        self._disarm(name)
+    def arm(self, name: str, delay: float, callback: object, *args: object) -> None:
+        self.disarm(name)
         self._timers[name] = self.server.timers.call_later(delay, callback, *args)  # type: ignore[arg-type]
 
-    def _disarm(self, name: str) -> None:
+    def disarm(self, name: str) -> None:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+
+    def disarm_all(self) -> None:
+        for name in list(self._timers):
+            self.disarm(name)
 
     # ---- output
 
@@ -265,7 +284,7 @@ class Connection(Origin, asyncio.Protocol):
     def flush(self) -> None:
         """Writes everything queued, unless the previous flush is still on its way."""
         out = self.out
-        if self._blocked or not out or self.close_reason:
+        if self.blocked or not out or self.close_reason:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
@@ -276,12 +295,12 @@ class Connection(Origin, asyncio.Protocol):
         self.pending = self._held = transport.get_write_buffer_size()
 
     def pause_writing(self) -> None:
-        self._blocked = True
-        self._arm("write", self.server.options.write_deadline, self._write_due)
+        self.blocked = True
+        self.arm("write", self.server.options.write_deadline, self._write_due)
 
     def resume_writing(self) -> None:
-        self._blocked = False
-        self._disarm("write")
+        self.blocked = False
+        self.disarm("write")
         self.pending -= self._held
         self._held = 0
         self.flush()
@@ -289,7 +308,7 @@ class Connection(Origin, asyncio.Protocol):
     def _write_due(self) -> None:
         if self.server.options.write_timeout == "retry":
             self._told_slow("Slow Consumer (Write Deadline)")
-            self._arm("write", self.server.options.write_deadline, self._write_due)
+            self.arm("write", self.server.options.write_deadline, self._write_due)
         else:
             self._slow("Slow Consumer (Write Deadline)")
 
@@ -321,14 +340,14 @@ class Connection(Origin, asyncio.Protocol):
         """Stops reading from the client until every holder has resumed. Called by a taker that cannot keep up."""
         if self.close_reason:
             return
-        if not self._holds:
+        if not self.holds:
             self.transport.pause_reading()
-        self._holds.add(holder)
+        self.holds.add(holder)
 
     def resume_reading(self, holder: object) -> None:
-        if holder in self._holds:
-            self._holds.discard(holder)
-            if not self._holds and not self.close_reason:
+        if holder in self.holds:
+            self.holds.discard(holder)
+            if not self.holds and not self.close_reason:
                 self.transport.resume_reading()
 
     def stall(self) -> None:
@@ -339,24 +358,24 @@ class Connection(Origin, asyncio.Protocol):
             self.stalls += 1
             self.server.stalled_clients += 1
             self.pause_reading("stall")
-            self._arm("stall", _STALL, self._unstall)
+            self.arm("stall", _STALL, self._unstall)
 
     def _unstall(self) -> None:
-        self._disarm("stall")
+        self.disarm("stall")
         self.resume_reading("stall")
 
     # ---- liveness
 
     def _ping_due(self, looked: bool = False) -> None:
         if not looked:  # in a loop that could not run for a while timers go off before input is read
-            self._arm("ping", 0.001, self._ping_due, True)
+            self.arm("ping", 0.001, self._ping_due, True)
             return
         now = self.server.clock.monotonic()
-        if (self._holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
+        if (self.holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
             # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
             # connection, and that would be lost. And the time to its PONG would be that of our own work.
             self._put_off += 1
-            self._arm("ping", 2 * _BUSY, self._ping_due)
+            self.arm("ping", 2 * _BUSY, self._ping_due)
             return
         self._put_off = 0
         options = self.server.options
@@ -369,7 +388,7 @@ class Connection(Origin, asyncio.Protocol):
             self._pings_out += 1
             self._ping_sent = now
             self.send(writer.PING)
-        self._arm("ping", self.ping_interval, self._ping_due)
+        self.arm("ping", self.ping_interval, self._ping_due)
 
     def pong_received(self) -> None:
         if self._pings_out:

@@ -13,13 +13,14 @@ from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Rng, Timers
 from jetcluster.config.account_options import AccountLimitOptions, AccountOptions
 from jetcluster.config.options import Options
-from jetcluster.server.accounts import Accounts, Removals
-from jetcluster.server.client import Client
-from jetcluster.server.clients import Clients, ServerParts
+from jetcluster.server.accounts.accounts import Accounts, Removals
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.client.client import Client
+from jetcluster.server.client.clients import Clients, ServerParts
+from jetcluster.server.client.connection import Entrance
 from jetcluster.server.connection import Sockets
 from jetcluster.server.fairness import Crowd, Governor, SlowLogins
 from jetcluster.server.listener import PlainPort, bound_address, listen, take_over
-from jetcluster.server.router import Router
 from jetcluster.server.state import ServerState, client_url, connect_urls, new_server_id, server_info
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.config.account_options import MappingOptions
     from jetcluster.net.tls_listener import TlsListener
-    from jetcluster.server.imports import Sharing
-    from jetcluster.server.tls_port import TlsPort
+    from jetcluster.server.accounts.imports import Sharing
+    from jetcluster.server.client.tls_port import TlsPort
     from jetcluster.server.tracing import Tracer
-    from jetcluster.server.ws_port import WsPort
+    from jetcluster.server.ws.port import WsPort
 
 log = logging.getLogger("jetcluster.server")
 
@@ -75,6 +76,7 @@ class Server:
             self.state, self.sockets, self.clients, self.crowd, self.accounts, self.removals, self.budget,
             self.governor, self.slow_logins,
         )  # fmt: skip
+        self._entrance = Entrance(self.state)
         self.sharing: Sharing | None = None
         """The imports and mappings of accounts; None as long as there have been none."""
         self.ws_port: WsPort | None = None
@@ -95,7 +97,7 @@ class Server:
     def _tls_port(self) -> TlsPort | None:
         if self.state.tls is None:
             return None
-        from jetcluster.server.tls_port import TlsPort
+        from jetcluster.server.client.tls_port import TlsPort
 
         return TlsPort(self.parts, self.new_client)
 
@@ -117,7 +119,7 @@ class Server:
         await self.sockets.close("Server Shutdown", _STOP_PATIENCE)
 
     def new_client(self) -> Client:
-        return Client(self.parts, self.parts.new_cid())
+        return Client(self.parts, self.parts.new_cid(), self._entrance)
 
     def account(self, name: str) -> Router:
         return self.accounts[name]
@@ -171,8 +173,8 @@ class Server:
     ) -> None:
         """Makes this what the accounts share from now on: see `imports.Sharing.apply`."""
         if self.sharing is None:
-            from jetcluster.server.import_context import ImportContext
-            from jetcluster.server.imports import Sharing
+            from jetcluster.server.accounts.import_context import ImportContext
+            from jetcluster.server.accounts.imports import Sharing
 
             context = ImportContext(
                 self.clock, self.timers, self.rng,

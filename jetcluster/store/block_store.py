@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from jetcluster.store import keys, transfer
-from jetcluster.store.api import DamagedError, Msg, StoreState, SubjectState
+from jetcluster.store.api import DamagedError, Msg, StoreState
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_reader import BlockReader
 from jetcluster.store.block_writer import BlockWriter
@@ -41,17 +41,17 @@ class BlockStore:
         self._cache = cache if cache is not None else cache_of(kv)
         self._blocks = BlockTable()
         self._index = SubjectIndex(kv, stream, self._blocks)
-        self._reader = BlockReader(kv, stream, self._blocks, self._cache)
+        self.reader = BlockReader(kv, stream, self._blocks, self._cache)
         self._matches = Matches(kept_of(kv))
-        self._queries = Queries(self._reader, self._blocks, self._index, self._matches)
-        self.next_seqs = self._queries.next_seqs
-        self.read_columns = self._reader.read_columns
+        self.queries = Queries(self.reader, self._blocks, self._index, self._matches)
+        self.next_seqs = self.queries.next_seqs
+        self.read_columns = self.reader.read_columns
         """As `read`, in columns: several times cheaper for neighbours, as nothing is made per message but slices."""
-        self._views = Views(kv, stream, self._blocks, self._reader, self._queries)
+        self._views = Views(kv, stream, self._blocks, self.reader, self.queries)
         self._writer = BlockWriter(
-            kv, stream, self._blocks, self._index, self._reader, self._cache, self._matches, memory
+            kv, stream, self._blocks, self._index, self.reader, self._cache, self._matches, memory
         )
-        self.slices = Slices(self._blocks, self._index, self._reader, self._delete, self.compact)
+        self.slices = Slices(self._blocks, self._index, self.reader, self._delete, self.compact)
         self.last_seq = 0
         self.last_ts = 0
         self._added = 0
@@ -135,7 +135,7 @@ class BlockStore:
         cannot bisect."""
         assert first_seq > self.last_seq, (first_seq, self.last_seq)
         assert first_seq + batch.count <= MAX_SEQ
-        self._reader.version += 1
+        self.reader.version += 1
         if not self.dirty:
             self.touch()
         self._writer.append(batch, first_seq, ts)
@@ -165,7 +165,7 @@ class BlockStore:
             if keep:
                 return self._keep_newest(keep)
             return self.compact(self.last_seq + 1)
-        doomed = self._queries.seqs(filter, MAX_SEQ)
+        doomed = self.queries.seqs(filter, MAX_SEQ)
         if keep:
             doomed = doomed[:-keep]
         if doomed:
@@ -232,48 +232,15 @@ class BlockStore:
     # -- reading --------------------------------------------------------------------------------------------------
 
     def get(self, seq: int) -> Msg | None:
-        return self._reader.get(seq)
+        return self.reader.get(seq)
 
     def contains(self, seq: int) -> bool:
         """True when there is a message at `seq`: a look-up in memory."""
         return self._blocks.find(seq) >= 0
 
-    def last_by_subject(self, filter: bytes, up_to: int | None = None) -> Msg | None:
-        """Highest sequence (at or below `up_to`) whose subject matches `filter` (wildcards allowed)."""
-        return self._queries.last_by_subject(filter, up_to)
-
-    def next_by_subject(self, filter: bytes, seq: int) -> Msg | None:
-        """Lowest sequence >= `seq` whose subject matches `filter`."""
-        return self._queries.next_by_subject(filter, seq)
-
-    def scan(self, filter: bytes, seq: int) -> Iterator[Msg]:
-        """Messages from `seq` upward whose subject matches. The store may be mutated between steps: messages that
-        vanished are stepped over, those appended are found."""
-        return self._queries.scan(filter, seq)
-
-    def read(self, seqs: Sequence[int]) -> list[Msg]:
-        """The messages at the ascending `seqs`; those that are not stored are left out."""
-        return self._reader.read(seqs)
-
-    def count(self, filter: bytes, seq: int) -> int:
-        """Number of messages >= `seq` that match `filter`."""
-        return self._queries.count(filter, seq)
-
-    def count_any(self, filters: Sequence[bytes], seq: int) -> int:
-        """Number of messages at or above `seq` that match one of the filters."""
-        return self._queries.count_any(filters, seq)
-
-    def last_of_any(self, filters: Sequence[bytes]) -> int:
-        """Highest sequence that matches one of the filters, 0 when none does."""
-        return self._queries.last_of_any(filters)
-
-    def preparing(self, filters: Sequence[bytes], seq: int = 0) -> Generator[None, None, None]:
-        """See `Queries`."""
-        return self._queries.preparing(filters, seq)
-
     def lasts(self, filters: Sequence[bytes], up_to: int | None, limit: int) -> Generator[None, None, list[int] | None]:
         """See `LastSearch`."""
-        return LastSearch(self._queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
+        return LastSearch(self.queries, self._index, self._views, self._blocks).steps(filters, up_to, limit)
 
     def width(self, filter: bytes) -> int:
         """Number of subjects that may have to be looked at to find those that match."""
@@ -295,17 +262,6 @@ class BlockStore:
         """The messages at the ascending `seqs`, all of which are there, as of now."""
         return View(self._views, b"", 0, self.last_seq, seqs)
 
-    def subject(self, subject: bytes) -> SubjectState | None:
-        """State of one literal subject; None when it holds no message."""
-        return self._queries.subject(subject)
-
-    def subjects(self, filter: bytes) -> Iterator[tuple[bytes, SubjectState]]:
-        return self._queries.subjects(filter)
-
-    def subject_counts(self, filter: bytes) -> list[tuple[bytes, int]]:
-        """(subject, messages) of all matching subjects; cheaper than `subjects`."""
-        return self._queries.subject_counts(filter)
-
     def last_seq_of(self, subject: bytes) -> int:
         """Last sequence of a literal subject, 0 when it holds no message: one look-up in memory."""
         return self._index.last_of(subject)
@@ -317,11 +273,11 @@ class BlockStore:
     def last_seqs(self, filter: bytes, up_to: int | None = None, limit: int | None = None) -> list[int]:
         """The last sequence (at or below `up_to`) of every matching subject, ascending: multi_last. With a `limit` the
         search ends as soon as there are more."""
-        return self._queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to, MAX_SEQ if limit is None else limit)
+        return self.queries.last_seqs(filter, MAX_SEQ if up_to is None else up_to, MAX_SEQ if limit is None else limit)
 
     def last_seqs_any(self, filters: Sequence[bytes], up_to: int | None = None) -> list[int]:
         """The same for every subject that matches one of the filters."""
-        return self._queries.last_seqs_any(filters, MAX_SEQ if up_to is None else up_to)
+        return self.queries.last_seqs_any(filters, MAX_SEQ if up_to is None else up_to)
 
     def seq_at_time(self, ts: int) -> int:
         """First sequence with time >= `ts`; last_seq + 1 when there is none."""
@@ -430,7 +386,7 @@ class BlockStore:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     def _mutating(self) -> None:
-        self._reader.version += 1
+        self.reader.version += 1
         self.touch()
 
     def _removing(self, low: int, high: int) -> None:
@@ -484,7 +440,7 @@ class BlockStore:
 
     def _reset(self) -> None:
         self._views.removing(0, MAX_SEQ)
-        self._reader.version += 1
+        self.reader.version += 1
         self._blocks.clear()
         self._blocks.first_seq = 1
         self._index.clear()
@@ -519,7 +475,7 @@ class BlockStore:
         candidates = list(dict.fromkeys(subjects))
         blocks = self._blocks
         if limit == 1 and blocks.messages and blocks.lives[-1] == blocks.counts[-1]:
-            replaced = index.replaced(candidates, self._reader.batch(len(blocks.firsts) - 1), blocks.firsts[-1])
+            replaced = index.replaced(candidates, self.reader.batch(len(blocks.firsts) - 1), blocks.firsts[-1])
             candidates = replaced.others
             if replaced.before:
                 self._removing(min(replaced.before), max(replaced.before))

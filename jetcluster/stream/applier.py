@@ -23,7 +23,7 @@ from jetcluster.stream.machine import REFUSED, StateError
 
 if TYPE_CHECKING:
     from jetcluster.stream.machine import StreamMachine
-    from jetcluster.stream.results import Result
+    from jetcluster.stream.ports import Result
 
 FAULTS: Final = (DamagedError, KvError, OSError, MemoryError, RecursionError, StateError, UnknownCommandError)
 """Raised in apply, they say something about this machine or version, and nothing about the command."""

@@ -18,8 +18,7 @@ from typing import Final, NamedTuple
 
 from jetcluster.errors import DiskError
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.ports import SIDE_ASKED
-from jetcluster.stream.results import JobStep, Result
+from jetcluster.stream.ports import SIDE_ASKED, JobStep, Result
 
 MOST: Final = 1024
 """Ended requests that are kept; a repetition comes within seconds."""

@@ -3,6 +3,12 @@
 Nothing of an open batch is in the log: when the leader goes, its batches go, and the next message of the client meets
 a leader that does not know the batch (10176). The order of the tests is
 nats-server 2.15's; the checks of the messages against the stream are not made here but in apply (`atomic_checks`).
+
+`AtomicIngest`: messages of atomic batches (ADR-50) on their way into the log of the stream whose leader is here.
+
+They wait in the stage, each answered with zero bytes at once; the commit takes all of them into one command, which is
+acknowledged when it was applied. A batch that cannot be proposed is gone, with the answer that an ordinary message
+would get, and one whose leader was lost in between gets none: it is stored whole or not at all.
 """
 
 from __future__ import annotations
@@ -14,8 +20,13 @@ from jetcluster import API_LEVEL, errors
 from jetcluster.clock import Clock
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
-from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, refused_by
+from jetcluster.raft.api import RaftError
+from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.stream.answers import Answers, Backlog
+from jetcluster.stream.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, early, refused_by
+from jetcluster.stream.commands import encode_atomic
 from jetcluster.stream.fields import FIELD, KV_OPERATION
+from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 
 MAX_ID: Final = 64
@@ -107,6 +118,7 @@ class AtomicStage:
     ) -> None:
         """`opened` is called for each new batch: `tick` is wanted until there is none."""
         self.rules = rules
+        self._early = early(EARLY_ATOMIC, rules)
         self.room = room
         self._clock = clock
         self._abandoned = abandoned
@@ -128,6 +140,7 @@ class AtomicStage:
     def configure(self, rules: StreamRules) -> None:
         """The stream's configuration in force. Switching atomic batches off drops the open ones silently."""
         self.rules = rules
+        self._early = early(EARLY_ATOMIC, rules)
         self._expect(None)
         if not rules.allow_atomic:
             self.clear()
@@ -147,8 +160,7 @@ class AtomicStage:
     def add(self, batch_id: bytes, subject: bytes, headers: bytes, payload: bytes) -> Commit | ApiError | None:
         """One message of a batch, its headers as they are to be stored. None: staged; an error: refused, and from
         `_check` on the batch is dropped as well; a Commit: that was the last one."""
-        refused = refused_by(EARLY_ATOMIC, self, headers, payload)
-        if refused is not None:
+        if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
             return refused
         if len(batch_id) > MAX_ID:
             return _INVALID_ID
@@ -313,3 +325,83 @@ def level_is_met(level: bytes | None) -> bool:
     if not level:
         return True
     return level.isdigit() and len(level) < 10 and int(level) <= API_LEVEL
+
+
+class _Waiting(NamedTuple):
+    reply: bytes
+    batch_id: bytes
+    messages: int
+    size: int
+
+
+class AtomicIngest:
+    def __init__(
+        self,
+        stage: AtomicStage,
+        propose: Callable[[bytes], int],
+        clock: Clock,
+        answers: Answers,
+        backlog: Backlog,
+    ) -> None:
+        self.stage = stage
+        self._propose = propose
+        self._clock = clock
+        self._answers = answers
+        self._backlog = backlog
+        self._waiting: dict[int, _Waiting] = {}
+        """By log index of the commit."""
+
+    def on_message(
+        self, batch_id: bytes, subject: bytes, reply: bytes, headers: bytes, payload: bytes
+    ) -> Commit | None:
+        """`headers` as they are to be stored. Returns the batch that this message completes: the caller gives it to
+        `commit` when what was published before is proposed."""
+        outcome = self.stage.add(batch_id, subject, headers, payload)
+        if isinstance(outcome, Commit):
+            return outcome
+        answers = self._answers
+        if outcome is not None:
+            answers.refuse((reply,), outcome)
+        else:
+            answers.note(reply)
+        return None
+
+    def commit(self, commit: Commit, reply: bytes) -> None:
+        if self._backlog.full:
+            self._answers.too_many((reply,))
+            return
+        try:
+            batch = Batch.encode(commit.subjects, commit.headers, commit.payloads)
+        except (AssertionError, OverflowError):
+            assert not all(0 < len(subject) <= MAX_SUBJECT for subject in commit.subjects)
+            self._answers.refuse((reply,), SUBJECT_TOO_LONG)
+            return
+        commands = encode_atomic(self._clock.time_ns(), batch, plain=commit.plain, allow_msg_id=self.stage.allow_msg_id)
+        index = 0
+        try:
+            for command in commands:  # without anything in between: see `atomic_parts`
+                index = self._propose(command)
+        except RaftError as error:
+            self._answers.not_proposed((reply,), error)
+            return
+        waiting = _Waiting(reply, commit.batch_id, len(commit.subjects), len(batch))
+        self._waiting[index] = waiting
+        self._backlog.add(waiting.messages, waiting.size)
+
+    def on_applied(self, index: int, result: BatchResult) -> None:
+        """The BATCH_COMMIT at `index` was applied here; answers it if it was proposed here."""
+        waiting = self._waiting.pop(index, None)
+        if waiting is None:
+            return
+        self._backlog.remove(waiting.messages, waiting.size)
+        answers = self._answers
+        if result.error is not None:
+            answers.refuse((waiting.reply,), result.error)
+        elif waiting.reply and not answers.no_ack:
+            ack = answers.acks.batch(result.last_seq, waiting.batch_id, result.size)
+            answers.bus.publish(waiting.reply, ack)
+
+    def on_dropped(self, first_index: int) -> None:
+        for index in [index for index in self._waiting if index >= first_index]:
+            waiting = self._waiting.pop(index)
+            self._backlog.remove(waiting.messages, waiting.size)

@@ -21,13 +21,11 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import Batch
 from jetcluster.stream import schedules
 from jetcluster.stream.counters import Tally, check_increment
-from jetcluster.stream.fields import KV_OPERATION, nats_fields, number
-from jetcluster.stream.ports import Message
-from jetcluster.stream.results import Duplicate, Verdict
+from jetcluster.stream.fields import KV_OPERATION, check_ttl, nats_fields, number
+from jetcluster.stream.ports import Duplicate, Message, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import check_schedule
 from jetcluster.stream.staging import Staging, record_size
-from jetcluster.stream.ttl import check_ttl
 
 MAX_HEADER: Final = 65_535
 """Longest header block of a stored message, bytes (10097)."""
@@ -55,7 +53,7 @@ _ROLLUP_SUB: Final = errors.by_code(10111, err="batch rollup sub invalid")
 _ROLLUP_ALL: Final = errors.by_code(10111, err="batch rollup all invalid")
 
 
-class Candidate:
+class Publication:
     """A message that is looked at."""
 
     __slots__ = ("fields", "headers", "payload", "place", "subject", "tally")
@@ -68,7 +66,7 @@ class Candidate:
         self.payload = payload
         self.fields = fields
         self.tally: Tally | None = None
-        """What a counter stands at with it. This and the bytes are, after `as_stored`, those that are stored."""
+        """The total of a counter with it. This and the bytes are, after `as_stored`, those that are stored."""
 
     @property
     def message(self) -> Message:
@@ -76,13 +74,13 @@ class Candidate:
 
 
 class Ruled(Protocol):
-    """Whoever asks has the configuration in force."""
+    """Something that has the configuration in force."""
 
     @property
     def rules(self) -> StreamRules: ...
 
 
-class View(Ruled, Protocol):
+class CheckView(Ruled, Protocol):
     """The stream as the next message of a command finds it, with what the messages before it do to it."""
 
     @property
@@ -91,7 +89,7 @@ class View(Ruled, Protocol):
     def name(self) -> bytes: ...
     @property
     def time(self) -> int:
-        """Of the command, Unix nanoseconds."""
+        """Time of the command, Unix nanoseconds."""
         ...
 
     @property
@@ -129,73 +127,73 @@ class View(Ruled, Protocol):
 # -- the functions, each of which returns why the message is refused, or None ----------------------------------------
 
 
-def sealed(view: Ruled, message: Candidate) -> ApiError | None:
+def sealed(view: Ruled, message: Publication) -> ApiError | None:
     return SEALED if view.rules.sealed else None
 
 
-def size(view: Ruled, message: Candidate) -> ApiError | None:
+def size(view: Ruled, message: Publication) -> ApiError | None:
     """`max_msg_size` counts the header block and the payload."""
     most = view.rules.max_msg_size
     return _TOO_LARGE if most and len(message.headers) + len(message.payload) > most else None
 
 
-def atomic_enabled(view: Ruled, message: Candidate) -> ApiError | None:
+def atomic_enabled(view: Ruled, message: Publication) -> ApiError | None:
     return None if view.rules.allow_atomic else _ATOMIC_DISABLED
 
 
-def fast_enabled(view: Ruled, message: Candidate) -> ApiError | None:
+def fast_enabled(view: Ruled, message: Publication) -> ApiError | None:
     return None if view.rules.allow_batched else _FAST_DISABLED
 
 
-def subject_length(view: View, message: Candidate) -> ApiError | None:
+def subject_length(view: CheckView, message: Publication) -> ApiError | None:
     return SUBJECT_TOO_LONG if view.is_grown(message.place) else None
 
 
-def header_size(view: View, message: Candidate) -> ApiError | None:
+def header_size(view: CheckView, message: Publication) -> ApiError | None:
     return _HEADER_TOO_LARGE if len(message.headers) > MAX_HEADER else None
 
 
-def last_msg_id_in_batch(view: View, message: Candidate) -> ApiError | None:
+def last_msg_id_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     return _NO_LAST_MSG_ID if message.fields.get(b"Nats-Expected-Last-Msg-Id") else None
 
 
-def msg_id_in_batch(view: View, message: Candidate) -> ApiError | None:
+def msg_id_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     return _NO_MSG_ID if message.fields.get(b"Nats-Msg-Id") and not view.takes_msg_ids else None
 
 
-def increment(view: View, message: Candidate) -> ApiError | None:
+def increment(view: CheckView, message: Publication) -> ApiError | None:
     return check_increment(message.fields, message.payload, allowed=view.rules.allow_msg_counter)
 
 
-def expected_stream(view: View, message: Candidate) -> ApiError | None:
+def expected_stream(view: CheckView, message: Publication) -> ApiError | None:
     stream = message.fields.get(b"Nats-Expected-Stream")
     return _WRONG_STREAM if stream and stream != view.name else None
 
 
-def ttl(view: View, message: Candidate) -> ApiError | None:
+def ttl(view: CheckView, message: Publication) -> ApiError | None:
     return check_ttl(message.fields, allowed=view.rules.allow_msg_ttl)
 
 
-def batch_id(view: View, message: Candidate) -> ApiError | None:
+def batch_id(view: CheckView, message: Publication) -> ApiError | None:
     """Never stored as if the header meant nothing."""
     return _ATOMIC_DISABLED if message.fields.get(b"Nats-Batch-Id") and not view.is_fast(message.place) else None
 
 
-def duplicate(view: View, message: Candidate) -> Duplicate | None:
+def duplicate(view: CheckView, message: Publication) -> Duplicate | None:
     msg_id = message.fields.get(b"Nats-Msg-Id")
     seq = view.seq_of_id(msg_id) if msg_id else None
     return None if seq is None else Duplicate(seq)
 
 
-def duplicate_in_batch(view: View, message: Candidate) -> ApiError | None:
+def duplicate_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     return None if duplicate(view, message) is None else _DUPLICATE_IN_BATCH
 
 
-def foreign_source(view: View, message: Candidate) -> ApiError | None:
+def foreign_source(view: CheckView, message: Publication) -> ApiError | None:
     return _FOREIGN_SOURCE if message.fields.get(b"Nats-Stream-Source") else None
 
 
-def as_stored(view: View, message: Candidate) -> ApiError | None:
+def as_stored(view: CheckView, message: Publication) -> ApiError | None:
     """A counter's total, a TTL that is raised, the rollup of a schedule: what follows sees the message with them. An
     error only on counter streams."""
     made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
@@ -205,7 +203,7 @@ def as_stored(view: View, message: Candidate) -> ApiError | None:
     return None
 
 
-def as_counted(view: View, message: Candidate) -> ApiError | None:
+def as_counted(view: CheckView, message: Publication) -> ApiError | None:
     """A source's message as a counter stores it."""
     made = view.staging.counted(message.message, message.fields, sourced=True)
     if isinstance(made, ApiError):
@@ -214,7 +212,7 @@ def as_counted(view: View, message: Candidate) -> ApiError | None:
     return None
 
 
-def last_sequence(view: View, message: Candidate) -> ApiError | None:
+def last_sequence(view: CheckView, message: Publication) -> ApiError | None:
     expected = message.fields.get(b"Nats-Expected-Last-Sequence")
     if not expected:
         return None
@@ -222,12 +220,12 @@ def last_sequence(view: View, message: Candidate) -> ApiError | None:
     return None if number(expected) == last else errors.by_code(10071, seq=last)
 
 
-def last_sequence_in_batch(view: View, message: Candidate) -> ApiError | None:
+def last_sequence_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     """Only the first message of an atomic batch may expect it."""
     return _SEQUENCE_IN_BATCH if message.place and message.fields.get(b"Nats-Expected-Last-Sequence") else None
 
 
-def subject_sequence_in_batch(view: View, message: Candidate) -> ApiError | None:
+def subject_sequence_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     """The exact subject: a wildcard over subjects of this batch passes, as upstream."""
     fields = message.fields
     if not fields.get(b"Nats-Expected-Last-Subject-Sequence"):
@@ -236,7 +234,7 @@ def subject_sequence_in_batch(view: View, message: Candidate) -> ApiError | None
     return _SEQUENCE_IN_BATCH if view.is_written(subject) else None
 
 
-def last_subject_sequence(view: View, message: Candidate) -> ApiError | None:
+def last_subject_sequence(view: CheckView, message: Publication) -> ApiError | None:
     expected = message.fields.get(b"Nats-Expected-Last-Subject-Sequence")
     subject = message.fields.get(b"Nats-Expected-Last-Subject-Sequence-Subject")
     if not expected:
@@ -245,11 +243,11 @@ def last_subject_sequence(view: View, message: Candidate) -> ApiError | None:
     return None if number(expected) == actual else errors.by_code(10071, seq=actual)
 
 
-def schedule(view: View, message: Candidate) -> ApiError | None:
+def schedule(view: CheckView, message: Publication) -> ApiError | None:
     return check_schedule(view.rules, message.subject, message.fields, view.time, view.last_headers)
 
 
-def rollup(view: View, message: Candidate) -> ApiError | None:
+def rollup(view: CheckView, message: Publication) -> ApiError | None:
     value = message.fields.get(b"Nats-Rollup")
     if not value:
         return None
@@ -260,14 +258,14 @@ def rollup(view: View, message: Candidate) -> ApiError | None:
     return errors.by_code(10111, err=f'rollup value invalid: "{value.lower().decode(errors="replace")}"')
 
 
-def rollup_in_batch(view: View, message: Candidate) -> ApiError | None:
+def rollup_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     kind = view.staging.rollup(message.headers, message.fields)
     if kind == b"sub":
         return _ROLLUP_SUB if view.is_written(message.subject) else None
     return _ROLLUP_ALL if kind and message.place else None
 
 
-def room(view: View, message: Candidate) -> ApiError | None:
+def room(view: CheckView, message: Publication) -> ApiError | None:
     """Discard new: no room is an error, unless the message replaces the oldest one of its subject, and there are bytes
     enough for it."""
     refused = _subject_room(view, message)
@@ -285,26 +283,26 @@ def room(view: View, message: Candidate) -> ApiError | None:
     return _MAX_BYTES if _outgrows(view, message) else None
 
 
-def room_in_batch(view: View, message: Candidate) -> ApiError | None:
+def room_in_batch(view: CheckView, message: Publication) -> ApiError | None:
     """Discard new. Unlike for a single message, replacing the oldest of a subject makes no room."""
     full = _stream_room(view, message)
     return _subject_room(view, message) if full is None else full
 
 
-def last_msg_id(view: View, message: Candidate) -> ApiError | None:
+def last_msg_id(view: CheckView, message: Publication) -> ApiError | None:
     expected = message.fields.get(b"Nats-Expected-Last-Msg-Id")
     last = view.staging.last_msg_id
     return None if not expected or expected == last else errors.by_code(10070, id=last.decode(errors="replace"))
 
 
-def _subject_room(view: View, message: Candidate) -> ApiError | None:
+def _subject_room(view: CheckView, message: Publication) -> ApiError | None:
     rules = view.rules
     if not rules.discard_new_per_subject or view.staging.rollup(message.headers, message.fields):
         return None
     return _MAX_PER_SUBJECT if view.count_of(message.subject) >= rules.max_msgs_per_subject else None
 
 
-def _stream_room(view: View, message: Candidate) -> ApiError | None:
+def _stream_room(view: CheckView, message: Publication) -> ApiError | None:
     rules = view.rules
     if rules.max_msgs and view.messages >= rules.max_msgs:
         return _MAX_MSGS
@@ -313,7 +311,7 @@ def _stream_room(view: View, message: Candidate) -> ApiError | None:
     return None
 
 
-def _outgrows(view: View, message: Candidate) -> bool:
+def _outgrows(view: CheckView, message: Publication) -> bool:
     """There is no room for the message's bytes, and the oldest one of its subject has fewer (nats-server's rule:
     what the two differ by is not looked at)."""
     rules = view.rules
@@ -327,13 +325,13 @@ def _outgrows(view: View, message: Candidate) -> bool:
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-Refusal = Callable[[View, Candidate], Verdict | None]
+Refusal = Callable[[CheckView, Publication], Verdict | None]
 
 
 class Check(NamedTuple):
     refusal: Refusal
     codes: tuple[int, ...]
-    """Of the errors, as in `errors`; () for one that is none."""
+    """Numbers of its errors, as in `errors`; () for one that is none."""
     reads: frozenset[bytes] = frozenset()
     """Header fields without which it has nothing to say; none: it looks at each message."""
     under: Callable[[StreamRules], object] = lambda rules: True
@@ -385,15 +383,15 @@ CHECKS: Final = (
 )
 
 
-class Kind(Enum):
-    """How a message comes to be stored."""
+class PublishKind(Enum):
+    """The way in which a message comes to be stored."""
 
     PLAIN = "plain"
     """PUBLISH, and FAST_PUBLISH."""
     ATOMIC = "atomic"
     """In an atomic batch."""
     SOURCED = "sourced"
-    """Of a mirror's or source's upstream, whose headers are not checked."""
+    """A message of a mirror's or source's upstream, whose headers are not checked."""
     OWN = "own"
     """Made by the stream itself: by a schedule, or as a marker."""
     REPLACING = "replacing"
@@ -401,26 +399,26 @@ class Kind(Enum):
 
 
 ORDER: Final = {
-    Kind.PLAIN: (
+    PublishKind.PLAIN: (
         sealed, subject_length, size, header_size, increment, expected_stream, ttl, batch_id, duplicate, foreign_source,
         as_stored, last_sequence, last_subject_sequence, schedule, rollup, room, last_msg_id,
     ),
-    Kind.ATOMIC: (
+    PublishKind.ATOMIC: (
         size, last_msg_id_in_batch, msg_id_in_batch, header_size, increment, expected_stream, ttl, duplicate_in_batch,
         foreign_source, as_stored, last_sequence, last_sequence_in_batch, subject_sequence_in_batch,
         last_subject_sequence, schedule, rollup, rollup_in_batch, room_in_batch,
     ),
-    Kind.SOURCED: (subject_length, as_counted, size, room),
-    Kind.OWN: (as_stored, room),
-    Kind.REPLACING: (as_stored,),
+    PublishKind.SOURCED: (subject_length, as_counted, size, room),
+    PublishKind.OWN: (as_stored, room),
+    PublishKind.REPLACING: (as_stored,),
 }  # fmt: skip
 """The first check that refuses decides."""
 
 EARLY_ATOMIC: Final = (sealed, size, atomic_enabled)
 EARLY_FAST: Final = (sealed, size, fast_enabled)
-"""What a leader asks of a message of a batch as it comes."""
+"""Questions of a leader about a message of a batch as it comes."""
 WHOLE_ATOMIC: Final = (sealed, atomic_enabled)
-"""What apply asks of an atomic batch, whose stream may have changed since the leader took it."""
+"""Questions of apply about an atomic batch, whose stream may have changed since the leader took it."""
 
 
 _READ: Final = frozenset().union(*(row.reads for row in CHECKS))
@@ -428,17 +426,17 @@ MAX_COMBINATIONS: Final = 256
 """Combinations of header fields for which a selection remembers the checks that read them."""
 
 
-class Selection:
+class CheckOrder:
     """The checks of one kind of message that have something to say in a configuration."""
 
-    def __init__(self, kind: Kind, rules: StreamRules) -> None:
+    def __init__(self, kind: PublishKind, rules: StreamRules) -> None:
         self._rows = [row for refusal in ORDER[kind] for row in CHECKS if row.refusal is refusal and row.under(rules)]
         self._bare = tuple([row.refusal for row in self._rows if not row.reads])
         """For messages without `Nats-` fields."""
         self._by_fields: dict[tuple[bytes, ...], tuple[Refusal, ...]] = {}
 
-    def verdict(self, view: View, message: Candidate) -> Verdict | None:
-        """Of the first check that has one; None: the message may be stored. Raises DamagedError."""
+    def verdict(self, view: CheckView, message: Publication) -> Verdict | None:
+        """The verdict of the first check that has one; None: the message may be stored. Raises DamagedError."""
         fields = message.fields
         if fields:
             names = tuple(fields)
@@ -459,15 +457,22 @@ class Selection:
         return found
 
 
-def refused_by(
-    checks: Sequence[Callable[[Ruled, Candidate], ApiError | None]],
-    ruled: Ruled,
-    headers: bytes = b"",
-    payload: bytes = b"",
-) -> ApiError | None:
+Early = Callable[[Ruled, Publication], ApiError | None]
+
+
+def early(checks: Sequence[Early], rules: StreamRules) -> tuple[Early, ...]:
+    """Those of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC that have something to say in a configuration: mostly none."""
+    silent = {row.refusal for row in CHECKS if not row.under(rules)}
+    return tuple([check for check in checks if check not in silent])
+
+
+def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"") -> ApiError | None:
     """The first refusal of checks that look at the configuration and at bytes alone."""
-    message = Candidate(0, b"", headers, payload, {})
-    return next((refused for check in checks if (refused := check(ruled, message)) is not None), None)
+    message = Publication(0, b"", headers, payload, {})
+    for check in checks:
+        if (refused := check(ruled, message)) is not None:
+            return refused
+    return None
 
 
 # -- whole commands ---------------------------------------------------------------------------------------------------

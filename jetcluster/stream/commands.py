@@ -24,12 +24,9 @@ from typing import Any, Final, NamedTuple
 
 from jetcluster.errors import PeerError
 from jetcluster.store.batch import Batch, BatchError, UnknownBatchError
-from jetcluster.stream import replacing, sourced
+from jetcluster.stream import bodies
+from jetcluster.stream.bodies import LATEST_TIME, Guard, Replace, Run, Sourced, decode_runs, load_object
 from jetcluster.stream.fast_parts import FastPart, decode_parts, encode_parts
-from jetcluster.stream.log_json import load_object
-from jetcluster.stream.replacing import Guard, Replace
-from jetcluster.stream.runs import LATEST_TIME, Run, decode_runs
-from jetcluster.stream.sourced import Sourced
 
 PUBLISH: Final = 1
 PURGE: Final = 2
@@ -280,7 +277,7 @@ def encode_fire(ts: int, firings: Sequence[Firing]) -> bytes:
 
 def encode_replace(ts: int, guards: Sequence[Guard], purges: Sequence[bytes], batch: bytes = b"") -> bytes:
     """`batch`: an encoded `Batch` of what is to be stored, b"" for nothing."""
-    return HEAD.pack(REPLACE, 0, ts) + replacing.encode_body(guards, purges, batch)
+    return HEAD.pack(REPLACE, 0, ts) + bodies.encode_replace(guards, purges, batch)
 
 
 def encode_restore(ts: int, runs: bytes) -> bytes:
@@ -293,7 +290,7 @@ def encode_restore_end(ts: int, last_seq: int, last_ts: int) -> bytes:
 
 
 def encode_sourced(ts: int, body: bytes) -> bytes:
-    """`body` as `sourced.encode_body` makes it."""
+    """`body` as `bodies.encode_sourced` makes it."""
     return HEAD.pack(SOURCED, 0, ts) + body
 
 
@@ -404,9 +401,9 @@ def _decode_body(kind: int, ts: int, command: bytes) -> Command:
     if kind == RESTORE:
         return Restore(ts, decode_runs(command, at))
     if kind == SOURCED:
-        return sourced.decode_body(ts, command, at)
+        return bodies.decode_sourced(ts, command, at)
     if kind == REPLACE:
-        return replacing.decode_body(ts, command, at)
+        return bodies.decode_replace(ts, command, at)
     if kind == CONTINUE:
         if len(command) != at:
             raise ValueError("trailing bytes")

@@ -136,7 +136,7 @@ class DirectGet:
             no_headers = request.no_hdr
         if not subject:
             return BAD_REQUEST
-        message = self.store.last_by_subject(subject)
+        message = self.store.queries.last_by_subject(subject)
         if message is None:
             return NOT_FOUND
         if no_headers:
@@ -151,7 +151,7 @@ class DirectGet:
     ) -> Steps[Answer]:
         """`answer_subject` for a wildcard, which may take long. Raises DamagedError."""
         if subject != b">":
-            yield from self.store.preparing((subject,))
+            yield from self.store.queries.preparing((subject,))
         return self.answer_subject(subject, payload, headers, with_pending=with_pending)
 
     def _head(self, message: Msg, extra: bytes) -> bytes:
@@ -173,7 +173,13 @@ class DirectGet:
         if first is None:
             return _with_proof(NOT_FOUND, proof)
         return GetReply(
-            self._first_line, self._stream_line, view, request, store.count(filter, first.seq), _BATCH_END, proof
+            self._first_line,
+            self._stream_line,
+            view,
+            request,
+            store.queries.count(filter, first.seq),
+            _BATCH_END,
+            proof,
         )
 
     def _ceiling(self, request: GetRequest) -> int:
@@ -315,11 +321,11 @@ def find_one(store: BlockStore, request: GetRequest) -> Msg | None:
     """The message that a single get (Direct Get or MSG.GET) means, by the first of its fields
     in the order here. Raises DamagedError."""
     if request.last_by_subj:
-        return store.last_by_subject(request.last_by_subj)
+        return store.queries.last_by_subject(request.last_by_subj)
     if request.next_by_subj:
-        return store.next_by_subject(request.next_by_subj, max(_start(store, request), store.first_seq))
+        return store.queries.next_by_subject(request.next_by_subj, max(_start(store, request), store.first_seq))
     if request.start_time is not None:
-        return store.next_by_subject(b">", _start(store, request))
+        return store.queries.next_by_subject(b">", _start(store, request))
     return store.get(request.seq)
 
 
@@ -328,7 +334,7 @@ def preparing(store: BlockStore, request: GetRequest) -> Steps[None] | None:
     wanted = request.last_by_subj or request.next_by_subj
     if is_literal(wanted) or wanted == b">":
         return None
-    return store.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
+    return store.queries.preparing((wanted,), max(_start(store, request), 1) if request.batch else 0)
 
 
 def level_is_met(headers: bytes) -> bool:

@@ -2,6 +2,17 @@
 schedules fire when their time has come, that long commands go on, and republishes what is stored.
 
 Pure: the owner of the replica calls it, and passes the clock, the bus and a way to propose.
+
+`Republisher`: what a stream tells the world about each message it stores.
+
+Only the leader does it, as an effect of apply: what it was told right before storing goes out right after the command.
+A new leader applies what the old one left over and so may repeat it, or the old one may have died before: at most once
+is promised, as upstream; subscribers see gaps in Nats-Last-Sequence.
+
+`DueTimer`: what a stream's leader does when its time has come: by a timer, and not more often than is good.
+
+Ticks come a few times per second; a timer is set when the time is near. What is due right after something was done
+waits for a pause, so that much of it goes with one command.
 """
 
 from __future__ import annotations
@@ -11,13 +22,124 @@ from math import inf
 from typing import Any, Final
 
 from jetcluster.clock import Clock
+from jetcluster.model import times
 from jetcluster.protocol.bus import Bus
+from jetcluster.protocol.subjects import is_valid_literal
 from jetcluster.store.api import DamagedError
-from jetcluster.store.batch import Batch
+from jetcluster.store.batch import MAX_SUBJECT, Batch
+from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
-from jetcluster.stream.due_timer import SOON, CallLater, DueTimer
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republisher
+from jetcluster.stream.rules import StreamRules
+
+SOON: Final = 500_000_000
+"""A timer is set for what is due within so many nanoseconds; for later ones there are ticks to come."""
+
+CallLater = Callable[[float, Callable[[], None]], Any]
+"""The loop's: what it returns has `cancel`."""
+
+
+class DueTimer:
+    """Calls for one kind of work when it is due. Idle until `look` or `arm`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        call_later: CallLater,
+        due: Callable[[], int | None],
+        pause: Callable[[], int],
+        act: Callable[[int], bool],
+    ) -> None:
+        """`due` tells when there is something to do (Unix nanoseconds), None: never, or not now; `pause` for how long
+        after the last time nothing is done; `act` does it, at the time that it is given, and says whether it did."""
+        self._clock = clock
+        self._call_later = call_later
+        self._due = due
+        self._pause = pause
+        self._act = act
+        self._timer: Any = None
+        self._at = 0
+        """When the timer goes off."""
+        self._acted = 0
+
+    def hurry(self) -> None:
+        """More is to be done at once: there is no pause this time."""
+        self._acted = 0
+
+    def look(self) -> None:
+        """Does what is due, or sets a timer if that is soon."""
+        now = self._clock.time_ns()
+        at = self._next(now)
+        if at is None or at > now:
+            self._arm(at, now)
+        elif self._act(now):
+            self._acted = now
+
+    def arm(self) -> None:
+        """Sets a timer for what is due or will be soon, and does nothing yet: for who may not be interrupted."""
+        now = self._clock.time_ns()
+        self._arm(self._next(now), now)
+
+    def _next(self, now: int) -> int | None:
+        due = self._due()
+        if due is None:
+            return None
+        if self._acted > now:
+            self._acted = 0  # the clock was set back
+        return max(due, self._acted + self._pause())
+
+    def _arm(self, at: int | None, now: int) -> None:
+        if at is not None and at - now <= SOON and (self._timer is None or at < self._at):
+            self.cancel()
+            self._at = at
+            self._timer = self._call_later(max(at - now, 0) / 1e9, self._goes_off)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _goes_off(self) -> None:
+        self._timer = None
+        self.look()
+
+
+class Republisher:
+    """`take` is a `staging.OnAppend`."""
+
+    def __init__(self, rules: StreamRules, store: BlockStore) -> None:
+        assert rules.republish is not None
+        self._rules = rules
+        self._store = store
+        self._name = rules.name.encode()
+        self.messages: list[tuple[bytes, bytes, bytes]] = []
+        """(subject, header block, payload), for the bus; the sender clears it."""
+
+    def take(self, batch: Batch, first_seq: int, ts: int) -> None:
+        """Before the batch is stored: what the last sequence of its subjects was, only the store knows."""
+        transform = self._rules.republish
+        assert transform is not None
+        last = {subject: self._store.last_seq_of(subject) for subject in batch.subjects}
+        headers_only = self._rules.republish_headers_only
+        for i in range(batch.count):
+            subject, headers, payload = batch.message(i)
+            seq, before = first_seq + i, last[subject]
+            last[subject] = seq
+            target = transform.match(subject, ts + i)
+            if target is None or len(target) > MAX_SUBJECT or not is_valid_literal(target):
+                continue
+            added = b"Nats-Stream: %b\r\nNats-Subject: %b\r\nNats-Sequence: %d\r\nNats-Time-Stamp: %b\r\n" % (
+                self._name,
+                subject,
+                seq,
+                times.rfc3339_bytes(ts + i),
+            )
+            added += b"Nats-Last-Sequence: %d\r\n" % before
+            if headers_only:
+                added += b"Nats-Msg-Size: %d\r\n" % len(payload)
+            block = b"%b%b\r\n" % (headers[:-2] if headers else b"NATS/1.0\r\n", added)
+            self.messages.append((target, block, b"" if headers_only else payload))
+
 
 EXPIRY_PAUSE: Final = 50_000_000
 """Nanoseconds between two removals, which so hold more messages each: the first one is in time, as in nats-server."""

@@ -21,10 +21,9 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.due_index import DueIndex
-from jetcluster.stream.fields import is_delete_marker
+from jetcluster.stream.fields import NEVER, is_delete_marker, parse_ttl
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.ttl import NEVER, parse_ttl
 
 MOST: Final = 2048
 """Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
@@ -120,7 +119,7 @@ class Expiry:
             return None
         if not self._never:
             return store.first_ts + max_age
-        oldest = store.next_by_subject(b">", max(self._floor, 1))
+        oldest = store.queries.next_by_subject(b">", max(self._floor, 1))
         return oldest.ts + max_age if oldest is not None else None
 
     def _next_piece(self, bound: int) -> list[int]:
@@ -128,7 +127,7 @@ class Expiry:
         aged: list[int] = []
         size = 0
         behind = self._store.last_seq + 1
-        for looked, message in enumerate(self._store.scan(b">", max(self._place, 1))):
+        for looked, message in enumerate(self._store.queries.scan(b">", max(self._place, 1))):
             if message.ts >= bound or looked == MOST or size >= MOST_BYTES:
                 behind = message.seq
                 break

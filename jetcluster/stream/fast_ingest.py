@@ -23,16 +23,25 @@ from jetcluster import errors
 from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import LeavingError, NotLeaderError, RaftError
-from jetcluster.stream import acks
-from jetcluster.stream.answers import Answers
+from jetcluster.stream import answers
+from jetcluster.stream.answers import Answers, Backlog
 from jetcluster.stream.atomic_stage import LEVEL, MAX_ID, field, level_is_met
-from jetcluster.stream.backlog import Backlog
-from jetcluster.stream.checks import EARLY_FAST, refused_by
-from jetcluster.stream.fast_mark import APPEND, COMMIT, COMMIT_EOB, PING, START, SUFFIX, FastMark, parse
-from jetcluster.stream.fast_open import FastBatch, FastOpen
+from jetcluster.stream.checks import EARLY_FAST, early, refused_by
+from jetcluster.stream.fast_open import (
+    APPEND,
+    COMMIT,
+    COMMIT_EOB,
+    PING,
+    START,
+    SUFFIX,
+    FastBatch,
+    FastMark,
+    FastOpen,
+    parse,
+)
 from jetcluster.stream.fast_parts import FastPart, settle
 from jetcluster.stream.fast_rows import FastRow
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 
 _LEVEL_TOO_LOW: Final = errors.by_code(10185)
@@ -62,6 +71,7 @@ class FastIngest:
     ) -> None:
         """`call_flush` has the open command proposed at the end of the turn, even if there are no messages in it."""
         self.rules = rules
+        self._early = early(EARLY_FAST, rules)
         self._open = opened
         self._answers = answers
         self._backlog = backlog
@@ -78,6 +88,7 @@ class FastIngest:
     def configure(self, rules: StreamRules) -> None:
         """The configuration in force. Switching fast batches off drops the open ones silently."""
         self.rules = rules
+        self._early = early(EARLY_FAST, rules)
         if not rules.allow_batched:
             self._open.clear()
 
@@ -230,8 +241,7 @@ class FastIngest:
         return None
 
     def _refusal(self, mark: FastMark | None, headers: bytes, payload: bytes) -> ApiError | None:
-        refused = refused_by(EARLY_FAST, self, headers, payload)
-        if refused is not None:
+        if self._early and (refused := refused_by(self._early, self, headers, payload)) is not None:
             return refused
         if mark is None:
             return _PATTERN
@@ -286,7 +296,7 @@ class FastIngest:
     def _refused(self, batch: FastBatch, seq: int, error: ApiError, reply: bytes) -> bool:
         """Message `seq` was not stored, and all before it are settled. False when that ends the batch at once."""
         if batch.gap_ok:
-            self._tell(self._reply(batch, seq), acks.flow_error(seq, error))
+            self._tell(self._reply(batch, seq), answers.flow_error(seq, error))
             if seq == batch.commit_seq:
                 self._cut(batch, seq - 1)
             return True
@@ -296,7 +306,7 @@ class FastIngest:
             self._over(batch)
             self._answers.refuse((reply,), error)
         else:
-            self._tell(self._reply(batch, seq), acks.flow_error(seq, error))
+            self._tell(self._reply(batch, seq), answers.flow_error(seq, error))
             self._cut(batch, seq - 1)
             self._finish(batch, reply)
         return False
@@ -310,7 +320,7 @@ class FastIngest:
             self._refused(batch, first, error, reply)
             return
         if error is not None:
-            self._tell(self._reply(batch, first), acks.flow_error(first, error))
+            self._tell(self._reply(batch, first), answers.flow_error(first, error))
         if error is None or last > first:
             self._tell_gap(reply, first, last + 1)
         if not batch.gap_ok:
@@ -362,11 +372,11 @@ class FastIngest:
         return b"%b.%d.%d%b" % (batch.stem, seq, operation, SUFFIX)
 
     def _tell_ack(self, batch: FastBatch, reply: bytes) -> None:
-        self._tell(reply, acks.flow_ack(batch.told, batch.per_ack))
+        self._tell(reply, answers.flow_ack(batch.told, batch.per_ack))
 
     def _tell_gap(self, reply: bytes, first: int, seq: int) -> None:
         """`first` to `seq - 1` are missing."""
-        self._tell(reply, acks.flow_gap(first, seq))
+        self._tell(reply, answers.flow_gap(first, seq))
 
     def _tell(self, reply: bytes, body: bytes) -> None:
         self._answers.bus.publish(reply, body)

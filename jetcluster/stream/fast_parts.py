@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
 
 _MOST_SEQ: Final = (1 << 64) - 1
 

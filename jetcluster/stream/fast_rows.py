@@ -22,8 +22,7 @@ from jetcluster.model.times import SECOND
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.fast_parts import FastGate, FastPart, settle
-from jetcluster.stream.ports import SIDE_FAST
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.ports import SIDE_FAST, PublishResult
 
 MOST: Final = 1000
 """Rows of a stream: as many as it may have open batches unless configured otherwise."""

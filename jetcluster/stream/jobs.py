@@ -24,8 +24,7 @@ from jetcluster import errors
 from jetcluster.errors import ApiError, DiskError
 from jetcluster.records import dataclass
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.ports import SIDE_JOBS
-from jetcluster.stream.results import JobStep
+from jetcluster.stream.ports import SIDE_JOBS, JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules
 
 MAX_JOBS: Final = 64

@@ -25,9 +25,9 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import atomic_checks, commands, replacing, restoring, sourced
 from jetcluster.stream.asked import Asked, AskedError
-from jetcluster.stream.atomic_checks import AtomicChecks
-from jetcluster.stream.atomic_parts import BatchParts
-from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG
+from jetcluster.stream.atomic_checks import AtomicChecks, BatchParts
+from jetcluster.stream.bodies import Replace, Sourced
+from jetcluster.stream.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
 from jetcluster.stream.commands import (
     NAMED,
     BatchCommit,
@@ -50,16 +50,13 @@ from jetcluster.stream.counters import tracks_sources
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
 from jetcluster.stream.fast_rows import FastRowError, FastRows
-from jetcluster.stream.firing import fire
 from jetcluster.stream.jobs import Jobs, StreamJobError
-from jetcluster.stream.ports import SIDE_CONFIG, Extension
+from jetcluster.stream.ports import SIDE_CONFIG, BatchResult, Extension, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.publish import EXHAUSTED, MessageAdmission, mapped
-from jetcluster.stream.replacing import Replace
-from jetcluster.stream.results import BatchResult, JobStep, PublishResult, Result, digest_bytes
 from jetcluster.stream.rules import INTEREST, StreamRules
 from jetcluster.stream.scheduler import FindZone, Scheduler, system_zone
-from jetcluster.stream.schedules import Schedules
-from jetcluster.stream.sourced import Cursor, Cursors, Sourced
+from jetcluster.stream.schedules import Schedules, fire
+from jetcluster.stream.sourced import Cursor, Cursors
 from jetcluster.stream.staging import OnAppend, Staging
 
 _STATE: Final = struct.Struct("<BQQQ16s")
@@ -365,6 +362,8 @@ class StreamMachine:
             self._staging,
             batch,
             base,
+            self._admission.selections[PublishKind.ATOMIC],
+            self._admission.whole_atomic,
             allow_msg_id=command.allow_msg_id,
         )
         checked = checks.run(plain=command.plain)
@@ -381,7 +380,8 @@ class StreamMachine:
             raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
-        self._follow_jobs()
+        if command.kind != commands.CONSUMER_TURN:  # the many of them begin no jobs
+            self._follow_jobs()
         return result
 
     def _once(self, index: int, request: int, command: Purge | Replace | Extended) -> Result:

@@ -18,11 +18,11 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream import checks
-from jetcluster.stream.checks import EXPECTED_SUBJECT, MAX_HEADER, Candidate, Kind, Selection
+from jetcluster.stream.checks import EXPECTED_SUBJECT, MAX_HEADER, CheckOrder, Publication, PublishKind
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.fast_parts import FastGate
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
-from jetcluster.stream.results import PublishResult, Verdict
+from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.staging import Staging
 
@@ -44,8 +44,9 @@ class MessageAdmission:
         self.rules = rules
         self.staging = staging
         self.time = 0
-        """Of the command, Unix nanoseconds."""
-        self._checks = {kind: Selection(kind, rules) for kind in Kind}
+        """Time of the command, Unix nanoseconds."""
+        self.whole_atomic = checks.early(checks.WHOLE_ATOMIC, rules)
+        self.selections = {kind: CheckOrder(kind, rules) for kind in PublishKind}
         self._takes_all = checks.takes_all(rules)
         self._store = store
         self._dedupe = dedupe
@@ -88,7 +89,7 @@ class MessageAdmission:
         their effects. Only a full discard-new stream still refuses, unless `roomy`; returns how many were stored."""
         self._batch, self.time = batch, base
         self.staging.begin(batch, base)
-        kind = Kind.REPLACING if roomy else Kind.OWN
+        kind = PublishKind.REPLACING if roomy else PublishKind.OWN
         for i in range(batch.count):
             self._admit_one(i, kind)
         return self.staging.finish()
@@ -117,7 +118,7 @@ class MessageAdmission:
             msg_id = nats_fields(batch.headers_of(i)).get(b"Nats-Msg-Id")
             if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
                 continue
-            verdict = self._admit_one(i, Kind.SOURCED)
+            verdict = self._admit_one(i, PublishKind.SOURCED)
             if isinstance(verdict, ApiError):
                 taken, error = i, verdict
                 break
@@ -151,10 +152,10 @@ class MessageAdmission:
             ids.append((first_seq + i, msg_id))
         return ids
 
-    def _admit_one(self, i: int, kind: Kind = Kind.PLAIN) -> Verdict:
+    def _admit_one(self, i: int, kind: PublishKind = PublishKind.PLAIN) -> Verdict:
         came = self._batch.message(i)
-        message = Candidate(i, *came, nats_fields(came[1]) if came[1] else NOTHING)
-        verdict = self._checks[kind].verdict(self, message)
+        message = Publication(i, *came, nats_fields(came[1]) if came[1] else NOTHING)
+        verdict = self.selections[kind].verdict(self, message)
         if verdict is not None:
             return verdict
         if message.headers is came[1] and message.payload is came[2]:
@@ -162,7 +163,7 @@ class MessageAdmission:
         made = message.message
         return self.staging.stage(i, made, message.fields, message.tally, changed=made != came)
 
-    # -- checks.View ----------------------------------------------------------------------------------------------
+    # -- checks.CheckView ----------------------------------------------------------------------------------------------
 
     takes_msg_ids = True
 

@@ -16,9 +16,8 @@ from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands, schedules
 from jetcluster.stream.commands import Firing
-from jetcluster.stream.cron import CronError
+from jetcluster.stream.cron import LOCAL, MAX_PATTERN, CronError, Pattern
 from jetcluster.stream.fields import FIELD, nats_fields
-from jetcluster.stream.schedule_pattern import LOCAL, MAX_PATTERN, Pattern
 from jetcluster.stream.schedules import Schedules
 
 MOST: Final = 512

@@ -1,21 +1,18 @@
 """SOURCED commands: what a mirror or a source brings from its upstream, and how far that link has come.
 
-    u16 length of key | u8 length of identity | u8 0 | u32 lag | u64 after | u64 upto | key | identity | messages
-
 The leader's link (`jetcluster.mirror`) puts what it receives into the log; whether that follows on what is stored
 already is decided here, in apply, so that a change of leaders in the middle of anything neither loses nor repeats a
 message. `after` is what makes it safe: the link has seen everything of the upstream behind that sequence, so a command
 whose `after` is beyond what is stored says that one before it was lost, and is refused.
 
-A mirror has the key b"" and keeps sequences and times: its messages are runs as in a RESTORE. A source has the key
-`Upstream.key`; its messages get sequences and times of their own: u32 count, the upstream's sequences, one batch.
+A mirror has the key b"" and keeps sequences and times. A source has the key `Upstream.key`; its messages get sequences
+and times of their own.
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from jetcluster import errors
@@ -23,16 +20,13 @@ from jetcluster.errors import ApiError
 from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.bodies import Sourced
 from jetcluster.stream.checks import SEALED
 from jetcluster.stream.ports import SIDE_SOURCES
 from jetcluster.stream.publish import MessageAdmission
-from jetcluster.stream.runs import Run, decode_runs, encode_runs
 
-_BODY: Final = struct.Struct("<HBxIQQ")
-_U32: Final = struct.Struct("<I")
 _ROW: Final = struct.Struct("<QI")
 _GAP_SUBJECT: Final = b"_"
-MAX_LAG: Final = 0xFFFFFFFF
 
 MIRROR: Final = b""
 """Key of the mirror's link."""
@@ -51,57 +45,6 @@ class Cursor(NamedTuple):
     """Stands for the upstream's time of creation; b"" when that is not known."""
     lag: int
     """Messages that the upstream had left behind `seq` when that was put into the log."""
-
-
-class Sourced(NamedTuple):
-    ts: int
-    key: bytes
-    identity: bytes
-    lag: int
-    after: int
-    upto: int
-    """The upstream holds nothing else up to this sequence."""
-    runs: list[Run]
-    """Messages of a mirror, with their sequences and times."""
-    seqs: Sequence[int]
-    """Upstream sequences of the messages of `batch`, of a source."""
-    batch: Batch | None
-
-
-def encode_body(
-    key: bytes, identity: bytes, lag: int, after: int, upto: int, runs: Sequence[Run] = (), seqs: Sequence[int] = (),
-    batch: bytes = b"",
-) -> bytes:  # fmt: skip
-    """`batch` is an encoded one of as many messages as there are `seqs`; b"" for none."""
-    head = _BODY.pack(len(key), len(identity), min(lag, MAX_LAG), after, upto) + key + identity
-    if not batch:
-        return head + encode_runs(runs)
-    return head + _U32.pack(len(seqs)) + array("Q", seqs).tobytes() + batch
-
-
-def decode_body(ts: int, command: bytes, at: int) -> Sourced:
-    """Raises ValueError, struct.error or BatchError."""
-    key_length, identity_length, lag, after, upto = _BODY.unpack_from(command, at)
-    at += _BODY.size
-    key = command[at : at + key_length]
-    at += key_length
-    identity = command[at : at + identity_length]
-    at += identity_length
-    if at > len(command):
-        raise ValueError("cut off")
-    if not key:
-        return Sourced(ts, key, identity, lag, after, upto, decode_runs(command, at), (), None)
-    if at == len(command):
-        return Sourced(ts, key, identity, lag, after, upto, [], (), None)
-    (count,) = _U32.unpack_from(command, at)
-    at += _U32.size
-    end = at + 8 * count
-    seqs = array("Q")
-    seqs.frombytes(command[at:end])
-    batch = Batch.decode(command, end, verify=False)
-    if batch.count != count:
-        raise ValueError(f"{count} sequences, {batch.count} messages")
-    return Sourced(ts, key, identity, lag, after, upto, [], seqs, batch)
 
 
 class Cursors:

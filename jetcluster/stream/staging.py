@@ -21,16 +21,13 @@ from jetcluster.protocol.subjects import is_literal
 from jetcluster.store.batch import FILE_HEADER_LENGTH, FILE_RECORD, MEMORY_RECORD, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import schedules
-from jetcluster.stream.counters import CounterTotals, Made, Tally
+from jetcluster.stream.counters import CounterTotals, Made, Tally, written
 from jetcluster.stream.dedupe import DedupeWindow
 from jetcluster.stream.expiry import Expiry
-from jetcluster.stream.fields import KV_OPERATION, appended
-from jetcluster.stream.long_numbers import written
-from jetcluster.stream.ports import Message
-from jetcluster.stream.results import Counted
+from jetcluster.stream.fields import KV_OPERATION, appended, parse_ttl
+from jetcluster.stream.ports import Counted, Message
 from jetcluster.stream.rules import StreamRules
 from jetcluster.stream.schedules import Schedules
-from jetcluster.stream.ttl import parse_ttl
 
 MAX_BLOCK: Final = 512 << 10
 """Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter
@@ -221,7 +218,7 @@ class Staging:
 
     def oldest(self, subject: bytes) -> Message | None:
         """The first message of a literal subject that is in the store."""
-        message = self._store.next_by_subject(subject, 0)
+        message = self._store.queries.next_by_subject(subject, 0)
         return None if message is None else (message.subject, message.headers, message.payload)
 
     def _settle(self) -> None:

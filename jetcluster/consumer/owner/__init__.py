@@ -1,4 +1,4 @@
-"""What the owner of a consumer does: selects messages, gives them to clients, takes their acks.
+"""The work of a consumer's owner: it selects messages, gives them to clients and takes their acks.
 
 Here: selection and redelivery, pull and push, acks, the log of an owner's operations, its timers. Not here: the
 replicated state, which it changes only by operations in the log (`consumer.state`), and which node is the owner

@@ -43,7 +43,7 @@ class Words:
         self.value: list[int] | list[tuple[int, int]] = []
         """The op's."""
         self.replies: list[bytes] = []
-        """Whom to answer when it is applied, with an empty message."""
+        """Reply subjects that get an empty message when it is applied."""
         self.said: dict[int, tuple[bytes, bytes]] = {}
         """NAK and TERM: by sequence, how often and as which number it was delivered, as the ack subject has it, and
         what came with the word."""

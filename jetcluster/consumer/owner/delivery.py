@@ -29,9 +29,9 @@ SHUTDOWN = "shutdown"
 """Why an owner stops: the consumer is gone; another node owns it; this server goes down."""
 
 MAX_UNCONFIRMED: Final = 65_536
-MAX_WAIT: Final = 2_000_000_000
+MAX_WAIT_NS: Final = 2_000_000_000
 
-_LATE: Final = 100_000_000
+_LATE_NS: Final = 100_000_000
 """Nanoseconds that may be made up for; who was held up longer goes on with the gap behind the last message."""
 
 
@@ -142,7 +142,7 @@ class Advance:
         self.sseq = seq
 
     def may_send(self, now: int) -> bool:
-        if self._in_flight and now - self._in_flight[0][1] > MAX_WAIT:
+        if self._in_flight and now - self._in_flight[0][1] > MAX_WAIT_NS:
             return False
         return self.cseq - self._confirmed < MAX_UNCONFIRMED
 
@@ -160,8 +160,8 @@ class Advance:
         self.flush(now, least=least)
 
     def reset(self) -> None:
-        """Told when what was in flight is lost. Messages once sent stay sent: they are put into the log again, unless
-        the consumer begins anew, or the log knows of more or could not take so many."""
+        """Goes on after the loss of what was in flight. Messages once sent stay sent: they are put into the log again,
+        unless the consumer begins anew, or the log knows of more or could not take so many."""
         state = self._state
         known, more = state.delivered_sseq, self.cseq - state.delivered_cseq
         if state.epoch != self._epoch or not 0 <= more <= self.sseq - known or known == self.sseq:
@@ -199,4 +199,4 @@ class Replay:
         if not self._at:
             return now - times[0]
         shift = self._at - self._time
-        return max(shift, now - _LATE - times[0])
+        return max(shift, now - _LATE_NS - times[0])

@@ -32,7 +32,7 @@ from jetcluster.consumer.state.turn import (
 from jetcluster.protocol.bus import Origin, Subscription
 from jetcluster.stream.direct_get import level_is_met
 
-SKIP_DELAY: Final = 10_000_000_000
+SKIP_DELAY_NS: Final = 10_000_000_000
 """Time that a consumer at the end of its messages waits before the log learns what it skipped, nanoseconds. Nothing
 depends on it but what INFO shows, and INFO asks (`flush`)."""
 EXHAUSTED_AT_ONCE: Final = 4096
@@ -153,7 +153,7 @@ class ConsumerOwner(DeliveryContext):
             gone, self.selection.vanished = self.selection.vanished, []
             self.submit(GONE, gone)
         if not self._skip_at and self._may_skip():
-            self._skip_at = now + SKIP_DELAY
+            self._skip_at = now + SKIP_DELAY_NS
             self.wake_at(self._skip_at)
 
     def flush(self) -> None:

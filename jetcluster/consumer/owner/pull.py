@@ -19,9 +19,9 @@ from jetcluster.consumer.state.turn import ADVANCE, DELIVER, PIN, REDELIVER, UNW
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.api import DamagedError
 
-REAP: Final = 5_000_000_000
+REAP_NS: Final = 5_000_000_000
 """Time between two looks whether their clients still listen."""
-REAP_STEP: Final = 2000
+REAPED_PER_STEP: Final = 2000
 """Requests that are looked at in one step."""
 _SECOND: Final = 1_000_000_000
 
@@ -70,12 +70,12 @@ class PullDelivery:
     def _tell_left(self) -> None:
         """Some thousands at a time: that they have to ask again."""
         text = statuses.render(statuses.LEADERSHIP_CHANGE)
-        told = list(islice(self._left_waiting, REAP_STEP))
+        told = list(islice(self._left_waiting, REAPED_PER_STEP))
         for reply in told:
             if reply not in self.queue.replies:  # else it has asked again
                 self._owner.bus.publish(reply, headers=text)
                 self._owner.submit(UNWAIT, reply)
-        if len(told) == REAP_STEP:
+        if len(told) == REAPED_PER_STEP:
             self._wake(self._owner.clock.time_ns() + 1)
 
     def stop(self, reason: str) -> Iterator[None]:
@@ -88,11 +88,11 @@ class PullDelivery:
     def _part(self, text: bytes, requests: list[PullRequest], left: list[bytes]) -> Iterator[None]:
         for number, request in enumerate(requests, 1):
             self._dispatch.dismiss(request, text)
-            if not number % REAP_STEP:
+            if not number % REAPED_PER_STEP:
                 yield
         for number, reply in enumerate(left, 1):
             self._owner.bus.publish(reply, headers=statuses.render(text))
-            if not number % REAP_STEP:
+            if not number % REAPED_PER_STEP:
                 yield
 
     def configured(self) -> None:
@@ -136,7 +136,7 @@ class PullDelivery:
         if request.heartbeat:
             request.beat_at = self.queue.next_beat(request, now)
         if not self._reap_at:
-            self._reap_at = now + REAP
+            self._reap_at = now + REAP_NS
             self._wake(self._reap_at)
         self.queue.add(request)
         if alarm := self.queue.alarm:
@@ -196,7 +196,7 @@ class PullDelivery:
         self._dispatch.advance.flush(self._owner.clock.time_ns(), at_once=True)
 
     def run_paused(self) -> None:
-        """As `run`, while nothing may be delivered (`pause_until`): requests wait, if they wait at all."""
+        """Runs while nothing may be delivered (`pause_until`): requests wait, if they wait at all."""
         self._dispatch.no_more()
         if self.queue.touched:
             self._announce()
@@ -255,7 +255,7 @@ class PullDelivery:
             self._expire(now)
         if self._reap_at and now >= self._reap_at:
             over = self._reap()
-            self._reap_at = (now + REAP if over else now + 1) if self.queue else 0
+            self._reap_at = (now + REAP_NS if over else now + 1) if self.queue else 0
             if over and len(self._announced) != len(
                 self.queue.replies
             ):  # the stream has got replicas, or has none any more
@@ -296,12 +296,12 @@ class PullDelivery:
         next time. True when it has been through."""
         self._reaped = self._owner.clock.time_ns()
         has_interest = self._owner.bus.has_interest
-        if not self._reaping or len(self.queue) <= REAP_STEP:
+        if not self._reaping or len(self.queue) <= REAPED_PER_STEP:
             self._reaping = list(self.queue)
-        for request in self._reaping[-REAP_STEP:]:
+        for request in self._reaping[-REAPED_PER_STEP:]:
             if request.open and not has_interest(request.reply):
                 self._dispatch.end(request, b"")
-        del self._reaping[-REAP_STEP:]
+        del self._reaping[-REAPED_PER_STEP:]
         return not self._reaping
 
     def _wake(self, at: int) -> None:

@@ -36,11 +36,11 @@ SLEEP_LOOKS: Final = 8
 """Looks that take as long as sending a request to sleep, which keeps its place among the others in order."""
 FLIGHT_BYTES: Final = 32 << 20
 """Selected and not yet committed, at most (but one shipment)."""
-MAX_BACKLOG: Final = 8 << 20
+MAX_BACKLOG_BYTES: Final = 8 << 20
 """Bytes a client may have unread before it has to wait."""
-HOLD: Final = 5_000_000
+HOLD_NS: Final = 5_000_000
 """Nanoseconds until the first of those whose clients do not read are looked at again."""
-BACK: Final = 256
+BACK_PER_LOOK: Final = 256
 """Requests that come back at a time: it takes two seconds until the last of a hundred thousand has its turn."""
 
 
@@ -89,8 +89,8 @@ class Shipment:
         return found
 
     def pick(self, parts: Sequence[Part], messages: Sequence[Outgoing | None]) -> list[Outgoing | None]:
-        """Those of `messages`, which has one per index, that belong to some of the parts, in order; with the pinned id
-        where there is one."""
+        """The messages of some of the parts, in order, with the pinned id where there is one. `messages` has one per
+        index."""
         placed = [(i, pin) for _, indices, pin in parts for i in indices]
         if len(parts) > 1:
             placed.sort()
@@ -114,7 +114,7 @@ class PullDispatch:
         self.priority = Priority(owner.state, owner.rng)
         self.advance = Advance(owner.state, owner.submit)
         self._shipments: deque[Shipment] = deque()
-        """Those in flight."""
+        """Shipments in flight."""
         self._flight_bytes = 0
         self._flight_messages = 0
         self._run = 0
@@ -189,7 +189,7 @@ class PullDispatch:
             self.no_more()
 
     def _permitted(self, kind: int, columns: Columns, now: int) -> Columns:
-        """Those that may go now (replay_policy original)."""
+        """The messages that may go now (replay_policy original)."""
         if kind == DELIVER and self._replay is not None:
             return head(columns, self._replay.due(columns.times, now))
         return columns
@@ -296,7 +296,7 @@ class PullDispatch:
         return None
 
     def _ready_in_turn(self, request: PullRequest) -> int:
-        """As `_ready`; no turn looks at very many whose clients do not read."""
+        """Asks `_ready`; no turn looks at very many requests whose clients do not read."""
         if request.checked == self._run and not request.held:
             return READY
         if self._looks >= TURN_LOOKS:
@@ -313,9 +313,9 @@ class PullDispatch:
             if unread < 0:
                 return GONE
             request.checked = self._run
-            request.held = unread > MAX_BACKLOG
+            request.held = unread > MAX_BACKLOG_BYTES
             if request.held and not self._back_at:
-                self._put_back_at(self._owner.clock.time_ns() + HOLD)
+                self._put_back_at(self._owner.clock.time_ns() + HOLD_NS)
         return HELD if request.held else READY
 
     def _ship(self, kind: int, shipment: Shipment, now: int) -> None:
@@ -348,7 +348,7 @@ class PullDispatch:
             self._sent(request, len(indices), now)
 
     def _sent(self, request: PullRequest, count: int, now: int) -> None:
-        """So much less is in flight for it."""
+        """Counts `count` messages as no longer in flight for it."""
         request.flight -= count
         request.assigned_pin = False
         if request.heartbeat:
@@ -431,7 +431,7 @@ class PullDispatch:
             self.tell(request.reply, text, request.left, request.left_bytes)
 
     def dismiss(self, request: PullRequest, text: bytes) -> None:
-        """As `end`, when the owner has ended: nothing is in flight any more."""
+        """Ends a request after its owner has ended: nothing is in flight any more."""
         self.queue.remove(request)
         self.tell(request.reply, text, request.left, request.left_bytes)
 
@@ -441,9 +441,9 @@ class PullDispatch:
             self._owner.run_soon()
         if self._back_at and now >= self._back_at:
             self._back_at = 0
-            self.queue.bring_back(BACK)
+            self.queue.bring_back(BACK_PER_LOOK)
             if self.queue.aside:
-                self._put_back_at(now + HOLD)
+                self._put_back_at(now + HOLD_NS)
             self._owner.run_soon()
         for at in (self._held_until, self._back_at, self.priority.next_deadline):
             if at:

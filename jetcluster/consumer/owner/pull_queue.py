@@ -26,7 +26,7 @@ MAX_WAITING_ON_NODE: Final = 131_072
 """Requests that wait on a node; more are refused as beyond `max_waiting`, where a consumer has its share."""
 CONSUMER_SHARE: Final = 512
 """Requests of one consumer that may wait at any time; as many as `max_waiting` is unless a client says otherwise."""
-RECOUNT: Final = 1_000_000_000
+RECOUNT_NS: Final = 1_000_000_000
 """Nanoseconds between two counts of all queues, at least."""
 
 BLOCK_VALUES: Final = 256
@@ -39,12 +39,12 @@ HELD: Final = 1
 GONE: Final = 2
 ENOUGH: Final = 3
 
-STALE: Final = 64
+MAX_STALE_ALARMS: Final = 64
 """Alarms of requests that are gone, beyond those of the ones that wait, before they are swept out."""
 
-REMINDERS: Final = 1000
+REMINDERS_PER_STEP: Final = 1000
 """Requests, at most, that are looked at in one step because their time has come."""
-BEAT: Final = 20_000
+BEAT_SPACING_NS: Final = 20_000
 """Nanoseconds between the heartbeats of two requests of one consumer, on average, at least."""
 
 Reading = Callable[[Gauge], int]
@@ -76,7 +76,7 @@ class WaitingRoom:
         """True when one more of this queue is too many. `now`: ns."""
         if self.count < self.most or len(queue) < self.share:
             return False
-        if self._counted is None or not 0 <= now - self._counted < RECOUNT:
+        if self._counted is None or not 0 <= now - self._counted < RECOUNT_NS:
             self._counted = now
             self.count = sum(len(queue) for queue in self._queues)
         return self.count >= self.most
@@ -192,7 +192,7 @@ class PullQueue:
         self._asleep: Line = OrderedDict()
         """Sleepers, in their turns."""
         self._aside: Line = OrderedDict()
-        """Those put aside, the first one first; they wait for no gauge."""
+        """Requests put aside, the first one first; they wait for no gauge."""
         self._gauges: dict[Gauge, Thresholds] = {}
         """The same, by what they wait for; none is empty."""
         self._turns = count(1)
@@ -204,7 +204,7 @@ class PullQueue:
         self.wanted = 0
         """Messages that all of them together still want."""
         self.spent: OrderedSet[PullRequest] = OrderedSet()
-        """Those that do not wait for more than there is, and have had some of it or were told to wait for nothing."""
+        """Requests that want only what is there now, and have had some of it or asked not to wait."""
         self.special = 0
         """Requests with a max_bytes: what they get depends on each message."""
         self.replies: dict[bytes, int] = {}
@@ -261,7 +261,7 @@ class PullQueue:
         if at:
             request.alarm_at = at
             heappush(self._alarms, (at, next(self._ties), request))
-            if len(self._alarms) > 2 * self.size + STALE:
+            if len(self._alarms) > 2 * self.size + MAX_STALE_ALARMS:
                 self._alarms = [alarm for alarm in self._alarms if _counts(alarm)]
                 heapify(self._alarms)
 
@@ -272,13 +272,13 @@ class PullQueue:
 
     def next_beat(self, request: PullRequest, now: int) -> int:
         """When a request gets its next heartbeat: as it asked for, or later where very many want one."""
-        return now + max(request.heartbeat, MIN_HEARTBEAT, self.size * BEAT)
+        return now + max(request.heartbeat, MIN_HEARTBEAT, self.size * BEAT_SPACING_NS)
 
     def due(self, now: int) -> list[PullRequest]:
-        """Those whose time has come, in its order, `REMINDERS` at most: `alarm` says that there are more. Each one is
-        given once: `remind` those that go on waiting."""
+        """Requests whose time has come, in its order, `REMINDERS_PER_STEP` at most: `alarm` says that there are more.
+        Each one is given once: `remind` must be called for each that goes on waiting."""
         found: list[PullRequest] = []
-        while self._alarms and self._alarms[0][0] <= now and len(found) < REMINDERS:
+        while self._alarms and self._alarms[0][0] <= now and len(found) < REMINDERS_PER_STEP:
             alarm = heappop(self._alarms)
             if _counts(alarm):
                 alarm[2].alarm_at = 0

@@ -31,7 +31,7 @@ _ID: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 
 _SECOND: Final = 1_000_000_000
-_BURST: Final = _SECOND // 10
+_BURST_NS: Final = _SECOND // 10
 """Nanoseconds of rate that may be saved up."""
 
 SLICE_BYTES: Final = 256 << 10
@@ -39,10 +39,10 @@ SLICE_MESSAGES: Final = 1024
 """Sent in one loop turn, about."""
 ADVANCE_EVERY: Final = 8192
 """Messages sent without acks that the log learns of while more is being sent."""
-MAX_BACKLOG: Final = 2 << 20
+MAX_BACKLOG_BYTES: Final = 2 << 20
 """Bytes on their way: selected and not yet committed, or sent and not yet read by the slowest taker (but one slice)."""
-FIRST_HOLD: Final = 1_000_000
-LONGEST_HOLD: Final = 50_000_000
+FIRST_HOLD_NS: Final = 1_000_000
+LONGEST_HOLD_NS: Final = 50_000_000
 """Nanoseconds until a backlog is looked at again; the longer it stays the rarer."""
 
 
@@ -124,7 +124,7 @@ class RateLimit:
 
     def fitting(self, sizes: list[int], now: int) -> int:
         """Number of messages of these sizes that may go at `now`; they count as sent."""
-        free_at = max(self.wait_until, now - _BURST)
+        free_at = max(self.wait_until, now - _BURST_NS)
         count = 0
         for size in sizes:
             if free_at > now:
@@ -171,7 +171,7 @@ class PushDelivery:
         """Messages of a slice, by the size of those before."""
         self._held_until = 0
         """Nothing is selected before."""
-        self._hold = FIRST_HOLD
+        self._hold = FIRST_HOLD_NS
         self._beat_at = 0
         """When a heartbeat is due unless something is sent before; 0: never."""
         self._last = owner.state.delivered_cseq, owner.state.delivered_sseq
@@ -288,15 +288,15 @@ class PushDelivery:
     def _may_send(self, now: int) -> bool:
         """Nothing is in the way; the obstacle asks for a run when it is gone."""
         in_flight = self._flight_bytes
-        if in_flight >= MAX_BACKLOG or (self._flow is not None and self._flow.left < in_flight):
+        if in_flight >= MAX_BACKLOG_BYTES or (self._flow is not None and self._flow.left < in_flight):
             return False
         if not self._rules.acks and not self._advance.may_send(now):
             return False
-        if in_flight + self._owner.bus.backlog(self._rules.deliver_subject) > MAX_BACKLOG:
+        if in_flight + self._owner.bus.backlog(self._rules.deliver_subject) > MAX_BACKLOG_BYTES:
             self._hold_until(now + self._hold)
-            self._hold = min(2 * self._hold, LONGEST_HOLD)
+            self._hold = min(2 * self._hold, LONGEST_HOLD_NS)
             return False
-        self._hold = FIRST_HOLD
+        self._hold = FIRST_HOLD_NS
         if self._rate is not None and self._rate.wait_until > now:
             self._hold_until(self._rate.wait_until)
             return False

@@ -11,10 +11,10 @@ from typing import Generic, TypeVar
 from jetcluster.clock import Clock, TimerHandle, Timers
 from jetcluster.protocol.sublist import Sublist
 
-MIN_STALE = 64
-AFTER = 1e-6
+MIN_STALE_ENTRIES = 64
+TIMER_SLACK_SECONDS = 1e-6
 """The timer goes off this many seconds after the time asked for: never a nanosecond before it."""
-MAX_DELAY = 3600.0
+MAX_TIMER_SECONDS = 3600.0
 """Longest timer, seconds: a clock that was set back is noticed by then."""
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class ConsumerScheduler:
     def at(self, wakes: OwnerWakes, *, replaced: bool) -> None:
         heapq.heappush(self._queue, (wakes.due, next(self._number), wakes))
         self._stale += replaced
-        if self._stale > MIN_STALE and 2 * self._stale > len(self._queue):
+        if self._stale > MIN_STALE_ENTRIES and 2 * self._stale > len(self._queue):
             self._compact()
         self._arm()
 
@@ -130,7 +130,7 @@ class ConsumerScheduler:
             self._timer = None
         if due:
             self._timer_at = due
-            delay = min(max((due - self._clock.time_ns()) / 1e9 + AFTER, 0.0), MAX_DELAY)
+            delay = min(max((due - self._clock.time_ns()) / 1e9 + TIMER_SLACK_SECONDS, 0.0), MAX_TIMER_SECONDS)
             self._timer = self._timers.call_later(delay, self._tick)
 
     def _tick(self) -> None:

@@ -83,7 +83,7 @@ class Redelivery:
             self.changed(seqs)
 
     def changed(self, seqs: Iterable[int]) -> None:
-        """Those still pending have other due times than before."""
+        """Takes over new due times, of the messages among `seqs` that are still pending."""
         pending = self._state.unacked.entries
         self._watch([(seq, pending[seq]) for seq in seqs if seq in pending])
 
@@ -255,14 +255,14 @@ class Selection:
                 self._recount(now)
                 return
         if messages.last_seq > self._counted_to:
-            self._left += messages.count_any(self._state.rules.filters, self._counted_to + 1)
+            self._left += messages.queries.count_any(self._state.rules.filters, self._counted_to + 1)
             self._counted_to = messages.last_seq
 
     def _recount(self, now: float) -> None:
         messages = self._messages
         start = max(self.cursor, self._state.last_per_subject_upto if self._last_of else 0) + 1
         self._left = len(self._last_of) - bisect_right(self._last_of, self.cursor)
-        self._left += messages.count_any(self._state.rules.filters, start)
+        self._left += messages.queries.count_any(self._state.rules.filters, start)
         self._counted_to = messages.last_seq
         self._removals = messages.removals
         self._stale = False

@@ -21,7 +21,7 @@ from jetcluster.stream.commands import CommandError
 
 MAX_PENDING: Final = 50_000
 """A consumer with more is restored at its ack floor: a command of the log has a bound."""
-STEP: Final = 500
+ENTRIES_PER_STEP: Final = 500
 """Pending messages that are read in one step."""
 MAX_DELIVERIES: Final = (1 << 31) - 1
 """An archive says no more of one message: a page of what is pending has 32 bits for it, and they count on."""
@@ -47,7 +47,7 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """As `decoding`, at once."""
+    """Runs `decoding` at once."""
     return at_once(decoding(found))
 
 
@@ -63,7 +63,7 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
         for seq, one in (found.get("pending") or {}).items():
             numbers = _number(one["Sequence"]), _number(one["Timestamp"]), 1 + _number(again.get(seq, 0))
             pending.append([int(seq), *numbers])
-            if len(pending) % STEP == 0:
+            if len(pending) % ENTRIES_PER_STEP == 0:
                 yield
             if len(pending) > MAX_PENDING:
                 return {"delivered": floor, "floor": floor, "pending": []}

@@ -14,8 +14,8 @@ from jetcluster.errors import ApiError
 from jetcluster.model import consumer_rules
 from jetcluster.model.patterns import Patterns
 from jetcluster.store.block_store import BlockStore
+from jetcluster.stream.bodies import load_object
 from jetcluster.stream.commands import CommandError, UnknownCommandError
-from jetcluster.stream.log_json import load_object
 from jetcluster.stream.rules import LIMITS, WORKQUEUE, StreamRules
 
 Config = Mapping[str, Any]
@@ -141,7 +141,8 @@ def check_update(
 
 
 def same(a: Config, b: Config) -> bool:
-    """As an identical CREATE sees it: the server's own metadata does not count, and PAUSE alone changes pause_until."""
+    """True when a CREATE is identical: the server's own metadata does not count, and PAUSE alone changes
+    pause_until."""
     return _comparable(a) == _comparable(b)
 
 
@@ -163,7 +164,7 @@ def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple
     elif policy == "new":
         seq = last + 1
     elif policy == "last":
-        seq = store.last_of_any(rules.filters) or first
+        seq = store.queries.last_of_any(rules.filters) or first
     elif policy == "last_per_subject" and stream.max_msgs_per_subject != 1:
         seq = min(store.last_seqs_any(rules.filters), default=last)
         upto = last

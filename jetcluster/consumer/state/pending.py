@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 PAGE_BITS: Final = 6
 """Larger pages are cheaper as long as acks come in order; one ack rewrites a page."""
 NEVER: Final = (1 << 63) - 1
-"""As a due time: not delivered again by itself."""
+"""The due time of a message that is not delivered again by itself."""
 
 _KEY: Final = struct.Struct(">IQ")
 _ENTRY_BYTES: Final = 28
-_SLACK: Final = 1024
+_PAGES_SLACK: Final = 1024
 
 
 class Pending(NamedTuple):
@@ -47,7 +47,7 @@ class PendingSet:
 
     def __init__(self) -> None:
         self.entries: dict[int, Pending] = {}
-        """By stream sequence, in order of first delivery, which is ascending."""
+        """Pending messages by stream sequence, in order of first delivery, which is ascending."""
         self.redelivered = 0
         """Number of them that were delivered more than once."""
         self.order: deque[int] = deque()
@@ -71,7 +71,7 @@ class PendingSet:
         count = len(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         self.order.extend(seqs)
-        if len(self.order) > 2 * len(self.entries) + _SLACK:
+        if len(self.order) > 2 * len(self.entries) + _PAGES_SLACK:
             self.order = deque(self.entries)
         at = 0
         while at < count:

@@ -21,13 +21,13 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
 
-CHUNK: Final = 4096
+MESSAGES_PER_STEP: Final = 4096
 """Messages looked at in one step."""
-SUBJECTS: Final = 8192
+MAX_SUBJECTS: Final = 8192
 """Subjects whose takers are remembered."""
-SLACK: Final = 1024
-"""So many messages that are gone may be remembered as exhausted."""
-FEW: Final = 16
+MAX_EXHAUSTED_GONE: Final = 1024
+"""Messages that are gone and may still be remembered as exhausted."""
+ASKED_FIRST: Final = 16
 """With so many consumers all are asked first: mostly nobody else wants the message, and its subject is not needed."""
 
 
@@ -60,8 +60,8 @@ class ConsumerRetention:
             self._index()
         if any(state.delivered_sseq < first_seq for state in self._wants_all):
             return
-        for start in range(max(first_seq, store.first_seq), last_seq + 1, CHUNK):
-            self._sift(range(start, min(start + CHUNK, last_seq + 1)))
+        for start in range(max(first_seq, store.first_seq), last_seq + 1, MESSAGES_PER_STEP):
+            self._sift(range(start, min(start + MESSAGES_PER_STEP, last_seq + 1)))
 
     def settled(self, state: ConsumerState, seqs: Sequence[int]) -> None:
         """Acked or termed; `state` does not want them any more."""
@@ -78,7 +78,7 @@ class ConsumerRetention:
         if self.policy != INTEREST:
             return
         kept = state.exhausted
-        if len(kept.keys) > 2 * self._store.messages + SLACK:
+        if len(kept.keys) > 2 * self._store.messages + MAX_EXHAUSTED_GONE:
             for seq in [seq for seq in kept.keys if not self._store.contains(seq)]:
                 kept.discard(seq)
         for seq in seqs:
@@ -136,7 +136,7 @@ class ConsumerRetention:
     def _alone(self, state: ConsumerState, highest: int) -> bool:
         """True when certainly no other consumer wants a message up to `highest`."""
         consumers = self._consumers
-        if len(consumers) > FEW:
+        if len(consumers) > ASKED_FIRST:
             return False
         return not any(
             other is not state and (other.delivered_sseq < highest or other.unacked.entries or other.exhausted.keys)
@@ -153,7 +153,7 @@ class ConsumerRetention:
     def _matching(self, filters: Sequence[bytes], low: int, high: int) -> Iterator[list[int]]:
         """Stored sequences in low..high that match, ascending, in pieces; the pieces given may be removed meanwhile."""
         while low <= high:
-            found = self._store.next_seqs(filters, low, CHUNK)
+            found = self._store.next_seqs(filters, low, MESSAGES_PER_STEP)
             if not found:
                 return
             low = found[-1] + 1
@@ -167,7 +167,7 @@ class ConsumerRetention:
             self._index()
         takers = self._takers.get(subject)
         if takers is None:
-            if len(self._takers) >= SUBJECTS:
+            if len(self._takers) >= MAX_SUBJECTS:
                 self._takers.clear()
             takers = self._literal.get(subject, []) + self._index_of_wildcards.match(subject)
             self._takers[subject] = takers

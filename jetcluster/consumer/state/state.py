@@ -25,7 +25,7 @@ VERSION: Final = 1
 _U64: Final = struct.Struct(">Q")
 _ROW: Final = struct.Struct("<BII9Q")
 WAITING_AT_LEAST: Final = 512
-"""So many waiting pulls of a consumer are remembered, or its max_waiting when that is more."""
+"""Waiting pulls of a consumer that are remembered; its max_waiting when that is more."""
 
 
 class KeyRows(Generic[K]):
@@ -121,7 +121,7 @@ class ConsumerState:
     request: str = ""
     """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
     counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
-    """By `info`, for whom and at what; not replicated."""
+    """A count of `info`, with the rules and the place that it is for; not replicated."""
     _text: bytes = b""
     """The part of the row that is not numbers; b"" when it has to be made anew."""
 
@@ -134,7 +134,7 @@ class ConsumerState:
 
     @property
     def pending(self) -> dict[int, Pending]:
-        """By stream sequence, in order of first delivery, which is ascending."""
+        """Pending messages by stream sequence, in order of first delivery, which is ascending."""
         return self.unacked.entries
 
     @property

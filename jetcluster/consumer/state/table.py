@@ -23,8 +23,8 @@ from jetcluster.errors import ApiError
 from jetcluster.ordered import OrderedSet
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
+from jetcluster.stream.bodies import load_object
 from jetcluster.stream.commands import CommandError, UnknownCommandError
-from jetcluster.stream.log_json import load_object
 from jetcluster.stream.machine import StateError
 from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING, SIDE_SESSIONS, SIDE_WAITING, Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
@@ -112,7 +112,7 @@ class ConsumerTable:
         self._store = store
         self._next_cid = 1
         self._dirty: dict[int, ConsumerState] = {}
-        """Whose rows have changed since the last commit."""
+        """Consumers whose rows have changed since the last commit."""
         self._lowest = 0
         """Nothing is pending below it, for any consumer; may be too low."""
         self._sessions = Sessions()

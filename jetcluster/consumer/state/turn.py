@@ -70,7 +70,8 @@ _PAIR: Final = struct.Struct("<QQ")
 _U64: Final = struct.Struct("<Q")
 
 Value = Sequence[int] | Sequence[tuple[int, int]] | tuple[int, int] | int | bytes | tuple[bytes, bytes]
-"""By kind: sequences; NAK: pairs; ADVANCE: (sequence, count); SKIP: int; WAIT, UNWAIT: bytes; PIN: (group, id)."""
+"""The value of an op, by kind: sequences; NAK: pairs; ADVANCE: (sequence, count); SKIP: int; WAIT, UNWAIT: bytes; PIN:
+(group, id)."""
 
 
 class Op(NamedTuple):
@@ -229,7 +230,7 @@ class TurnResult:
 
 
 class TableObserver(Protocol):
-    """Told of every change of the consumers, synchronously inside apply, on every replica. It must not change the
+    """Hears of every change of the consumers, synchronously inside apply, on every replica. It must not change the
     table or the store and must not raise. The states are the table's own: read them, keep references to them (they
     are updated in place), do not change them."""
 

@@ -26,7 +26,7 @@ from jetcluster.monitor.varz import statsz
 from jetcluster.monitor.view import ServerBlock
 from jetcluster.node.node import Node
 from jetcluster.protocol.bus import Origin
-from jetcluster.server.client_connection import ClientConnection
+from jetcluster.server.client.connection import ClientConnection
 
 if TYPE_CHECKING:
     from jetcluster.config.account_options import PermissionOptions
@@ -259,7 +259,7 @@ class SystemAnswers:
         return None if found is None else self._data(found)
 
     def _connections_event(self, stat: Json) -> Json:
-        """As it is told when it changes (`system.events`)."""
+        """The event that is published when the number changes (`system.events`)."""
         event = Event(b"", CONNECTIONS, {"server": self._block.make(), **stat})
         found: Json = json.loads(self._advisories.render(event))
         return found
@@ -299,7 +299,7 @@ class SystemAnswers:
 
 def _user_info(origin: Origin, now: float) -> Json:
     account, client = origin.account, origin if isinstance(origin, ClientConnection) else None
-    session = None if client is None else client.session
+    session = None if client is None else client.session.limits
     found: Json = {"user": "" if client is None else client.user, "account": account, "account_name": account}
     if session is not None:
         found["account_name"] = session.account_name or account

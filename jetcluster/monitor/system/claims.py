@@ -1,8 +1,8 @@
 """`$SYS.REQ.CLAIMS.*` and `$SYS.REQ.ACCOUNT.<id>.CLAIMS.*`: JWTs of accounts come, are asked for, and are compared.
 
-Every server of the cluster hears a new JWT and keeps it for itself. What one has missed it gets from the others, whom
-it asks from time to time with the digest of what it has. Subjects and replies: nats-server's, as `nsc push` and `nsc
-pull` know them. Which of them there are depends on the resolver.
+Every server of the cluster hears a new JWT and keeps it for itself. A server asks the others from time to time, with
+the digest of its own JWTs, for those that it has missed. Subjects and replies are nats-server's, as `nsc push` and `nsc
+pull` know them; the resolver decides which of them are served.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class ClaimsRequests:
         self._check_issuer(claims)
 
     def _check_issuer(self, claims: AccountClaims) -> None:
-        """nats-server keeps JWTs of accounts that nobody trusts, and does not use them. This one does not keep them."""
+        """Raises ClaimsError for a JWT of an issuer that no operator trusts. nats-server keeps such JWTs and does not
+        use them; this server does not keep them."""
         operator = self._node.options.operator
         issuer = claims.token.issuer
         strict = [one.token.subject for one in operator.operators[:1] if one.strict_signing_keys]
@@ -251,7 +252,8 @@ class ClaimsRequests:
             self._bus.publish(request.reply, (text or "").encode())
 
     async def _pack(self, request: ClaimsRequest) -> None:
-        """One message for each JWT, and an empty one. The body is the digest of what the asking side has."""
+        """Sends a message for each JWT, and an empty one at the end. The body of the request is the digest of the
+        asker's JWTs."""
         if not request.reply:
             return
         if request.body != self._kept.digest:
@@ -267,7 +269,8 @@ class ClaimsRequests:
     # ---- the other servers
 
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
-        """The first JWT that one of so many other servers has; "" when none has it, or none answers in time."""
+        """The first JWT that comes from one of `others` servers within `seconds`; "" when none of them has it, or none
+        answers."""
         found: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         silent = others + (self._kept.options.kind == FULL)  # then this server answers, too
         inbox = self._inbox + b"." + account.encode()

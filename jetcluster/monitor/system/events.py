@@ -1,6 +1,6 @@
-"""`$SYS` events: what servers and connections of the cluster do, told in the system account.
+"""`$SYS` events: the system account hears of servers and connections of the cluster.
 
-An event is built only when somebody listens, on this node or another one.
+An event is built only when there is a subscriber, on this node or another one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from jetcluster.monitor.view import ServerBlock
 from jetcluster.node.node import Node
 
 if TYPE_CHECKING:
-    from jetcluster.server.client_connection import ClientConnection
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.router import Router
+    from jetcluster.server.client.connection import ClientConnection
 
 log = get_logger("monitor")
 

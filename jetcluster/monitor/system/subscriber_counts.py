@@ -1,8 +1,8 @@
 """Counts of the subscribers to a subject of an account, in the whole cluster: `$SYS.DEBUG.SUBSCRIBERS`.
 
 The node that is asked counts its own and asks the others on `$SYS.REQ.ACCOUNT.NSUBS` {acc, subject, queue in base64}.
-The account is the one that asks: an account that imports the request is told of itself alone (precedent:
-debugSubscribers in nats-server's events.go).
+The account is the asker's: an account that imports the request hears of itself alone (precedent: debugSubscribers in
+nats-server's events.go).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jetcluster.protocol import subjects
 from jetcluster.protocol.bus import Bus, Origin, Subscription, is_no_request
 
 if TYPE_CHECKING:
-    from jetcluster.server.router import Router
+    from jetcluster.server.accounts.router import Router
 
 ASKED = b"$SYS.DEBUG.SUBSCRIBERS"
 OF_NODE = b"$SYS.REQ.ACCOUNT.NSUBS"
@@ -73,7 +73,7 @@ class SubscriberCounts:
         self._open.add(_Count(self._open, self._bus, self._node, reply, found, others, json.dumps(body).encode()))
 
     def _asked_of_node(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Answers another node, or an operator who asks all nodes."""
+        """Answers another node, or an operator that asks all nodes."""
         if not reply or is_no_request(origin):
             return
         try:
@@ -99,7 +99,7 @@ def _asking(headers: bytes, origin: Origin) -> str | None:
 
 
 class _Count:
-    """One question to the other nodes."""
+    """A question to the other nodes."""
 
     def __init__(
         self, open_ones: set[_Count], bus: Bus, node: Node, reply: bytes, found: int, others: int, body: bytes

@@ -7,7 +7,7 @@ ends.
 
 - stale: such a read by the leader. (Writes out of order are `reordered`, in log.py.)
 - own write: a `direct` read that does not show what the same connection (`client`) was told is stored, on any node
-  that is connected to (jetcluster/replica/read_confirm.py). nats-server promises no such thing.
+  that is connected to (jetcluster/replica/reads/confirm.py). nats-server promises no such thing.
 - double cas: two acked writes that expected the same version, or a stored one that did not expect its predecessor.
 - wrong value: a read of a version that holds something else, or of one that was not being written yet.
 

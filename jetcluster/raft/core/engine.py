@@ -199,12 +199,13 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._peers: dict[str, Peer] = {}
         self._votes: set[str] = set()
         self._heard: dict[str, float] = {}
-        """As leader: when each other voter was alive."""
+        """On a leader: when each other voter was alive."""
         self._quorum_timeout = quorum_timeout
         self._voters = frozenset(config.electorate).difference((me,))
         """The other ones."""
         self.matches: dict[str, int] = {}
-        """As leader: up to where each other voter has this term's log durably; who is missing has told nothing."""
+        """On a leader: the index up to which each other voter has this term's log durably; a missing one has told
+        nothing."""
         _base_clock.clock = clock
         conf = SyncObjConf(
             autoTick=False,
@@ -479,7 +480,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._outbox.send_ack(node.id, nextNodeIdx - 1)
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        pass  # flow.py decides who gets what
+        pass  # `Replicator` decides which peer gets what
 
     def _SyncObj__applyLogEntries(self) -> bool:
         return False  # group.py applies, in slices, and never twice (D15)

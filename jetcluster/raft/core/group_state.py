@@ -18,7 +18,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role, StateMachine
 from jetcluster.raft.core.engine import Engine, Outbox
 from jetcluster.raft.core.peer_progress import PeerProgress
-from jetcluster.raft.journal.log import ALL, GroupLog
+from jetcluster.raft.journal.log import ALL_ON_CREDIT, GroupLog
 from jetcluster.raft.membership import Config, Members, decisive
 from jetcluster.raft.node_state import NodeState
 
@@ -38,10 +38,12 @@ class GroupState:
         """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
         self.role = Role.FOLLOWER
         self.leader: str | None = None
+        """Role, leader and `term` as this replica has acted upon them. Within one message `engine` may be a step ahead:
+        `Group.sync` compares the two, does what follows from the step, and needs to know from where it was made."""
         self.ready = False
         self.stopped = ""
         self.members = frozenset(log.config.members)
-        """Whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
+        """Peers whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
         self.followed = log.config
         """The configuration that `Group.follow_config` saw last."""
         self.fenced = frozenset(log.config.fenced)
@@ -240,8 +242,8 @@ class Credit:
             return  # on credit by itself (`GroupLog.relaxed`)
         waits = {self._waits(peer) for peer in log.config.electorate}
         if False in waits:
-            log.set_credit(ALL)
-        elif None not in waits and log.credit == ALL:
+            log.set_credit(ALL_ON_CREDIT)
+        elif None not in waits and log.credit == ALL_ON_CREDIT:
             log.set_credit(max(heard, state.engine.commit, log.last_index))
         elif None not in waits and log.credit < state.engine.commit:
             log.set_credit(0)

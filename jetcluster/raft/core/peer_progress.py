@@ -58,7 +58,7 @@ class PeerProgress:
     pinned: int | None = None
     """It fetches the state of this index, or has, and needs the log behind it next; also while its link is down."""
     goal: int = 0
-    """Where the leader was at `goal_at`, for a peer that catches up."""
+    """The leader's last index at `goal_at`, for a peer that catches up."""
     goal_at: float = 0.0
     near_at: float = float("-inf")
     """When `caught_up` said last that it is."""
@@ -210,7 +210,7 @@ class PeerProgress:
         return quick
 
     def is_near(self, last_index: int, now: float, lag: int, seconds: float) -> bool:
-        """As `caught_up`, between two acks."""
+        """See `caught_up`, between two acks."""
         return last_index - self.match <= lag or now - self.near_at <= 2 * seconds
 
     def stalled(self, now: float, timeout: float) -> bool:

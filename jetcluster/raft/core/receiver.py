@@ -15,7 +15,7 @@ from jetcluster.raft.core.replicator import Replicator
 from jetcluster.raft.core.snapshots import Rejoin, Snapshots
 from jetcluster.raft.journal.log import GroupLog
 
-REFUSE_EVERY = 60.0
+REFUSE_EVERY_SECONDS = 60.0
 """Seconds between two reports of leaders that contradict what is committed."""
 
 
@@ -346,7 +346,7 @@ class Receiver:
         text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"
         if state.engine.leader is None:
             state.refused = text
-        if now - self._refused_at >= REFUSE_EVERY:
+        if now - self._refused_at >= REFUSE_EVERY_SECONDS:
             self._refused_at = now
             state.report(text)
 

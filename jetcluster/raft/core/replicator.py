@@ -64,7 +64,7 @@ class LedGroups:
             self._recovering[state.gid] = state
 
     def endangered(self, is_alive: Callable[[str], bool]) -> list[GroupState]:
-        """Those that may have no quorum any more."""
+        """The groups that may have no quorum any more."""
         found = {gid: state for gid, state in self._recovering.items() if _recovering(state)}
         self._recovering = dict(found)
         me = self._node.me

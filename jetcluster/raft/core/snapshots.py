@@ -15,7 +15,7 @@ from jetcluster.raft.core.group_state import GroupState, Owner
 from jetcluster.raft.core.read_index import ReadRounds
 from jetcluster.raft.membership import Config
 
-_RETRY = 0.3
+_RETRY_SECONDS = 0.3
 """Seconds until it is asked again."""
 
 
@@ -223,11 +223,11 @@ class Rejoin:
     def _ask(self, leader: str) -> None:
         state = self._state
         state.send(leader, codec.encode(codec.Rejoin(state.term, self._context)))
-        self.at = state.now() + _RETRY
+        self.at = state.now() + _RETRY_SECONDS
         state.wake_at(self.at)
 
     def on_ahead(self, leader: str) -> None:
-        """Told when what the leader sends ends before this log begins."""
+        """Called when what the leader sends ends before this log begins."""
         if self.at is None or self._state.now() >= self.at:
             self._context += 1
             self._ask(leader)

@@ -26,7 +26,7 @@ _ZEROS = bytes(1 << 20)
 _SLOT_HEAD = struct.Struct("<II")
 _SLOT_BODY = struct.Struct("<Q16s")
 _SLOT_MAGIC = 0x4D4A434A  # "JCJM"
-SLOT = 64
+SLOT_BYTES = 64
 """Bytes from one slot to the next."""
 
 
@@ -301,7 +301,7 @@ class FileMark:
             data = read(self._path, self._files)
         except FileNotFoundError:
             return 0
-        found = [self._decode(data[at : at + SLOT]) for at in (0, SLOT)]
+        found = [self._decode(data[at : at + SLOT_BYTES]) for at in (0, SLOT_BYTES)]
         self._slot = 1 - found.index(max(found))
         return max(found)
 
@@ -311,7 +311,7 @@ class FileMark:
             self._fd = self._files.open(self._path, flags, FILE)
             sync(self._path.parent, self._files)
         body = _SLOT_BODY.pack(batch, self._owner)
-        self._files.pwrite(self._fd, _SLOT_HEAD.pack(_SLOT_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT)
+        self._files.pwrite(self._fd, _SLOT_HEAD.pack(_SLOT_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT_BYTES)
         self._slot = 1 - self._slot
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ class LogView:
 
     @property
     def configs(self) -> list[tuple[int, Config]]:
-        """As `GroupLog.configs`."""
+        """See `GroupLog.configs`."""
         found = self.found
         base = [(found.base_index, found.base_config or Config(()))]
         return base + [(i, p.config) for i, p in sorted(found.entries.items()) if p.config is not None]

@@ -29,10 +29,10 @@ from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.disk import Disk, Mark, NoMark
 from jetcluster.raft.journal.journal_state import JournalState, OpenBatch, RemovedGroups, SealedBatch
-from jetcluster.raft.journal.log import ALL, GroupLog
+from jetcluster.raft.journal.log import ALL_ON_CREDIT, GroupLog
 from jetcluster.raft.journal.recovery import Damage, Recovered, RecoveredGroup, Stretch, scan
 from jetcluster.raft.journal.retention import Restatement, Retention
-from jetcluster.raft.journal.writer import RETRY, Syncs, Writer
+from jetcluster.raft.journal.writer import RETRY_SECONDS, Syncs, Writer
 from jetcluster.raft.membership import Config
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -163,7 +163,7 @@ class Journal(JournalState):
         log.term, log.voted_for = found.term, found.voted_for
         log.commit_hint, log.damaged, log.fetching = found.commit, found.damaged, found.fetching
         log.joining, log.relaxed, log.kept = found.joining, found.relaxed, found.kept
-        log.credit = ALL if found.credit or (found.relaxed and found.durable) else 0
+        log.credit = ALL_ON_CREDIT if found.credit or (found.relaxed and found.durable) else 0
         log.gseq = log.durable_gseq = found.gseq
         for index, place in sorted(found.tail.items()):
             record = self.read_record(place.segment, place.offset, place.length)
@@ -434,7 +434,7 @@ class Journal(JournalState):
             self.counters.shortages += 1
             self.in_flight = 0
             self._syncs.write_refused()
-            self._timers.call_later(RETRY, self._retry, batch)
+            self._timers.call_later(RETRY_SECONDS, self._retry, batch)
             return
         self._fail(error)
 

@@ -25,8 +25,7 @@ class RemovedGroups:
 
     A replica without a log may begin as a voter only where it never promised anything: it would vote twice in one term,
     and would be counted for entries that it acknowledged and does not have. That it has no log here any more says
-    nothing. So the ids of removed groups are kept, and repeated at the beginning of each segment, in a REMOVE of group
-    0: versions before pass over it.
+    nothing. So the ids of removed groups are kept, and repeated at the start of each segment, in a REMOVE of group 0.
 
         body = version u8, floor u32, run*        run = first id u32, number of ids u32"""
 
@@ -137,7 +136,7 @@ class JournalState:
         self.failed: BaseException | None = None
         """A write or a sync has failed: nothing is vouched for any more."""
         self.segment = 0
-        """Where the next record goes."""
+        """The segment that the next record goes into."""
         self.fresh_segment = False
         """Nothing of it was written yet."""
         self.seq = 1

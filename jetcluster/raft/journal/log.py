@@ -20,7 +20,7 @@ from jetcluster.raft.membership import Config, decode_config, encode_config
 
 _INFINITE = 1 << 62
 NO_PIN = _INFINITE
-ALL = _INFINITE
+ALL_ON_CREDIT = _INFINITE
 """The `GroupLog.credit` of a log with all that it has, and will have."""
 
 
@@ -123,7 +123,7 @@ class GroupLog:
         """In the life that wrote this log, entries counted before the disk had them: a power failure may have taken
         some that the state, which is flushed now and then, has."""
         self.credit = 0
-        """As far as entries go that may have been committed before the disks of a majority had them
+        """The index up to which entries may have been committed before the disks of a majority had them
         (`raft.core.group_state.Credit`)."""
         self.tail: list[tuple[int, int, int, bytes]] = []
         """(index, term, type, command) of what is intact behind the hole of a damaged log, if nobody else ever belonged
@@ -187,11 +187,6 @@ class GroupLog:
     def durable_index(self) -> int:
         """Entries up to here count as stored by this node."""
         return self.written_index
-
-    @property
-    def ack_gseq(self) -> int:
-        """The record that must be durable before this node may vouch for its log."""
-        return self.entry_gseq if self.durable else self.election_gseq
 
     @property
     def config(self) -> Config:

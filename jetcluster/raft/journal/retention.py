@@ -23,12 +23,12 @@ from jetcluster.raft.journal.journal_state import JournalState
 from jetcluster.raft.journal.log import NO_PIN, GroupLog, JournalDamageError
 from jetcluster.raft.journal.writer import Syncs
 
-PER_BATCH = 128
+RESTATED_PER_BATCH = 128
 """Quiet groups in a batch: about a millisecond of the event loop, and 12 KB."""
 
-_DENSE = 4
+_DENSE_PART = 4
 """A segment of which pins hold more than this part is kept: to carry forward what they hold costs at most that much."""
-_AT_ONCE = 8
+_TRIM_PARTS = 8
 """A log of that many times what is retained forgets its head in steps of this part of its entries: each step moves all
 others in memory."""
 
@@ -59,7 +59,7 @@ class Restatement:
         if not self.left:
             self.complete = self._since
 
-    def step(self, most: int = PER_BATCH) -> None:
+    def step(self, most: int = RESTATED_PER_BATCH) -> None:
         """Takes some of the quiet groups into the open batch."""
         if not self.left:
             return
@@ -79,7 +79,7 @@ class PinLimits:
 
     bytes: int = 256 << 20
     share: float = 0.25
-    """So many bytes on disk, or that share of the free space above the reserve if it is more,"""
+    """Bytes on disk, or that share of the free space above the reserve if it is more,"""
     most: int = 32 << 30
     """but not more than so many: a restart reads all of it."""
     entries: int = 4 << 20
@@ -117,7 +117,7 @@ class Retention:
         self._unreadable = False
         """Some log has an entry that cannot be read."""
         self.report: Callable[[int, str], None] = lambda gid, text: None
-        """Told of a group's entry that cannot be read."""
+        """Called with a group's entry that cannot be read."""
 
     @property
     def wants_compaction(self) -> bool:
@@ -151,7 +151,7 @@ class Retention:
         ):
             return
         index = log.trim_point(floor, options.retain_bytes, options.retain_entries)
-        if entries > _AT_ONCE * options.retain_entries and (index - log.base_index) * _AT_ONCE < entries:
+        if entries > _TRIM_PARTS * options.retain_entries and (index - log.base_index) * _TRIM_PARTS < entries:
             return
         log.compact(index)
 
@@ -210,7 +210,7 @@ class Retention:
         pinned = [log for log in holders if log.pin < log.compactable]
         parts = [(log, part) for log in pinned for part in log.held_up_to(self.oldest)]
         held = sum(log.bytes_of(part) + len(part) * records.RECORD_HEAD for log, part in parts)
-        if held * _DENSE > self._journal.options.segment_bytes:
+        if held * _DENSE_PART > self._journal.options.segment_bytes:
             if not self._journal.full and not self._exceeded(pinned):
                 self._kept = True
                 return

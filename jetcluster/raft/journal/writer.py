@@ -16,7 +16,7 @@ from jetcluster.raft.journal.disk import Disk
 Job = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 
-RETRY: Final = 0.1
+RETRY_SECONDS: Final = 0.1
 """Seconds until what lacked a file descriptor is tried again."""
 
 
@@ -189,7 +189,7 @@ class Syncs:
             self.on_synced()
             self._end()
         elif isinstance(error, OSError) and error.errno in SHORTAGE:  # met before anything was asked of the disk
-            self.sync_within(RETRY)
+            self.sync_within(RETRY_SECONDS)
             self.write_refused()
         else:
             self._on_error(error)

@@ -46,6 +46,8 @@ COUNTED_KEPT = 64
 
 
 class Queries:
+    """The questions over one stream. Filters may have wildcards."""
+
     def __init__(self, reader: BlockReader, blocks: BlockTable, index: SubjectIndex, matches: Matches) -> None:
         self._matches = matches
         self._counted: dict[Wanted, int] = {}
@@ -54,7 +56,8 @@ class Queries:
         self._blocks = blocks
         self._index = index
 
-    def last_by_subject(self, wanted: Wanted, up_to: int | None) -> Msg | None:
+    def last_by_subject(self, wanted: Wanted, up_to: int | None = None) -> Msg | None:
+        """The message with the highest sequence (at or below `up_to`) that matches `wanted`."""
         if up_to is None:
             # What a key-value get asks for. A subject that is stored may still look like a wildcard.
             if isinstance(wanted, bytes) and b"*" not in wanted and b">" not in wanted:
@@ -74,12 +77,15 @@ class Queries:
         return self._checked(found, wanted)
 
     def next_by_subject(self, subject_filter: bytes, seq: int) -> Msg | None:
+        """The message with the lowest sequence at or above `seq` that matches."""
         if filters.is_literal(subject_filter):
             return self._checked(self._index.next_at_or_after(subject_filter, seq), subject_filter)
         window = self.window(subject_filter, seq, 1)
         return self._checked(window[0], subject_filter) if window else None
 
     def scan(self, subject_filter: bytes, seq: int) -> Iterator[Msg]:
+        """Messages from `seq` upward that match. The store may be mutated between steps: messages that vanished are
+        stepped over, those appended are found."""
         want = FIRST_WINDOW
         while True:
             window = self.window(subject_filter, seq, min(want, WINDOW))
@@ -135,6 +141,7 @@ class Queries:
         return sum([self.count(wanted, seq) for wanted in parts])
 
     def count(self, wanted: Wanted, seq: int) -> int:
+        """Number of messages at or above `seq` that match."""
         index, blocks = self._index, self._blocks
         if is_literal(wanted) and index.last_of(wanted) < seq:
             return 0
@@ -142,7 +149,7 @@ class Queries:
             return blocks.live_at_or_above(seq)
         if is_literal(wanted):
             return index.count_from(wanted, seq)
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if seq <= blocks.first_seq:
             return sum(map(index.count_of, matching))
         matched = self._matched(wanted, matching)
@@ -167,7 +174,7 @@ class Queries:
     def _collecting(self, wanted: Wanted, seq: int) -> Generator[None, None, None]:
         """As `_collect`, where counting from `seq` on takes long."""
         blocks, count_of = self._blocks, self._index.count_of
-        matching = self._index.matching(wanted)
+        matching = self._index.kept.matching(wanted)
         cost = min((len(blocks.firsts) - blocks.from_seq(seq)) * BLOCK_COST, len(matching) * COUNT_COST)
         if cost < LONG or self._matches.get(wanted, blocks.first_seq) is not None:
             return
@@ -180,7 +187,7 @@ class Queries:
                 yield
         matched: Matched | None = self._matches.keep(wanted, (), blocks.first_seq)
         while matched is not None and blocks.firsts and matched.behind <= blocks.firsts[-1]:
-            matching = self._index.matching(wanted)
+            matching = self._index.kept.matching(wanted)
             start = blocks.from_seq(matched.behind)
             behind = min(start + BLOCKS_PER_STEP, len(blocks.firsts))
             for at in range(start, behind):
@@ -199,6 +206,7 @@ class Queries:
                 yield subject, state
 
     def subject(self, subject: bytes) -> SubjectState | None:
+        """State of one literal subject; None when it holds no message."""
         first = self._index.first_of(subject)
         if first is None:
             return None
@@ -245,7 +253,7 @@ class Queries:
             return list(self._index.table)
         if filters.is_literal(subject_filter):
             return [subject_filter] if subject_filter in self._index.table else []
-        return self._index.matching(subject_filter)
+        return self._index.kept.matching(subject_filter)
 
     def _checked(self, seq: int | None, wanted: Wanted) -> Msg | None:
         """The message the index led to; an index that leads astray is damage, not "not found"."""
@@ -267,7 +275,7 @@ class Queries:
             return next(self._all_parts(seq, want), [])
         if is_literal(wanted):
             return index.seqs(wanted, seq, MAX_SEQ, want)
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if not matching:
             return []
         matched = self._matched(wanted, matching)
@@ -386,7 +394,7 @@ class Queries:
     def _last_matching(self, wanted: Wanted, up_to: int) -> int | None:
         """Looks backward through some blocks, then asks every subject."""
         index, blocks = self._index, self._blocks
-        matching = index.matching(wanted)
+        matching = index.kept.matching(wanted)
         if len(matching) > BACKWARD_BLOCKS:
             newest = blocks.prev_live(up_to)
             at = blocks.find(newest) if newest is not None else -1

@@ -512,7 +512,7 @@ class SubjectIndex:
             return True
         if isinstance(wanted, bytes) and filters.is_literal(wanted):
             return len(self.table) == 1 and wanted in self.table
-        return len(self.matching(wanted)) == len(self.table)
+        return len(self.kept.matching(wanted)) == len(self.table)
 
     def spans_all(self, subject_filter: bytes) -> bool:
         """As `covers_all`, but looks at no more than the first and the last subject."""
@@ -536,10 +536,6 @@ class SubjectIndex:
             return found, None
         del found[most:]
         return found, found[-1] + b"\0"
-
-    def matching(self, wanted: Wanted) -> dict[bytes, None]:
-        """See `KeptFilters`."""
-        return self.kept.matching(wanted)
 
 
 def check_posting(key: bytes, value: bytes) -> None:

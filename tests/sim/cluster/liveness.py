@@ -128,5 +128,5 @@ def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
             yield f"{where}: {name} is not sure of its state: {stream.suspect or stream.doubt or 'it is installed'}"
         if stream.damaged:
             yield f"{where}: {name} has not repaired what it cannot read: {stream.damaged}"
-        if stream.machine.rules.allow_direct and not stream.reads.joined:
+        if stream.machine.rules.allow_direct and not stream.reads.own.joined:
             yield f"{where}: {name} answers no reads"

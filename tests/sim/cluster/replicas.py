@@ -60,7 +60,7 @@ def contents(replica: StreamReplica) -> Contents:
     """Messages, side rows (table, key, value) and the rolling hash."""
     store = replica.store
     rows = [(table, key, value) for table in TABLES for key, value in store.side_scan(table)]
-    return list(store.scan(b">", 1)), rows, replica.machine.hash
+    return list(store.queries.scan(b">", 1)), rows, replica.machine.hash
 
 
 def compare(stream: str, index: int, found: Sequence[tuple[str, Contents]]) -> None:

@@ -17,7 +17,7 @@ from jetcluster.api.context import RestoreRoom
 from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2
-from jetcluster.stream import archive
+from jetcluster.stream import restoring
 from testkit.twins.time import SeededRng
 from tests.unit.api.fake_cluster import Client, FakeBus
 
@@ -31,8 +31,8 @@ def receiver_of(bus: FakeBus, room: RestoreRoom | None = None, declared: int = 0
 
 def archived(*entries: tuple[bytes, int, bytes], end: bool = True) -> bytes:
     """(name, sequence, payload) of each entry; not compressed."""
-    body = b"".join(archive.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
-    return s2.STREAM_ID + b"".join(s2.encode(archive.MAGIC + body + (archive.END if end else b"")))
+    body = b"".join(restoring.encode(name, seq, seq, b"", payload) for name, seq, payload in entries)
+    return s2.STREAM_ID + b"".join(s2.encode(restoring.MAGIC + body + (restoring.END if end else b"")))
 
 
 def uvarint(value: int) -> bytes:
@@ -79,19 +79,19 @@ def work(receiver: restore.RestoreReceiver, data: bytes, done: Work | None = Non
             receiver._messages, receiver._messages_bytes, receiver._runs = [], 0, 0
 
 
-IGNORED = archive.encode(b"N", 0, 0, b"", b"p" * 58)
+IGNORED = restoring.encode(b"N", 0, 0, b"", b"p" * 58)
 
 
 def test_an_archive_of_what_is_no_message_ends() -> None:
     """Some hundred bytes for megabytes of entries that go nowhere."""
     bomb = compressed(IGNORED, 4 << 20)
     assert len(bomb) < 200
-    data = archived((archive.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
+    data = archived((restoring.STATE_NAME, 0, b"{}"), end=False) + bomb * 25
     begun = time.process_time()
-    with pytest.raises(archive.ArchiveError, match="belongs to no stream"):
+    with pytest.raises(restoring.ArchiveError, match="belongs to no stream"):
         work(receiver_of(FakeBus()), data)
     assert time.process_time() - begun < 1.0
-    few = archived((archive.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
+    few = archived((restoring.STATE_NAME, 0, b"{}"), *[(b"N", 0, b"x")] * 500, (b"s", 1, b""))
     receiver = receiver_of(FakeBus())
     work(receiver, few)
     assert receiver._reader.finished
@@ -100,9 +100,9 @@ def test_an_archive_of_what_is_no_message_ends() -> None:
 def test_what_an_archive_decompresses_to_is_bounded_by_what_was_received(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "ALLOWED_BYTES", 4 << 20)
     payload = bytes(16 << 20)
-    entry = archive.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
+    entry = restoring.encode(b"s", 1, 1, b"", payload)[: -len(payload)]
     data = archived(end=False) + b"".join(s2.encode(entry)) + compressed(bytes(64), 4 << 20) * 4
-    with pytest.raises(archive.ArchiveError, match="larger"):
+    with pytest.raises(restoring.ArchiveError, match="larger"):
         work(receiver_of(FakeBus()), data)
     receiver = receiver_of(FakeBus(), declared=16 << 20)
     work(receiver, data)
@@ -124,7 +124,7 @@ def test_a_step_of_a_restore_is_short(kind: str) -> None:
     gc.disable()
     try:
         work(receiver_of(FakeBus()), data, done)
-    except (s2.S2Error, archive.ArchiveError):
+    except (s2.S2Error, restoring.ArchiveError):
         assert kind in ("literals", "crc", "zeros"), "which are told at the end, or are no archive"
     finally:
         gc.enable()
@@ -210,7 +210,8 @@ class Restored:
         client = self.client
         begun = await client.ask("STREAM.RESTORE.S", {"config": {"name": "S", "subjects": ["s"]}, "state": {}})
         content = json.dumps(self._content).encode()
-        data = archived((archive.STATE_NAME, 0, b"{}"), (archive.CONSUMER_PREFIX + b"C", 0, content), (b"s", 1, b"x"))
+        consumer = restoring.CONSUMER_PREFIX + b"C", 0, content
+        data = archived((restoring.STATE_NAME, 0, b"{}"), consumer, (b"s", 1, b"x"))
         assert await client.raw(begun["deliver_subject"], data) == b""
         answer: dict[str, Any] = json.loads(await client.raw(begun["deliver_subject"]))
         return answer

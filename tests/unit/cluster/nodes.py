@@ -30,7 +30,7 @@ from jetcluster.replica.exports import SnapshotOwner
 from jetcluster.replica.leaders import LeaderTable
 from jetcluster.replica.stream_replica import StreamReplica, last_stored
 from jetcluster.replica.turn_commit import TurnCommit
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.levels import LEVEL
 from testkit.twins.journal import InlineWriter, JournalDisk
@@ -323,7 +323,7 @@ class Node:
 
     def reads(self, stream: str) -> bool:
         """Does this node's own replica answer Direct Get?"""
-        return self.has(stream) and self.replica(stream).reads.joined
+        return self.has(stream) and self.replica(stream).reads.own.joined
 
 
 class NoRespondersError(Exception):
@@ -394,7 +394,8 @@ class Cluster:
             node.js._ticker.cancel()
         node.js.scrubber.stop()
         tasks = [*node.js.background.tasks, *node.context.catchup._pulls.values()]
-        tasks += [r.reads._joining for r in node.js.replicas.values() if r.reads._joining is not None]
+        joining = [member.joining for r in node.js.replicas.values() for member in r.reads.members]
+        tasks += [task for task in joining if task is not None]
         for task in [*tasks, *([node.js.flusher.running] if node.js.flusher.running is not None else [])]:
             task.cancel()
         node.js._stopped = True

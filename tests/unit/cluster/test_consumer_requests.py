@@ -12,8 +12,8 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.api import Msg
+from jetcluster.stream.bodies import encode_runs
 from jetcluster.stream.restoring import each_run
-from jetcluster.stream.runs import encode_runs
 from tests.unit.cluster.consumers import (
     SECOND,
     Puller,

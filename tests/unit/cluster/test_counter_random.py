@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jetcluster.stream import commands
-from jetcluster.stream.counter_sources import COMMAND_MESSAGES
+from jetcluster.stream.counters import COMMAND_MESSAGES
 from jetcluster.stream.fields import nats_fields
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
 from tests.unit.cluster.test_mirror_random import Run
@@ -45,7 +45,7 @@ class Counting(Run):
 
 
 def value(node: Node, stream: str, subject: bytes) -> int:
-    message = node.replica(stream).store.last_by_subject(subject)
+    message = node.replica(stream).store.queries.last_by_subject(subject)
     return int(json.loads(message.payload)["val"]) if message is not None else 0
 
 
@@ -74,12 +74,12 @@ async def test_the_total_is_the_sum(seed: int) -> None:
         }
 
         def seen() -> object:
-            message = cluster["A"].replica("S").store.last_by_subject(b"sum")
+            message = cluster["A"].replica("S").store.queries.last_by_subject(b"sum")
             return json.loads(nats_fields(message.headers)[b"Nats-Counter-Sources"]) if message is not None else None
 
         await cluster.until(lambda: seen() == wanted, 60.0, "what the upstreams have")
         await cluster.equal("S")
-        stored = [nats_fields(m.headers) for m in cluster["B"].replica("S").store.scan(b">", 1)]
+        stored = [nats_fields(m.headers) for m in cluster["B"].replica("S").store.queries.scan(b">", 1)]
         own = sum(int(fields[b"Nats-Incr"]) for fields in stored if b"Nats-Stream-Source" not in fields)
         total = sum(int(one) for totals in wanted.values() for one in totals.values()) + own
         assert value(cluster["C"], "S", b"sum") == total

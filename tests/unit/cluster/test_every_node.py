@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.cluster.every_node import EveryNode
+from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, ListLog
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -40,6 +41,7 @@ class Mesh:
 
     def __init__(self, *answers: bytes) -> None:
         self.peers = {f"p{number}": None for number in range(len(answers) - 1)}
+        self.me = SimpleNamespace(peer_id="me")
         self._answers = list(answers)
 
     def serve(self, method: str, handler: Any) -> None: ...
@@ -50,7 +52,8 @@ class Mesh:
 
 async def test_a_word_about_usage_that_makes_no_sense_counts_for_nothing() -> None:
     answers = (b"[[3, 1, 2, 3]]", b"nonsense", b'[["a", 1, 2, 3]]', b"[[3, 1, 1, 1], [1, 5, 5, 5]]")
-    context: Any = SimpleNamespace(me="me", mesh=Mesh(*answers), log=ListLog())
+    mesh: Any = Mesh(*answers)
+    log: Any = ListLog()
     meta: Any = SimpleNamespace(machine=SimpleNamespace(removed={}, nodes={"me": None}))
-    assert await EveryNode(context, meta, {}).used_by_tier(ACCOUNT) == {3: (2, 3, 4), 1: (5, 5, 5)}
-    assert context.log.events("warning") == ["malformed usage"] * 2
+    assert await EveryNode(mesh, ManualTime(), log, meta, {}).used_by_tier(ACCOUNT) == {3: (2, 3, 4), 1: (5, 5, 5)}
+    assert log.events("warning") == ["malformed usage"] * 2

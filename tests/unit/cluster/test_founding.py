@@ -42,7 +42,7 @@ async def test_all_lose_power_before_the_group_is_made(
             return StreamReplica(context, assignment, exchange)
 
         with monkeypatch.context() as patch:
-            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
             assignment = await assigned(cluster, replicas)
             await cluster.until(lambda: all(n.js.assignment(ACCOUNT, "S") is not None for n in cluster))
             await asyncio.sleep(0.1)
@@ -154,7 +154,7 @@ async def test_a_founder_that_never_began_does_not_take_the_peers_of_now_for_the
             return StreamReplica(context, assignment, exchange)
 
         with monkeypatch.context() as patch:
-            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
             await cluster.create("S", 3)
             await cluster["A"].publish(b"s", b"kept")
             await shrunk_to(cluster, late.me)
@@ -186,7 +186,7 @@ async def test_a_stream_that_nobody_began_before_it_was_changed_is_founded_by_th
             raise OSError("no space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", begin)
+            patch.setattr("jetcluster.cluster.local_streams.StreamReplica", begin)
             await assigned(cluster, 3)
             await shrunk_to(cluster, cluster["C"].me)
             for node in cluster:

@@ -13,7 +13,7 @@ import pytest
 
 from jetcluster.cluster.health_report import Durability, said
 from jetcluster.health.node_health import Aspect
-from jetcluster.replica.read_group import LEADERLESS_SECONDS
+from jetcluster.replica.reads.membership import LEADERLESS_SECONDS
 from jetcluster.store.kv import KvError
 from testkit.twins.mesh_memory import MemoryNetwork
 from testkit.twins.time import ManualTime
@@ -73,10 +73,10 @@ async def test_reads_stop_where_they_cannot_be_vouched_for_and_come_back(aspect:
         await asyncio.sleep(0.5)
         reads = node.replica("S").reads
         stops = aspect in (Aspect.JOURNAL, Aspect.STORE)
-        assert reads.joined is not stops
+        assert reads.own.joined is not stops
         assert (await node.get(b"S", 1))[2] == b"1", "somebody answers"
         reasons.clear()
-        await cluster.until(lambda: reads.joined, what="it is back")
+        await cluster.until(lambda: reads.own.joined, what="it is back")
 
 
 @virtual_time
@@ -147,7 +147,7 @@ async def test_a_clock_that_is_hours_off_stamps_and_removes_nothing(ahead: float
         store = cluster.leader("S").replica("S").store
         assert store.messages == 11 + len(answers)
         now = cluster.loop.time_ns()
-        assert all(0 <= now - message.ts < 60 * 10**9 for message in store.scan(b">", 1))
+        assert all(0 <= now - message.ts < 60 * 10**9 for message in store.queries.scan(b">", 1))
         cluster.ahead[leader.name] = 0.0
         await asyncio.sleep(60)
         assert store.messages == 10 + len(answers), "what has a TTL of a minute went after a minute"
@@ -238,7 +238,7 @@ async def test_a_replica_that_is_cut_off_from_all_others_goes_on_reading() -> No
         assert (await left.get(b"S", 1))[2] == b"1"
         cluster.heal()
         await cluster.until(lambda: left.replica("S").group.leader is not None, what="it is back")
-        assert left.replica("S").reads.joined
+        assert left.replica("S").reads.own.joined
 
 
 def test_servers_that_differ_are_told_of_once() -> None:

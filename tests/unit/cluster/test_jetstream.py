@@ -308,8 +308,8 @@ async def test_deletion_removes_everything_on_all_replicas_also_one_that_was_dow
         for node in cluster:
             assert stored(node, gid) == []
             assert gid not in node.journal.groups and gid not in node.js.replicas
-            assert node.context.leaders.get(gid) is None and gid not in node.js._owners
-            assert node.js._orphans._deleted == {}
+            assert node.context.leaders.get(gid) is None and gid not in node.js.local.owners
+            assert node.js.local.orphans._deleted == {}
             assert not list(node.kv.scan(b"\x00gone", b"\x00gone\xff"))
             assert node.js.unassigned == ()
         again = await cluster.create("S")
@@ -499,7 +499,7 @@ async def test_a_damaged_store_at_the_start_does_not_stop_the_clock_of_the_node(
         def fail(known: object) -> list[int]:
             raise KvDamagedError("block checksum mismatch")
 
-        node.js._orphans.unassigned = fail  # type: ignore[method-assign]
+        node.js.local.orphans.unassigned = fail  # type: ignore[method-assign]
         node.js._unassigned_told = False
         await node.publish(b"t")
         await cluster.until(lambda: node.replica("T").store.messages == 0, what="T's message expires")
@@ -568,7 +568,7 @@ async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None
         await cluster.led("S")
         assert (await cluster["A"].publish(b"s"))["seq"] == 10
         await cluster.equal("S")
-        kept = next(node for node in cluster if node.has("S")).replica("S").store
+        kept = next(node for node in cluster if node.has("S")).replica("S").store.queries
         assert [message.payload for message in kept.scan(b">", 1)][:8] == [b"%d" % n for n in range(9) if n != 4]
 
 

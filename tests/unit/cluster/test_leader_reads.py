@@ -11,7 +11,7 @@ import pytest
 from jetcluster.cluster.leader_reads import MetaCatchUp
 from jetcluster.mesh.api import MeshError
 from jetcluster.raft.api import META_GROUP
-from jetcluster.replica.read_confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
+from jetcluster.replica.reads.confirm import COMMIT_METHOD, LAST_METHOD, confirmed_commit, confirmed_last
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 

@@ -88,7 +88,7 @@ class Run:
 
 
 def held(node: Node, stream: str) -> dict[int, tuple[int, bytes]]:
-    return {m.seq: (m.ts, m.payload) for m in node.replica(stream).store.scan(b">", 1)}
+    return {m.seq: (m.ts, m.payload) for m in node.replica(stream).store.queries.scan(b">", 1)}
 
 
 @virtual_time
@@ -110,7 +110,9 @@ async def test_mirror_and_source(seed: int) -> None:
             "the mirror at the end",
         )  # fmt: skip
         await cluster.until(
-            lambda: any(m.payload == b"last" for m in cluster["A"].replica("S").store.scan(b">", 1)), 60.0, "the source"
+            lambda: any(m.payload == b"last" for m in cluster["A"].replica("S").store.queries.scan(b">", 1)),
+            60.0,
+            "the source",
         )
         for stream in ("UP", "M", "S"):
             await cluster.equal(stream)

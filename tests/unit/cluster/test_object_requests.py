@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.cluster import object_requests
 from jetcluster.errors import ApiError
-from jetcluster.replica import read_group
+from jetcluster.replica.reads import pages
 from jetcluster.store.api import DamagedError
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import Reader, ask, bucket, put
@@ -23,7 +23,7 @@ async def test_limits_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(object_requests, "MAX_LISTS", 0)
         with pytest.raises(ApiError, match="10167"):
             await ask(leader, "list")
-        leader.replica("OBJ_b").reads._streaming = read_group.MAX_STREAMING
+        leader.replica("OBJ_b").reads.answers.pages.streaming = pages.MAX_STREAMING
         with pytest.raises(ApiError, match="10167"):
             await Reader(leader).get()
 
@@ -69,7 +69,7 @@ async def test_an_unreadable_record_is_no_missing_object(monkeypatch: pytest.Mon
         def damaged(*_: object) -> None:
             raise DamagedError(1, 2)
 
-        monkeypatch.setattr(replica.store, "last_by_subject", damaged)
+        monkeypatch.setattr(replica.store.queries, "last_by_subject", damaged)
         asker = next(node for node in cluster if node is not leader)
         with pytest.raises(ApiError, match="10008"):
             await ask(asker, "info", "o")

@@ -73,8 +73,8 @@ async def test_while_it_differs_from_the_leader_it_answers_no_reads(monkeypatch:
         cluster.heal()
         replica = cluster["C"].replica("S")
         await cluster.until(lambda: replica.group.contradicted, what="it hears of it")
-        assert not replica.reads.joined
-        await cluster.never(lambda: replica.reads.joined, 5.0, "it answers")
+        assert not replica.reads.own.joined
+        await cluster.never(lambda: replica.reads.own.joined, 5.0, "it answers")
 
 
 @virtual_time

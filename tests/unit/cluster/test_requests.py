@@ -367,7 +367,7 @@ def seen(cluster: Cluster) -> dict[str, Any]:
                 (state.name, state.cid, state.rules.config, state.delivered_sseq, state.floor_sseq, state.pins)
                 for state in replica.consumers.table.by_cid.values()
             ]
-            stored = [(msg.seq, msg.payload) for msg in replica.store.scan(b">", 1)]
+            stored = [(msg.seq, msg.payload) for msg in replica.store.queries.scan(b">", 1)]
             found[f"{node.name} {gid}"] = (replica.machine.rules.config, stored, sorted(consumers, key=str))
     return found
 

@@ -289,7 +289,7 @@ async def test_a_stream_that_could_not_be_read_is_started_with_the_server(monkey
             raise FAILED
 
         with monkeypatch.context() as patch:
-            patch.setattr("jetcluster.cluster.jetstream.StreamReplica", fails)
+            patch.setattr("jetcluster.cluster.local_streams.StreamReplica", fails)
             asked = starts(cluster.restart("B"))
             await asyncio.sleep(1)
             assert not cluster["B"].has("S")

@@ -65,7 +65,7 @@ async def settled(cluster: Cluster, replicas: int = 3, stream: str = "S") -> Non
 
 async def contents(node: Node, stream: str = "S") -> list[bytes]:
     store = node.replica(stream).store
-    return [msg.payload for msg in store.scan(b">", 1)]
+    return [msg.payload for msg in store.queries.scan(b">", 1)]
 
 
 async def publish(cluster: Cluster, node: Node, *payloads: bytes) -> None:

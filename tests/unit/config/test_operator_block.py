@@ -103,7 +103,7 @@ REFUSED = {
     f'operator: "{ACCOUNT.jwt}"': "2:1: error parsing operator JWT: not operator claim",
     "operator: 5": '2:1: "operator" must be a string or a list, not an integer',
     "trusted_keys: [XYZ]": '2:16: trust key "XYZ" required to be a valid public operator nkey',
-    "trusted_keys: 5": '2:1: "trusted_keys" must be an nkey, not an integer',
+    "trusted_keys: 5": '2:1: "trusted_keys" must be a string or a list, not an integer',
     "resolver: FOO": '2:1: error parsing account resolver, should be MEM or  URL("url") or a map containing dir and '
     "type state=[FULL|CACHE])",
     "resolver: 5": '2:1: "resolver" must be a string or a map, not an integer',

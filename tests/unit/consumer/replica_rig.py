@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import Result
+from jetcluster.stream.ports import Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
@@ -109,7 +109,7 @@ class Node:
         return state.delivered_cseq, state.delivered_sseq, state.floor_cseq, state.floor_sseq
 
     def stored(self) -> list[int]:
-        return [message.seq for message in self.store.scan(b">", 1)]
+        return [message.seq for message in self.store.queries.scan(b">", 1)]
 
 
 def consumer(name: str, **config: Any) -> dict[str, Any]:

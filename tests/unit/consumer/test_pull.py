@@ -683,7 +683,7 @@ def test_damage_is_raised_by_the_run_and_not_by_the_callback() -> None:
     def damaged(*args: object) -> int:
         raise DamagedError(1, 3)
 
-    rig.node.store.count = rig.node.store.next_seqs = damaged  # type: ignore[method-assign,assignment]
+    rig.node.store.queries.count = rig.node.store.next_seqs = damaged  # type: ignore[method-assign,assignment]
     rig.bus.publish(b"$JS.API.CONSUMER.MSG.NEXT.S.C", b'{"no_wait":true}', b"in")
     assert not inbox
     with pytest.raises(DamagedError):
@@ -708,7 +708,7 @@ def test_a_request_that_gets_its_message_back_still_expires() -> None:
 
 def test_clients_that_are_gone_are_found_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step looks at some requests; the round has an end."""
-    monkeypatch.setattr(pull, "REAP_STEP", 10)
+    monkeypatch.setattr(pull, "REAPED_PER_STEP", 10)
     rig = Rig(max_waiting=1000)
     for number in range(40):
         rig.next(b"stays%d" % number, expires=60 * SECOND)

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.consumer.owner import pull_dispatch
 from jetcluster.consumer.owner.ack_subject import Renderer
 from jetcluster.consumer.owner.pull import PullDelivery
-from jetcluster.consumer.owner.pull_dispatch import MAX_BACKLOG, Shipment, pinned
+from jetcluster.consumer.owner.pull_dispatch import MAX_BACKLOG_BYTES, Shipment, pinned
 from jetcluster.consumer.owner.pull_request import PullRequest
 from jetcluster.consumer.state.turn import SentMessages
 from jetcluster.store.api import Columns
@@ -40,7 +40,7 @@ def test_a_turn_looks_at_so_many_sleepers_and_the_next_one_goes_on(
     for number in range(200):
         rig.next(b"w%d" % number, batch=1, group="g", min_pending=1000 + number)
     slow = [rig.next(b"slow%d" % number, batch=1, group="g") for number in range(50)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(50))
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG_BYTES + 1) for number in range(50))
     last = rig.next(b"last", batch=1, group="g")
     looks = looks_of(rig, monkeypatch)
     rig.publish(b"s")
@@ -58,7 +58,7 @@ def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monke
     monkeypatch.setattr(pull_dispatch, "TURN_LOOKS", 20)
     rig = Rig(max_waiting=0)
     slow = [rig.next(b"slow%d" % number) for number in range(150)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(150))
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG_BYTES + 1) for number in range(150))
     rig.bus.inboxes.pop(b"slow7")
     last = rig.next(b"last", batch=2)
     looks = looks_of(rig, monkeypatch)
@@ -79,7 +79,7 @@ def test_a_turn_looks_at_so_many_that_do_not_read_and_the_next_one_goes_on(monke
 def test_those_put_aside_come_back_some_hundreds_at_a_time() -> None:
     rig = Rig(max_waiting=0)
     slow = [rig.next(b"slow%d" % number) for number in range(600)]
-    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG + 1) for number in range(600))
+    rig.bus.unread.update((b"slow%d" % number, MAX_BACKLOG_BYTES + 1) for number in range(600))
     rig.publish(b"s")
     rig.bus.unread.clear()
     rig.publish(*[b"s"] * 599)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jetcluster.consumer.owner import pull_queue
-from jetcluster.consumer.owner.pull_queue import GONE, HELD, READY, RECOUNT, PullQueue, Thresholds, WaitingRoom
+from jetcluster.consumer.owner.pull_queue import GONE, HELD, READY, RECOUNT_NS, PullQueue, Thresholds, WaitingRoom
 from jetcluster.consumer.owner.pull_request import Gauge, PullRequest
 from testkit.twins.memory import held
 
@@ -288,8 +288,8 @@ def test_owners_that_were_let_go_do_not_count() -> None:
     assert room.is_full_for(kept, 0) and len(kept) == 2
     del gone
     gc.collect()
-    assert room.is_full_for(kept, RECOUNT - 1), "all queues are gone through once a second"
-    assert not room.is_full_for(kept, RECOUNT) and room.count == 2
+    assert room.is_full_for(kept, RECOUNT_NS - 1), "all queues are gone through once a second"
+    assert not room.is_full_for(kept, RECOUNT_NS) and room.count == 2
 
 
 def test_a_full_room_has_a_share_for_each() -> None:

@@ -425,7 +425,7 @@ def test_a_client_that_does_not_read_is_waited_for(policy: str) -> None:
         rig.publish(*[(b"a", b"x" * 10_000)] * 10)
     rig.advance(1)
     assert client.closed == ""
-    assert client.connection.pending < push.MAX_BACKLOG + push.SLICE_BYTES + 100_000
+    assert client.connection.pending < push.MAX_BACKLOG_BYTES + push.SLICE_BYTES + 100_000
     assert len(client.transport.written) < 9_000_000
     found = rig.got(client, 0)
     for _ in range(200):

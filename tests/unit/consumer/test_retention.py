@@ -9,8 +9,8 @@ import pytest
 from jetcluster.consumer.state import retention, turn
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
+from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.jobs import Jobs
-from jetcluster.stream.runs import Run, encode_runs
 from testkit.twins.memory import held
 from tests.unit.consumer.replica_rig import Node, subjects
 
@@ -111,7 +111,7 @@ def test_a_consumer_that_begins_later_is_no_reason_to_keep() -> None:
     assert n.stored() == [3, 4]
 
 
-@pytest.mark.parametrize("others", [0, retention.FEW + 3])
+@pytest.mark.parametrize("others", [0, retention.ASKED_FIRST + 3])
 def test_a_message_goes_with_the_last_ack(others: int) -> None:
     n = interest()
     for number in range(others):
@@ -163,7 +163,7 @@ def test_exhausted_messages_stay_whatever_the_others_do() -> None:
 
 
 def test_exhausted_messages_that_are_gone_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SLACK", 5)
+    monkeypatch.setattr(retention, "MAX_EXHAUSTED_GONE", 5)
     n = interest(max_msgs=2)
     n.create(max_deliver=1)
     for seq in range(1, 50):
@@ -189,7 +189,7 @@ def test_deleting_a_consumer_frees_what_it_alone_held() -> None:
 
 
 def test_deleting_a_consumer_looks_at_everything_it_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "CHUNK", 3)
+    monkeypatch.setattr(retention, "MESSAGES_PER_STEP", 3)
     n = interest()
     n.create("A", filter_subject="s.*")
     n.create("B", filter_subject="s.1")
@@ -307,7 +307,7 @@ def test_what_comes_out_of_an_archive_is_kept() -> None:
 
 
 def test_takers_of_many_subjects_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "SUBJECTS", 4)
+    monkeypatch.setattr(retention, "MAX_SUBJECTS", 4)
     n = interest()
     n.create("A", filter_subject="s.*")
     n.create("B", filter_subject="s.7")

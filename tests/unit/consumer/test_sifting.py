@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jetcluster.store.slices import Step
 from jetcluster.stream import commands, jobs
-from jetcluster.stream.results import JobStep
+from jetcluster.stream.ports import JobStep
 from tests.unit.consumer.replica_rig import T0, Node
 
 SMALL = Step(subjects=2, messages=3, looked=4, blocks=2, size=400, cut=3, cut_blocks=2, rest=1)
@@ -38,7 +38,7 @@ class Small(Node):
         return count
 
     def by_seq(self) -> dict[int, bytes]:
-        return {message.seq: message.subject for message in self.store.scan(b">", 1)}
+        return {message.seq: message.subject for message in self.store.queries.scan(b">", 1)}
 
 
 def held(count: int) -> Small:

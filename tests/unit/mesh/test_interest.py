@@ -14,7 +14,7 @@ from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, MeshInterest,
 from jetcluster.mesh.peer_link import Traffic
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.accounts import Accounts
+from jetcluster.server.accounts.accounts import Accounts
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.cluster.mesh_support import FakeSwitchboard

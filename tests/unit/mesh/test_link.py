@@ -10,11 +10,11 @@ import pytest
 
 from jetcluster.mesh.frames import FrameReader, Kind, decode_sub, encode_msg, encode_ping, encode_raft, encode_sub
 from jetcluster.mesh.link import (
-    FULL_READ,
-    HIGH_WATER,
-    LANE,
-    PORTION,
-    SLICE,
+    FULL_LANE_BYTES,
+    FULL_READ_BYTES,
+    GREETING_FRAMES,
+    HIGH_WATER_BYTES,
+    SLICE_BYTES,
     STRANGERS_PENDING,
     WRITE_DEADLINE,
     TcpLink,
@@ -28,7 +28,7 @@ from tests.unit.cluster.mesh_support import FakeSwitchboard, info
 
 
 class FakeTransport:
-    """Keeps what is written; full after `HIGH_WATER` bytes until `drain`."""
+    """Keeps what is written; full after `HIGH_WATER_BYTES` until `drain`."""
 
     def __init__(self) -> None:
         self.protocol: TcpLink | None = None
@@ -139,7 +139,7 @@ async def test_raft_overtakes_messages_while_the_connection_is_full() -> None:
         link.send(big)
     await asyncio.sleep(0)
     assert link.congested
-    assert HIGH_WATER < transport.buffered <= HIGH_WATER + SLICE + len(big)
+    assert HIGH_WATER_BYTES < transport.buffered <= HIGH_WATER_BYTES + SLICE_BYTES + len(big)
     link.send_urgent(encode_raft(5, b"heartbeat"))
     await asyncio.sleep(0)
     assert transport.written[-1] == encode_raft(5, b"heartbeat")
@@ -168,7 +168,7 @@ async def test_an_ack_does_not_wait_until_no_raft_frame_does() -> None:
 
 async def test_the_share_of_messages_is_that_of_raft_frames_while_the_connection_is_full() -> None:
     link, transport, _ = await up_link(max_pending=1 << 30)
-    small, big, huge = msg(b"x" * 1000), msg(b"x" * 50_000), msg(b"x" * 2 * SLICE)
+    small, big, huge = msg(b"x" * 1000), msg(b"x" * 50_000), msg(b"x" * 2 * SLICE_BYTES)
     for frame in [huge] * 4 + [small, big, huge] * 20:
         link.send(frame)
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_a_long_greeting_goes_out_in_portions_and_before_what_is_sent_late
             link.send(msg(b"later 1"))
         if not made < 100_000:
             transport.drain()
-    assert longest <= PORTION and turns >= 100_000 // PORTION
+    assert longest <= GREETING_FRAMES and turns >= 100_000 // GREETING_FRAMES
     link.send(msg(b"later 2"))
     await asyncio.sleep(0)
     bodies = [body for kind, body in frames_of(transport) if kind != Kind.RAFT]
@@ -247,7 +247,9 @@ async def test_a_greeting_is_made_as_the_connection_takes_it() -> None:
     for _ in range(100):
         await asyncio.sleep(0)
     assert link.congested and not transport.closed
-    assert link.pending <= HIGH_WATER + SLICE + 2 * PORTION * len(frame), "a peer that reads slowly is no slow peer yet"
+    assert link.pending <= HIGH_WATER_BYTES + SLICE_BYTES + 2 * GREETING_FRAMES * len(frame), (
+        "a peer that reads slowly is no slow peer yet"
+    )
     link.close("over")
     written = len(transport.written)
     for _ in range(5):
@@ -261,14 +263,14 @@ async def test_a_long_greeting_is_taken_in_portions_and_before_what_comes_later(
     mesh.attach(board, lambda _: None)
     subs = b"".join([encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)])
     link.data_received(subs + msg(b"later"))
-    assert len(board.log) == PORTION and not transport.reading
+    assert len(board.log) == GREETING_FRAMES and not transport.reading
     turns = 0
     while not transport.reading:
         before = len(board.log)
         await asyncio.sleep(0)
-        assert len(board.log) - before <= PORTION
+        assert len(board.log) - before <= GREETING_FRAMES
         turns += 1
-    assert turns >= 5000 // PORTION
+    assert turns >= 5000 // GREETING_FRAMES
     assert [entry[2] for entry in board.log] == [b"%d" % number for number in range(5000)]
     assert [message[-1] for message in board.messages] == [b"later"]
     link.data_received(msg(b"m") * 5000)  # these are not: they cost what clients have sent
@@ -280,9 +282,9 @@ async def test_a_message_in_the_middle_of_a_greeting_makes_no_single_portion_of_
     board = FakeSwitchboard()
     mesh.attach(board, lambda _: None)
     subs = [encode_sub("$G", b"%d" % number, None, 1) for number in range(5000)]
-    subs.insert(PORTION, msg(b"between"))
+    subs.insert(GREETING_FRAMES, msg(b"between"))
     link.data_received(b"".join(subs))
-    assert len(board.log) == PORTION and not board.messages
+    assert len(board.log) == GREETING_FRAMES and not board.messages
     while not transport.reading:
         await asyncio.sleep(0)
     assert len(board.log) == 5000
@@ -302,7 +304,7 @@ async def test_what_comes_behind_a_greeting_that_waits_keeps_its_place_and_ends_
     link.close("over", abort=True)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert board.log[-1] == ("drop", "BBBBBBBB") and len(board.log) == 5001 + PORTION + 1
+    assert board.log[-1] == ("drop", "BBBBBBBB") and len(board.log) == 5001 + GREETING_FRAMES + 1
 
 
 async def test_messages_are_dropped_at_half_the_limit_and_raft_still_passes() -> None:
@@ -514,7 +516,7 @@ async def test_publishers_wait_while_much_is_queued() -> None:
     while not link.valve.closed:
         link.send(big)
     queued = link._ordered_bytes
-    assert LANE < queued <= LANE + len(big)
+    assert FULL_LANE_BYTES < queued <= FULL_LANE_BYTES + len(big)
     await asyncio.sleep(0)
     for _ in range(20):
         transport.drain()
@@ -528,11 +530,11 @@ async def test_a_link_with_much_to_read_lets_the_loop_get_to_others() -> None:
     link, transport, _ = await up_link()
     link.data_received(msg(b"x" * 1000))
     assert transport.reading
-    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    link.data_received(msg(b"x" * 1000) * (FULL_READ_BYTES // 1000))
     assert not transport.reading
     await asyncio.sleep(0)
     assert transport.reading
-    link.data_received(msg(b"x" * 1000) * (FULL_READ // 1000))
+    link.data_received(msg(b"x" * 1000) * (FULL_READ_BYTES // 1000))
     link.close("cut", abort=True)
     await asyncio.sleep(0)
     assert not transport.reading, "of a connection that is closed nothing more is wanted"

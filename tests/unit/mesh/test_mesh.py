@@ -525,16 +525,17 @@ async def test_interest_barrier_and_messages_over_tcp(start: Start) -> None:
     boards = [FakeSwitchboard(), FakeSwitchboard(("$G", b"b.>", b"q", 2))]
     a, b = node("a"), node("b")
     loop = asyncio.get_running_loop()
-    adapters = [MeshInterest(mesh, board, mesh.clock, loop) for mesh, board in zip((a, b), boards, strict=True)]
+    for mesh, board in zip((a, b), boards, strict=True):
+        MeshInterest(mesh, board, mesh.clock, loop)
     await start(a)
     await start(b)
     b.dialer.start((route_to(a),))
     await until(lambda: full(a, b))
-    await asyncio.gather(*(adapter.sync_interest(2.0) for adapter in adapters))
+    await asyncio.gather(a.sync_interest(2.0), b.sync_interest(2.0))
     assert boards[0].remote == {b.me.peer_id: {("$G", b"b.>", b"q"): 2}}
     for number in range(1000):
         boards[0].change("$G", b"s.%d" % number, None, 1)
-    await adapters[0].sync_interest(2.0)
+    await a.sync_interest(2.0)
     assert len(boards[1].remote[a.me.peer_id]) == 1000
     link = boards[0].links[b.me.peer_id]
     for number in range(2000):

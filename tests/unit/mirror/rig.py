@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 from jetcluster.mirror.links import Links
-from jetcluster.mirror.pace import paces
-from jetcluster.mirror.ports import LinkDependencies
+from jetcluster.mirror.ports import LinkDependencies, paces
 from jetcluster.protocol.subjects import matches
 from jetcluster.store.api import DamagedError
 from jetcluster.store.block_store import BlockStore
@@ -189,7 +188,7 @@ class Rig:
         self.bus.arrive(self.deliver, self.deliver, reply, block, b"")
 
     def stored(self) -> list[tuple[int, bytes]]:
-        return [(m.seq, m.payload) for m in self.store.scan(b">", 1)]
+        return [(m.seq, m.payload) for m in self.store.queries.scan(b">", 1)]
 
     @property
     def link(self) -> Any:

@@ -252,7 +252,7 @@ def test_bytes_in_flight_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_upstream_without_flow_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inflow, "MAX_WAITING", 10)
+    monkeypatch.setattr(inflow, "MAX_WAITING_BYTES", 10)
     rig = begun()
     rig.live()
     rig.send(*range(1, 10))
@@ -517,7 +517,7 @@ def test_own_messages_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> No
     def read(seqs: Any) -> Any:
         raise DamagedError(1, 1)
 
-    monkeypatch.setattr(rig.store, "read", read)
+    monkeypatch.setattr(rig.store.reader, "read", read)
     rig.inform(5, created="2027-01-01T00:00:00Z")
     assert len(rig.damage) == 1
     assert "cannot be read" in rig.error
@@ -596,7 +596,7 @@ def test_a_source_says_where_messages_come_from() -> None:
     rig.send(7, headers=block("Own: 1", "Nats-Expected-Stream: UP", "Nats-Batch-Id: b", "Nats-Stream-Source: X 1"))
     rig.send(9, subject=b"b.c", pending=4)
     rig.commit()
-    first, second = rig.store.scan(b">", 1)
+    first, second = rig.store.queries.scan(b">", 1)
     assert (first.seq, first.subject) == (1, b"down")
     assert first.headers == block("Own: 1", "Nats-Stream-Source: UP 7 up\fb.> down\f> up " + _identity())
     assert (second.seq, second.subject) == (2, b"b.c")
@@ -618,7 +618,7 @@ def test_a_mirrors_headers_stay_but_for_orders() -> None:
     rig.live()
     rig.send(1, headers=block("Own: 1", "Nats-Msg-Id: x", "Nats-Expected-Last-Sequence: 5", "Nats-Stream-Source: X 1"))
     rig.commit()
-    (message,) = rig.store.scan(b">", 1)
+    (message,) = rig.store.queries.scan(b">", 1)
     assert message.headers == block("Own: 1", "Nats-Msg-Id: x", "Nats-Stream-Source: X 1")
 
 

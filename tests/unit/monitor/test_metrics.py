@@ -46,7 +46,7 @@ def instrumented(engine: Any, clock: SystemClock) -> Any:
     context.batch_quota = SimpleNamespace(open=2, fast_open=3, staged_bytes=77)
     context.catchup.missing = lambda gid, peer: None
     for replica in engine.replicas.values():
-        replica.reads = SimpleNamespace(streaming=1, answered=12)
+        replica.reads = SimpleNamespace(answers=SimpleNamespace(answered=12, pages=SimpleNamespace(streaming=1)))
         replica.assignment.config["max_msgs"] = -1
     return engine
 

@@ -10,8 +10,8 @@ from jetcluster.budget import at_once
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import ROWS_PER_STEP
 from jetcluster.monitor.subsz import detail, lists, portions
+from jetcluster.server.accounts.subscription import ClientSubscription
 from jetcluster.server.server import Server
-from jetcluster.server.subscription import ClientSubscription
 from tests.unit.monitor.wire import Wire
 
 

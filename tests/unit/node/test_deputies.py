@@ -119,13 +119,11 @@ PUBLISHERS: dict[str, str] = {
     "monitor/system/claims.py": "answer", "monitor/system/subscriber_counts.py": "subscribers",
     "monitor/system/events.py": "events, at their own subjects", "monitor/system/requests.py": "own account",
     "replica/context.py": "advisories, at their own subjects",
-    "replica/replica_info.py": "advisories, at their own subjects",
-    "replica/drift.py": "advisories, at their own subjects",
-    "replica/leadership.py": "advisories, at their own subjects",
-    "replica/repair.py": "advisories, at their own subjects",
-    "replica/read_group.py": "direct gets", "replica/stream_replica.py": "advisories, at their own subjects",
-    "server/message_trace.py": "trace", "server/router.py": "is the bus",
-    "stream/answers.py": "ack of a publish", "stream/atomic_ingest.py": "ack of a batch",
+    "replica/replica_state.py": "advisories, at their own subjects",
+    "replica/reads/answers.py": "direct gets", "replica/reads/pages.py": "direct gets",
+    "replica/reads/membership.py": "direct gets, handed on",
+    "server/client/message_trace.py": "trace", "server/accounts/router.py": "is the bus",
+    "stream/answers.py": "ack of a publish", "stream/atomic_stage.py": "ack of a batch",
     "stream/duties.py": "republish", "stream/fast_ingest.py": "ack of a batch", "stream/ingest.py": "ack of a publish",
 }  # fmt: skip
 """Files of the server that publish -> the way above, or why nobody chooses the subject."""

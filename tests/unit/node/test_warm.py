@@ -222,7 +222,7 @@ def requests(node: WarmNode, link: Link, at: int) -> dict[str, Callable[[], obje
 
 
 def test_pydantic_is_there_before_it_says_that_it_is_ready(node: WarmNode) -> None:
-    assert node.at_ready >= {"pydantic.main", "jetcluster.server.ws_port"}
+    assert node.at_ready >= {"pydantic.main", "jetcluster.server.ws.port"}
 
 
 def test_the_first_requests_import_nothing_and_cost_what_the_second_ones_cost(node: WarmNode) -> None:

@@ -18,7 +18,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchQuota
 from jetcluster.stream.ingest import Ingest
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import BatchResult, PublishResult, Result
+from jetcluster.stream.ports import BatchResult, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import NaiveStore, RecordingBus, block

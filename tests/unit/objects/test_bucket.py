@@ -159,12 +159,12 @@ def test_both_layouts_are_one_bucket() -> None:
     assert names(rig) == ["o", "p"]
     rig.put("o", b"again", "n2", 9)
     assert rig.bucket.catalog.find("o").nonce == "n2"
-    stone = json.loads(rig.store.last_by_subject(b"$O.b.M.bw==").payload)  # type: ignore[union-attr]
+    stone = json.loads(rig.store.queries.last_by_subject(b"$O.b.M.bw==").payload)  # type: ignore[union-attr]
     assert (stone["nuid"], stone["deleted"]) == ("U", True)
     assert sorted(rig.stored()) == ["$O.b.C.V", "$O.b.M.bw==", "$O.b.M.cA==", "chunks.n2", "info.o"]
     assert rig.delete("p") == {"success": True}
     assert rig.bucket.catalog.find("p").deleted
-    assert rig.store.last_by_subject(b"$O.b.M.cA==").headers == b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"  # type: ignore[union-attr]
+    assert rig.store.queries.last_by_subject(b"$O.b.M.cA==").headers == b"NATS/1.0\r\nNats-Rollup: sub\r\n\r\n"  # type: ignore[union-attr]
     assert "$O.b.C.V" not in rig.stored()
 
 
@@ -193,7 +193,7 @@ def test_damage_is_no_absence() -> None:
     def damaged(*_: object) -> Msg:
         raise DamagedError(1, 2)
 
-    rig.store.last_by_subject = damaged  # type: ignore[method-assign, assignment]
+    rig.store.queries.last_by_subject = damaged  # type: ignore[method-assign, assignment]
     assert rig.code("$OBJ.b.info.o", meta("m", b"x", 1)) == 10008
     assert rig.code("$OBJ.b.delete.o") == 10008
     assert len(rig.damage) == 2

@@ -123,7 +123,7 @@ def check(rig: Rig, uploaders: list[Uploader], stored: set[str]) -> None:
     for info in objects:
         uploader = by_nonce[info["nonce"]]
         assert (info["name"], info["size"]) == (uploader.name, len(uploader.data))
-        chunks = [m.payload for m in rig.store.scan(f"$OBJ.b.chunks.{info['nonce']}".encode(), 1)]
+        chunks = [m.payload for m in rig.store.queries.scan(f"$OBJ.b.chunks.{info['nonce']}".encode(), 1)]
         assert b"".join(chunks) == uploader.data
         expected += len(chunks)
     kinds = [subject.split(".")[0] for subject in rig.stored()]

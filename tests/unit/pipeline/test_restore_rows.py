@@ -11,7 +11,7 @@ from jetcluster.pipeline import restore_rows
 from jetcluster.pipeline.restore_rows import ArchiveDamagedError, RowTotals
 from jetcluster.protocol import s2
 from jetcluster.spark.sink_options import SinkError
-from jetcluster.stream import archive
+from jetcluster.stream import restoring
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
@@ -38,8 +38,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
     return found
 
 
-def read_back(data: bytes) -> list[archive.ArchiveEntry]:
-    frames, reader = s2.Decoder(), archive.ArchiveReader()
+def read_back(data: bytes) -> list[restoring.ArchiveEntry]:
+    frames, reader = s2.Decoder(), restoring.ArchiveReader()
     found = [entry for content in frames.feed(data) for entry in reader.feed(content)]
     assert reader.finished
     assert frames.between_chunks

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster import faults
-from jetcluster.raft.journal.disk import SLOT, Disk, FileDisk, FileMark, NoMark
+from jetcluster.raft.journal.disk import SLOT_BYTES, Disk, FileDisk, FileMark, NoMark
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import SeededRng
@@ -192,10 +192,10 @@ def test_a_torn_slot_leaves_the_other_one(tmp_path: Path) -> None:
         mark.write(batch)
     mark.close()
     whole = path.read_bytes()
-    newest = 0 if whole[:SLOT] > whole[SLOT:] and b"\x03" in whole[:SLOT] else 1
-    for at in range(SLOT // 2):
+    newest = 0 if whole[:SLOT_BYTES] > whole[SLOT_BYTES:] and b"\x03" in whole[:SLOT_BYTES] else 1
+    for at in range(SLOT_BYTES // 2):
         torn = bytearray(whole)
-        torn[newest * SLOT + at] ^= 0xFF
+        torn[newest * SLOT_BYTES + at] ^= 0xFF
         path.write_bytes(torn)
         assert FileMark(path, "peerA").read() in (2, 3)
     path.write_bytes(whole[:5])
@@ -209,12 +209,12 @@ def test_after_a_torn_slot_the_good_one_is_not_overwritten(tmp_path: Path) -> No
         mark.write(batch)
     mark.close()
     torn = bytearray(path.read_bytes())
-    torn[SLOT + 8] ^= 0xFF
+    torn[SLOT_BYTES + 8] ^= 0xFF
     path.write_bytes(torn)
     again = FileMark(path, "peerA")
     assert again.read() == 1
     again.write(7)
-    assert path.read_bytes()[:SLOT] == bytes(torn[:SLOT])
+    assert path.read_bytes()[:SLOT_BYTES] == bytes(torn[:SLOT_BYTES])
     assert FileMark(path, "peerA").read() == 7
     again.close()
 

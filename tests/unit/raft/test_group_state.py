@@ -15,7 +15,7 @@ from jetcluster.raft import codec
 from jetcluster.raft.api import Role
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.core.group_state import GroupState, Owner, PersistBeforeSend
-from jetcluster.raft.journal.log import ALL
+from jetcluster.raft.journal.log import ALL_ON_CREDIT
 from jetcluster.raft.membership import Config
 from tests.unit.raft.journal_rig import Bench, fill
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
@@ -214,7 +214,7 @@ def test_nothing_is_on_credit_where_all_wait_for_their_disks() -> None:
 
 def test_one_voter_that_does_not_wait_puts_the_log_of_all_on_credit() -> None:
     net = mixed("AB")
-    assert credits(net) == [ALL, ALL, ALL]
+    assert credits(net) == [ALL_ON_CREDIT, ALL_ON_CREDIT, ALL_ON_CREDIT]
     assert [member.group().log.relaxed for member in net.members.values()] == [False, False, True]
 
 
@@ -223,7 +223,7 @@ def test_a_restart_does_not_forget_it_while_the_others_are_away() -> None:
     net.crash("A", lose=False)
     net.journal_options = SMALL
     group = net.restart("A").create(1, ("A", "B", "C"))
-    assert group.log.credit == ALL
+    assert group.log.credit == ALL_ON_CREDIT
 
 
 def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
@@ -231,7 +231,7 @@ def test_it_ends_with_the_first_entry_that_is_committed_when_all_wait() -> None:
     crowd(net, net["A"].group(), 5)
     net.run(0.2)
     again(net, "B", relaxed=False)
-    assert credits(net) == [ALL, ALL, ALL], "C still does not wait"
+    assert credits(net) == [ALL_ON_CREDIT, ALL_ON_CREDIT, ALL_ON_CREDIT], "C still does not wait"
     again(net, "C", relaxed=False)
     leader = lead(net)
     net.run(1.1)
@@ -250,7 +250,7 @@ def test_what_is_there_when_the_last_one_begins_to_wait_stays_on_credit_until_th
         again(net, name, relaxed=False)
     group = net["A"].group()
     end = group.log.last_index
-    group.log.credit = ALL
+    group.log.credit = ALL_ON_CREDIT
     net.filter = lambda source, target, gid, frame: not gid  # nothing is committed meanwhile
     group.look_at_credit()
     assert group.log.credit == end >= group.commit_index
@@ -264,9 +264,9 @@ def test_of_a_voter_that_says_nothing_nothing_follows() -> None:
     net.cut("A", "C")
     net["A"].node.peer_up("C")
     assert leader.log.credit == 0
-    leader.log.set_credit(ALL)
+    leader.log.set_credit(ALL_ON_CREDIT)
     leader.look_at_credit()
-    assert leader.log.credit == ALL
+    assert leader.log.credit == ALL_ON_CREDIT
 
 
 @pytest.mark.parametrize("restarts", [False, True])
@@ -312,7 +312,7 @@ def test_who_refuses_says_so_and_costs_no_other_group_anything() -> None:
     assert not group.refused, "it follows another one"
 
 
-@pytest.mark.parametrize("credit", [0, ALL])
+@pytest.mark.parametrize("credit", [0, ALL_ON_CREDIT])
 def test_whose_log_begins_behind_the_end_of_its_leaders(credit: int) -> None:
     """A majority has lost what it had acknowledged: where all wait for their disks, somebody has to be told."""
     net = Loopback()
@@ -345,4 +345,4 @@ def test_between_two_sets_of_voters_all_of_both_count() -> None:
     log = leader.log
     log.configs[-1] = (log.config_index, Config(("A", "B"), outgoing=("A", "B", "C")))
     leader.look_at_credit()
-    assert log.credit == ALL
+    assert log.credit == ALL_ON_CREDIT

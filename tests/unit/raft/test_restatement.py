@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.raft.journal import records, retention
 from jetcluster.raft.journal.journal import Journal
-from jetcluster.raft.journal.retention import PER_BATCH
+from jetcluster.raft.journal.retention import RESTATED_PER_BATCH
 from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
@@ -47,7 +47,7 @@ def test_a_roll_with_many_groups_holds_no_turn_for_long() -> None:
     assert not bench.journal.restatement.left
     after = [found for number, found in contents(bench.disk) if number > before]
     stated = [[r.gid for r in found if r.kind == records.STATE] for found in after]
-    assert max(map(len, stated)) <= PER_BATCH + 1
+    assert max(map(len, stated)) <= RESTATED_PER_BATCH + 1
     assert sorted(gid for gids in stated for gid in gids) == list(range(1, 5_001)), "each of them once"
 
 
@@ -138,7 +138,7 @@ def vouched(journal: Journal) -> dict[int, Any]:
 
 @pytest.mark.parametrize("relaxed", [None, 3600.0])
 def test_the_power_may_go_at_any_point_of_a_roll(monkeypatch: pytest.MonkeyPatch, relaxed: float | None) -> None:
-    monkeypatch.setattr(retention, "PER_BATCH", 3)
+    monkeypatch.setattr(retention, "RESTATED_PER_BATCH", 3)
     monkeypatch.setattr(retention.Restatement.step, "__defaults__", (3,))
     bench = Bench(node_retain_bytes=8_192, retain_entries=4, retain_bytes=200, sync_interval=relaxed)
     quiet = [bench.log(gid) for gid in range(1, 31)]

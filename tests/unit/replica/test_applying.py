@@ -49,7 +49,7 @@ async def test_all_replicas_refuse_what_none_can_carry_out(monkeypatch: pytest.M
         for node in cluster:
             if node.has("S"):
                 replica = node.replica("S")
-                assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1", b"2"]
+                assert [m.payload for m in replica.store.queries.scan(b">", 1)] == [b"1", b"2"]
                 assert (replica.applying.refusals, replica.failed, replica.sound) == (1, "", True)
                 (line,) = (v for _, e, v in node.log.lines if e == "a command is refused by all replicas")
                 assert line["stream"] == "S" and "a hole" in line["error"] and "fail" in line["error"]
@@ -59,7 +59,7 @@ async def test_all_replicas_refuse_what_none_can_carry_out(monkeypatch: pytest.M
         cluster.restart(behind)
         await cluster["ABC".replace(behind, "")[0]].publish_again(b"s", b"3")
         await cluster.equal("S")
-        assert [m.payload for m in cluster[behind].replica("S").store.scan(b">", 1)] == [b"1", b"2", b"3"]
+        assert [m.payload for m in cluster[behind].replica("S").store.queries.scan(b">", 1)] == [b"1", b"2", b"3"]
 
 
 @virtual_time
@@ -151,7 +151,7 @@ async def test_nothing_is_read_of_a_state_that_a_failing_command_took_with_it(
                 applies(index, term, command)
             finally:
                 monkeypatch.undo()
-                joined.append(replica.reads.joined)
+                joined.append(replica.reads.own.joined)
 
         joined: list[bool] = []
         applies, group = replica.apply, replica.group

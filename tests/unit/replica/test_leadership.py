@@ -55,16 +55,16 @@ async def test_who_does_not_follow_the_leader_of_the_others_says_so_and_answers_
         leader = await cluster.led("S")
         other = next(node for node in cluster if node is not leader)
         replica = other.replica("S")
-        await cluster.until(lambda: replica.reads.joined, what="it reads")
+        await cluster.until(lambda: replica.reads.own.joined, what="it reads")
         told = listen(other, "LEADER_REFUSED")
         replica.group.refused = "it has another entry 3"
         replica.wake()
         await cluster.until(lambda: len(told) == 2)
         assert {t["to"] for t in told} == {ACCOUNT, "$SYS"}
         assert (told[0]["stream"], told[0]["server"], told[0]["reason"]) == ("S", other.name, "it has another entry 3")
-        assert not replica.reads.joined
+        assert not replica.reads.own.joined
         replica.group.refused = ""
-        await cluster.until(lambda: replica.reads.joined, what="it reads again")
+        await cluster.until(lambda: replica.reads.own.joined, what="it reads again")
         assert len(told) == 2
 
 

@@ -12,8 +12,8 @@ from jetcluster.api import dispatch, endpoints
 from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.mirror.link import SILENCE_SECONDS
-from jetcluster.replica import read_confirm, read_group
-from jetcluster.stream import commands, sourced
+from jetcluster.replica.reads import confirm, membership
+from jetcluster.stream import bodies, commands, sourced
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -44,7 +44,7 @@ async def fill(node: Node, count: int, subject: bytes = b"up") -> None:
 
 
 def held(node: Node, stream: str) -> list[tuple[int, int, bytes]]:
-    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.scan(b">", 1)]
+    return [(m.seq, m.ts, m.payload) for m in node.replica(stream).store.queries.scan(b">", 1)]
 
 
 async def copied(cluster: Cluster, last: int, stream: str = "M", seconds: float = 30.0) -> None:
@@ -195,8 +195,8 @@ async def tell_lag(cluster: Cluster, lag: int) -> None:
     """As a link does after it found its upstream again."""
     leader = await cluster.led("M")
     last = leader.replica("M").store.last_seq
-    body = sourced.encode_body(sourced.MIRROR, b"", lag, last, 0)
-    leader.replica("M").mirrors.end()
+    body = bodies.encode_sourced(sourced.MIRROR, b"", lag, last, 0)
+    leader.replica("M").mirrors.links.end()
     await leader.replica("M").propose(commands.encode_sourced(cluster.loop.time_ns(), body), 2.0)
 
 
@@ -214,9 +214,9 @@ async def test_replicas_answer_for_the_upstream_while_the_mirror_is_close() -> N
         await cluster.create("M", subjects=[], mirror={"name": "UP"}, mirror_direct=True)
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
-        await tell_lag(cluster, read_group.MAX_LAG - 1)
+        await tell_lag(cluster, membership.MAX_LAG - 1)
         await cluster.never(lambda: not all(answers(node) for node in others), 1.0, "one left")
-        await tell_lag(cluster, read_group.MAX_LAG)
+        await tell_lag(cluster, membership.MAX_LAG)
         await cluster.until(lambda: not any(answers(node) for node in others), what="all left")
         await tell_lag(cluster, 10)
         await cluster.never(lambda: any(answers(node) for node in others), 1.0, "one joined")
@@ -294,7 +294,7 @@ async def test_an_upstream_that_is_gone_is_answered_for() -> None:
         _, headers, payload = await cluster["B"].get(b"UP", 3)
         assert payload == b"2" and b"Nats-Stream: M\r\n" in headers
         leader = await cluster.led("M")
-        shown: dict[str, Any] = leader.replica("M").mirrors.info()["mirror"]
+        shown: dict[str, Any] = leader.replica("M").mirrors.links.info()["mirror"]
         assert shown["error"]["err_code"] == 10059 and shown["active"] > 5e9
         assert json.dumps(shown)
         await stop(apis)
@@ -312,7 +312,7 @@ async def test_promotion_ends_all_of_it() -> None:
         await cluster.update("M", subjects=["m"])
         await cluster.until(lambda: not any(answers(node) for node in cluster), what="all left")
         leader = await cluster.led("M")
-        assert leader.replica("M").mirrors.info() == {}
+        assert leader.replica("M").mirrors.links.info() == {}
         await fill(cluster["A"], 5)
         ack = await cluster["B"].publish(b"m")
         assert ack["seq"] == 6
@@ -376,7 +376,7 @@ async def test_a_mirror_shows_its_clients_what_they_were_told_is_stored() -> Non
             ack = await client.publish(b"up", b"%d" % number)
             assert (await client.get(b"UP", ack["seq"]))[2] == b"%d" % number
         reads = client.replica("M").reads.upstream
-        assert reads is not None and reads.answered > 30, "the mirror was asked"
+        assert reads is not None and reads.answers.answered > 30, "the mirror was asked"
         await stop(apis)
 
 
@@ -404,7 +404,7 @@ async def test_while_nobody_leads_its_upstream_a_mirror_answers_what_nothing_can
             start = cluster.loop.time()
             _, headers, _ = await others[0].request(subject, body, 10.0)
             assert headers.startswith(b"NATS/1.0 503"), "there may be more that was acknowledged"
-            assert cluster.loop.time() - start < read_confirm.MAX_SECONDS + 0.1
+            assert cluster.loop.time() - start < confirm.MAX_SECONDS + 0.1
         cluster.restart(home.name)
         await cluster.led("UP")
         await asyncio.sleep(3.0)
@@ -444,11 +444,11 @@ async def test_a_mirror_that_lacks_what_its_upstream_acknowledged_last_shows_not
         others = without(cluster, "UP")
         await cluster.until(lambda: all(answers(node) for node in others), what="all answer")
         for node in cluster:
-            node.replica("M").mirrors.end()  # nothing comes over the link from here on
+            node.replica("M").mirrors.links.end()  # nothing comes over the link from here on
         assert (await others[0].publish(b"up", b"acked"))["seq"] == 6
         await apis.pop(home.name).stop()
         cluster.crash(home.name)
-        until = cluster.loop.time() + 3 * read_confirm.MAX_SECONDS
+        until = cluster.loop.time() + 3 * confirm.MAX_SECONDS
         while cluster.loop.time() < until:
             _, headers, payload = await others[0].request(b"$JS.API.DIRECT.GET.UP.up", b"", 10.0)
             assert headers.startswith(b"NATS/1.0 503") or payload == b"acked"

@@ -10,7 +10,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.objects import uploads as uploads_module
-from jetcluster.replica import read_group
+from jetcluster.replica.reads import pages
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.object_client import API, DATA, Reader, ask, begin, bucket, digest, pieces, put
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -89,7 +89,7 @@ async def test_the_next_leader_ends_what_is_complete() -> None:
 
 @virtual_time
 async def test_a_download_is_whole_when_its_object_is_replaced_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_group, "SLICE_BYTES", 3000)
+    monkeypatch.setattr(pages, "SLICE_BYTES", 3000)
     async with Cluster() as cluster:
         leader = await bucket(cluster)
         await put(leader, "n1")

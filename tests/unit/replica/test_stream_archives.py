@@ -30,8 +30,8 @@ class Desk:
         for n in range(20):
             store.append(Batch.of([b"s"], [b""], [SeededRng(n).token(100_000)]), n + 1, n + 1)
         kv.commit()
-        context: Any = SimpleNamespace(clock=self.time, rng=SeededRng(1), kv=kv, budget=Budget())
-        self.archives = StreamArchives(context)
+        budget: Any = Budget()
+        self.archives = StreamArchives(kv, self.time, SeededRng(1), budget)
         self.leads = True
         self.replica = self.replica_of(store, 1)
         self.other = self.replica_of(store, 2)

@@ -117,7 +117,7 @@ async def test_a_state_machine_that_fails_takes_its_replica_out_of_everything() 
         with pytest.raises((TimeoutError, NoRespondersError)):
             await leader.publish(b"s", b"2")
         assert "a defect" in replica.failed and not replica.sound
-        assert not replica.reads.joined and not replica.listening.subjects
+        assert not replica.reads.own.joined and not replica.listening.subjects
         assert leader.context.leaders.led_by_me() in ((), (1,))
         await cluster.led("S")
         assert (await leader.publish(b"s", b"3"))["seq"] in (2, 3)

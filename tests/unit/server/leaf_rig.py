@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.leaf_link import LeafLink
-from jetcluster.server.leafnodes import LeafNodes
+from jetcluster.server.leaf.link import LeafLink
+from jetcluster.server.leaf.nodes import LeafNodes
 from testkit.server_rig import Bench, FakeTransport
 
 HELLO = {"server_id": "NLEAF", "name": "L", "cluster": "L", "domain": "edge", "headers": True, "protocol": 3}

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.server import accounts, remote_peers
-from jetcluster.server.accounts import Accounts
-from jetcluster.server.router import Router
-from jetcluster.server.subscription import RemoteInterest
+from jetcluster.server.accounts import accounts, remote_peers
+from jetcluster.server.accounts.accounts import Accounts
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import RemoteInterest
 from testkit.twins.memory import held
 from testkit.twins.time import SeededRng
 

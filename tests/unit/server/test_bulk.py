@@ -11,7 +11,7 @@ from jetcluster.config.account_options import AuthorizationOptions, PermissionOp
 from jetcluster.config.options import Options
 from jetcluster.protocol.bus import Origin, Outgoing
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server import bulk
+from jetcluster.server.accounts import bulk
 from testkit.server_rig import Bench, FakePeer
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"

@@ -10,7 +10,7 @@ from typing import Any
 from jetcluster.budget import LoopBudget
 from jetcluster.protocol.bus import Origin
 from jetcluster.protocol.valve import Valve
-from jetcluster.server.client import LIGHT, NARROW
+from jetcluster.server.client.commands import LIGHT_MESSAGES, NARROW_BYTES
 from jetcluster.server.fairness import (
     CROWD_SIZE,
     FLOOD_SECONDS,
@@ -320,7 +320,7 @@ class TestValves:
         heavy.connection.close("Kicked")
         light.connection.connection_lost(None)
         assert (len(taker.valve), bench.server.governor.waiting) == (1, 1)
-        assert not heavy.connection._rest
+        assert not heavy.connection.commands.has_input
         gone = bench.client()
         flood(gone, b"a", 10)
         gone.connection.connection_lost(None)
@@ -402,7 +402,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
 
     def send(chosen: list[Peer]) -> None:
         for peer in chosen:
-            flood(peer, b"a", 3 * LIGHT)
+            flood(peer, b"a", 3 * LIGHT_MESSAGES)
             bench.time.advance(0)
 
     def bounded() -> list[list[tuple[int, int, int]]]:
@@ -433,7 +433,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
     bench.time.advance(FLOOD_SECONDS)
     taker.valve.open()
     bench.time.advance(0)
-    assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)] for options in bounded()), "once each"
+    assert all(options == [(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BYTES)] for options in bounded()), "once each"
 
 
 def test_a_large_read_that_breaks_the_protocol_at_once_is_answered_at_once() -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from jetcluster.config.account_options import ExportOptions, LatencyOptions
-from jetcluster.server.import_context import ImportContext, Link, describe, responder
-from jetcluster.server.remote_peers import ServerOrigin
+from jetcluster.server.accounts.import_context import ImportContext, Link, describe, responder
+from jetcluster.server.accounts.remote_peers import ServerOrigin
 from testkit.server_rig import Bench
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.server.service_accounts import B

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server.leaf_delivery import deliver_from_leaf, deliver_mapped
-from jetcluster.server.subscription import ORIGIN
+from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf, deliver_mapped
+from jetcluster.server.accounts.subscription import ORIGIN
 from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 

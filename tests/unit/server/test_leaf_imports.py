@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
-from jetcluster.server.leaf_delivery import deliver_from_leaf
+from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 from testkit.server_rig import FakeLeaf
 from tests.unit.server.sharing import Nodes, account, reply_of
 

@@ -15,7 +15,7 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
-from jetcluster.server.leaf_link import VIOLATION_PAUSE
+from jetcluster.server.leaf.link import VIOLATION_PAUSE
 from tests.unit.server.leaf_rig import Site
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"

@@ -14,9 +14,10 @@ from jetcluster.config.options import LeafOptions, LeafRemoteOptions, LeafUserOp
 from jetcluster.config.tls_options import TlsOptions
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server import leaf_link
-from jetcluster.server.leaf_connection import LOOP_DELAY, MAX_NAME
-from jetcluster.server.subscription import ORIGIN
+from jetcluster.server.accounts.subscription import ORIGIN
+from jetcluster.server.leaf import link as link_module
+from jetcluster.server.leaf.connection import LOOP_DELAY
+from jetcluster.server.leaf.handshake import MAX_NAME
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
 from tests.unit.server.leaf_rig import HELLO, Site, mark_of
@@ -345,7 +346,7 @@ def wanted_by(lines: bytes) -> dict[bytes, bytes]:
 
 
 async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_link, "TOLD_AT_ONCE", 999)
+    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 999)
     site = Site(bench=RealTime())
     client = site.bench.client()
     for number in range(2000):
@@ -367,8 +368,8 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
     for _ in range(40):
         told += (piece := end.read())
         turns += bool(piece)
-        assert piece.count(b"LS+") <= leaf_link.TOLD_PER_STEP + 10
-    assert turns > 4000 // leaf_link.TOLD_PER_STEP
+        assert piece.count(b"LS+") <= link_module.TOLD_PER_STEP + 10
+    assert turns > 4000 // link_module.TOLD_PER_STEP
     expected = {b"a.%d" % n: b"" for n in range(2000) if n not in (1, 2, 1997, 1999)}
     expected |= {b"w.%d q" % n: b"2" if n in (5, 6) else b"1" for n in range(2000) if n not in (3, 1998)}
     expected |= {b"new.1": b"", b"new.2": b"", mark_of(site): b""}
@@ -380,7 +381,7 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
 
 
 async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_link, "TOLD_AT_ONCE", 999)
+    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 999)
     site = Site()
     client = site.bench.client(*[b"SUB a.%d %d" % (number, number) for number in range(2000)])
     monkeypatch.setattr(budget, "SLICE", 0.0)
@@ -397,7 +398,7 @@ async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.Monke
     site.bench.server.budget.jobs -= most
     told = b""
     for _ in range(20):
-        site.bench.time.advance(leaf_link.RETRY_SECONDS)
+        site.bench.time.advance(link_module.RETRY_SECONDS)
         told += end.read()
     assert len(wanted_by(told)) == 2000
 
@@ -406,9 +407,9 @@ async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What passes from one link to the other is judged as it was when the other one joined."""
-    monkeypatch.setattr(leaf_link, "TOLD_AT_ONCE", 99)
+    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 99)
     site = Site(bench=RealTime())
-    there, peer = [b"a.%d" % number for number in range(3 * leaf_link.TOLD_PER_STEP)], FakePeer("P")
+    there, peer = [b"a.%d" % number for number in range(3 * link_module.TOLD_PER_STEP)], FakePeer("P")
     for subject in there:
         site.router.peers.set_interest(peer, subject, None, 1)
     gone = site.leaf(server_id="N1", name="1", cluster="same")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from jetcluster.protocol.interest import FORWARDED
-from jetcluster.server.subscription import ORIGIN, is_marked, passes, take_origin
+from jetcluster.server.accounts.subscription import ORIGIN, is_marked, passes, take_origin
 
 
 def test_what_is_told_on_a_link() -> None:

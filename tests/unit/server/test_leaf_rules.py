@@ -1,14 +1,44 @@
-"""What may cross a leaf link: JetStream, its domain, and configured denials."""
+"""Who may connect as a leaf node, and what may cross a leaf link."""
 
 from __future__ import annotations
 
 import pytest
 
+from jetcluster.auth.authenticator import Authenticator
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
-from jetcluster.server.leaf_link import split_ack
-from jetcluster.server.leaf_rules import LeafRules
+from jetcluster.config.options import LeafOptions, LeafUserOptions
+from jetcluster.server.leaf.link import split_ack
+from jetcluster.server.leaf.rules import LeafLogins, LeafRules
+from jetcluster.server.leaf.state import LeafState
+from testkit.server_rig import Bench, Nobody
 from tests.unit.server.leaf_rig import Site
+
+
+def logins(authenticator: Authenticator | None = None, *users: LeafUserOptions) -> LeafLogins:
+    bench = Bench(authenticator, leafnodes=LeafOptions(users=list(users)))
+    return LeafLogins(bench.server.parts, LeafState(bench.server.state))
+
+
+def test_the_users_of_the_block_are_the_only_ones() -> None:
+    own = logins(None, LeafUserOptions(user="u", password="p", account="A"))
+    found = own.log_in({"user": "u", "pass": "p"}, b"", "10.0.0.1")
+    assert found is not None and (found.account, found.user) == ("A", "u")
+    assert own.log_in({"user": "u", "pass": "q"}, b"", "10.0.0.1") is None
+    assert own.log_in({}, b"", "10.0.0.1") is None
+
+
+def test_without_users_clients_rules_count() -> None:
+    found = logins().log_in({}, b"", "10.0.0.1")
+    assert found is not None and found.account == "$G"
+    assert logins(Nobody()).log_in({}, b"", "10.0.0.1") is None
+
+
+def test_only_a_password_that_is_hashed_takes_long() -> None:
+    own = logins(None, LeafUserOptions(user="u", password="p"))
+    assert own.slow_part({"user": "u", "pass": "p"}) is None and own.slow_part({"user": "v"}) is None
+    slow = logins(None, LeafUserOptions(user="u", password="$2a$04$" + "x" * 53))
+    assert slow.slow_part({"user": "u", "pass": "p"}) is not None
 
 
 async def test_jetstream_stays_on_its_side_except_by_its_domain() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.leaf_state import MAX_FOUND, LeafState, host_of, place, wants_tls
+from jetcluster.server.leaf.state import MAX_FOUND, LeafState, host_of, place, wants_tls
 from testkit.server_rig import Bench
 
 

@@ -10,7 +10,7 @@ import pytest
 from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.server.leaf_tls import LeafTls
+from jetcluster.server.leaf.tls import LeafTls
 from testkit.certificates import Authority
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from jetcluster.server.local_interest import InterestWatches, LocalInterest
+from jetcluster.server.accounts.local_interest import InterestWatches, LocalInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer
 
 

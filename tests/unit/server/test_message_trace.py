@@ -9,7 +9,7 @@ import pytest
 
 from testkit.server_rig import Bench, FakePeer, Peer
 from tests.unit.consumer.push_rig import frames
-from tests.unit.server.test_client import ALICE, Login, Rules
+from tests.unit.server.test_commands import ALICE, Login, Rules
 
 
 def headers(*lines: bytes) -> bytes:

@@ -226,7 +226,7 @@ def test_what_waits_is_forgotten_with_the_connection() -> None:
     assert not peer.transport.reading
     peer.connection.abort("Write Error")
     bench.time.advance(0)
-    assert not peer.connection._has_input
+    assert not peer.connection.commands.has_input
     assert not bench.server.governor.waiting
 
 

@@ -9,11 +9,11 @@ import pytest
 from jetcluster.protocol.bus import Outgoing
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.protocol.valve import Valve
-from jetcluster.server import bulk, remote_peers
-from jetcluster.server.local_interest import LocalInterest
-from jetcluster.server.remote_peers import ASK_EVERY, RemoteBacklog, RemotePeers, ServerOrigin
-from jetcluster.server.route import Route
-from jetcluster.server.subscription import AnySubscription, RemoteInterest
+from jetcluster.server.accounts import bulk, remote_peers
+from jetcluster.server.accounts.local_interest import LocalInterest
+from jetcluster.server.accounts.remote_peers import ASK_EVERY, RemoteBacklog, RemotePeers, ServerOrigin
+from jetcluster.server.accounts.route import Route
+from jetcluster.server.accounts.subscription import AnySubscription, RemoteInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer
 from testkit.twins.memory import held
 

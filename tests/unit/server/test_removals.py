@@ -9,9 +9,9 @@ import pytest
 from jetcluster import budget
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.server import accounts
-from jetcluster.server.route import GoneOwners, Route
-from jetcluster.server.subscription import AnySubscription, ClientSubscription, RemoteInterest
+from jetcluster.server.accounts import accounts
+from jetcluster.server.accounts.route import GoneOwners, Route
+from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, RemoteInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer, Peer, RealTime
 from tests.unit.server.sharing import Nodes, account
 

@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.config.account_options import ExportOptions, ImportOptions
 from jetcluster.protocol.bus import Origin
-from jetcluster.server import service_imports
+from jetcluster.server.accounts import service_imports
 from tests.unit.server.service_accounts import A, B, C
 from tests.unit.server.sharing import Nodes, account, reply_of
 

@@ -13,11 +13,12 @@ from typing import Any
 import bcrypt
 import pytest
 
-from jetcluster.server import login
+from jetcluster.server.client import login
 from tests.unit.node.test_websocket import node_of
 from tests.unit.server.rig import configured
-from tests.unit.server.test_refusals import BCRYPT
 from tests.unit.server.wire import Wire, close_all, errors, messages
+
+from .test_refusals import BCRYPT
 
 VIOLATION = "Authorization Violation"
 USERS = (

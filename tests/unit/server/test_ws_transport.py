@@ -1,4 +1,4 @@
-"""A WebSocket under a client connection: handshake, frames, back-pressure, ways to end (server/ws_transport.py)."""
+"""A WebSocket under a client connection: handshake, frames, back-pressure, ways to end (server/ws/transport.py)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from jetcluster.config.options import WebSocketOptions
 from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.websocket import BINARY, CLOSE, CONTINUATION, PING
-from jetcluster.server import ws_transport
 from jetcluster.server.server import Server
-from jetcluster.server.ws_port import WsPort
+from jetcluster.server.ws import transport
+from jetcluster.server.ws.port import WsPort
 from tests.unit.protocol.test_websocket import deflated, masked, unframed
 from tests.unit.server.rig import Body, run, serving
 
@@ -145,7 +145,7 @@ def test_garbage_in_place_of_a_request_and_data_that_comes_too_early(run: Run) -
 
 
 def test_a_handshake_has_an_end(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ws_transport, "MAX_HANDSHAKES", 1)
+    monkeypatch.setattr(transport, "MAX_HANDSHAKES", 1)
 
     async def body() -> None:
         async with listening(WebSocketOptions(handshake_timeout=0.3)) as (_, port):

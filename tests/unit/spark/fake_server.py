@@ -198,7 +198,7 @@ class StreamPeer(Peer):
                  "last_seq": store.last_seq}  # fmt: skip
         total = 0
         if "subjects_filter" in request:  # two per page
-            found = store.subject_counts(request["subjects_filter"].encode())
+            found = store.queries.subject_counts(request["subjects_filter"].encode())
             offset, total = request["offset"], len(found)
             state["subjects"] = {name.decode(): count for name, count in found[offset : offset + 2]}
         return {

@@ -152,7 +152,7 @@ def filled() -> tuple[MemKv, BlockStore]:
 
 
 def live(store: BlockStore) -> list[Msg]:
-    return list(store.scan(b">", 1))
+    return list(store.queries.scan(b">", 1))
 
 
 def read(kv: MemKv, stream: int = 7) -> list[Msg]:

@@ -197,15 +197,15 @@ class StoreMachine(RuleBasedStateMachine):
         from_seq = [m for m in matching if m.seq >= seq]
         up_to = [m for m in matching if m.seq <= seq]
         store = self.store
-        assert list(store.scan(subject_filter, seq)) == from_seq
-        assert store.count(subject_filter, seq) == len(from_seq)
-        assert store.count(subject_filter, 0) == len(matching)
-        assert store.next_by_subject(subject_filter, seq) == (from_seq[0] if from_seq else None)
-        assert store.last_by_subject(subject_filter, seq) == (up_to[-1] if up_to else None)
-        assert store.last_by_subject(subject_filter) == (matching[-1] if matching else None)
+        assert list(store.queries.scan(subject_filter, seq)) == from_seq
+        assert store.queries.count(subject_filter, seq) == len(from_seq)
+        assert store.queries.count(subject_filter, 0) == len(matching)
+        assert store.queries.next_by_subject(subject_filter, seq) == (from_seq[0] if from_seq else None)
+        assert store.queries.last_by_subject(subject_filter, seq) == (up_to[-1] if up_to else None)
+        assert store.queries.last_by_subject(subject_filter) == (matching[-1] if matching else None)
         subjects = {m.subject for m in matching}
-        assert dict(store.subjects(subject_filter)) == {s: self.model.subject(s) for s in subjects}
-        assert dict(store.subject_counts(subject_filter)) == {
+        assert dict(store.queries.subjects(subject_filter)) == {s: self.model.subject(s) for s in subjects}
+        assert dict(store.queries.subject_counts(subject_filter)) == {
             s: sum(m.subject == s for m in matching) for s in subjects
         }
         lasts = {m.subject: m.seq for m in up_to}
@@ -232,7 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         later = [m.seq for m in self.model.msgs.values() if m.ts >= ts]
         assert self.store.seq_at_time(ts) == min(later, default=self.model.last_seq + 1)
         subject = found.subject if found else b"a"
-        assert self.store.subject(subject) == self.model.subject(subject)
+        assert self.store.queries.subject(subject) == self.model.subject(subject)
         assert self.store.last_seq_of(subject) == max((m.seq for m in self.model.matching(subject)), default=0)
 
     @rule(
@@ -247,20 +247,20 @@ class StoreMachine(RuleBasedStateMachine):
         matching = sorted({m.seq for f in asked for m in self.model.matching(f) if m.seq >= seq})
         found = self.store.next_seqs(asked, seq, want)
         assert found == matching[:want]
-        assert self.store.count_any(asked, seq) == len(matching)
+        assert self.store.queries.count_any(asked, seq) == len(matching)
         every = [m for f in asked for m in self.model.matching(f)]
-        assert self.store.last_of_any(asked) == max((m.seq for m in every), default=0)
+        assert self.store.queries.last_of_any(asked) == max((m.seq for m in every), default=0)
         lasts = {m.subject: m.seq for m in sorted(every, key=lambda m: m.seq) if m.seq <= seq}
         assert self.store.last_seqs_any(asked, seq) == sorted(lasts.values())
         for seqs in (found, range(max(seq - 3, 0), seq + 50), range(seq, seq + 50, 3)):
             stored = [self.model.msgs[s] for s in seqs if s in self.model.msgs]
-            assert self.store.read(seqs) == stored
+            assert self.store.reader.read(seqs) == stored
             assert list(zip(*self.store.read_columns(seqs), strict=True)) == stored
 
     @precondition(lambda self: self.model.msgs)
     @rule(subject_filter=st.sampled_from(FILTERS), batch=batches(), doomed=st.integers(-20, 20))
     def mutate_during_scan(self, subject_filter: bytes, batch: Batch, doomed: int) -> None:
-        scan = self.store.scan(subject_filter, 0)
+        scan = self.store.queries.scan(subject_filter, 0)
         first = next(scan, None)
         self.delete(doomed)
         if first is not None:
@@ -280,14 +280,14 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert [m.seq for m in self.store.scan(b">", 0)] == sorted(self.model.msgs)
+        assert [m.seq for m in self.store.queries.scan(b">", 0)] == sorted(self.model.msgs)
         for opened, expected in self.views:
             found: list[Msg] = []
             while not opened.ended:
                 found += map(Msg, *opened.take(5, 1))
             assert found == expected
         for other in self.others:
-            assert [m.payload for m in other.scan(b">", 0)] == [b"1", b"2"]
+            assert [m.payload for m in other.queries.scan(b">", 0)] == [b"1", b"2"]
         self.patch.undo()
         self.store.remove()
         self.kv.commit()
@@ -409,7 +409,7 @@ def test_a_bucket_with_one_message_per_key_after_a_crash_is_that_of_the_last_com
             bucket = dict(committed)
             seq = store.last_seq + 1
         assert store.num_subjects == len(bucket)
-        assert {m.subject: (m.seq, m.payload) for m in store.scan(b">", 0)} == bucket
+        assert {m.subject: (m.seq, m.payload) for m in store.queries.scan(b">", 0)} == bucket
     rocks.close()
 
 
@@ -439,7 +439,7 @@ def test_delete_all_takes_what_is_there_and_side_tables_are_read_from_a_key_on()
     assert store.delete_all([2, 3, 6, 99]) == 3
     assert store.delete_all([2, 6]) == 0
     assert [store.contains(seq) for seq in range(9)] == [seq in (1, 4, 5, 7) for seq in range(9)]
-    assert [message.seq for message in store.scan(b">", 1)] == [1, 4, 5, 7]
+    assert [message.seq for message in store.queries.scan(b">", 1)] == [1, 4, 5, 7]
     for key in (b"", b"b", b"a", b"c"):
         store.side_put(3, key, key * 2)
     assert list(store.side_scan(3, b"b")) == [(b"b", b"bb"), (b"c", b"cc")]

@@ -45,10 +45,10 @@ def stored_keys(kv: MemKv, kind: int) -> list[bytes]:
 
 READS: list[Callable[[BlockStore], object]] = [
     lambda store: store.get(8),
-    lambda store: list(store.scan(b">", 1)),
-    lambda store: list(store.scan(b"a", 1)),
-    lambda store: store.last_by_subject(b"c", 9),
-    lambda store: store.next_by_subject(b"c", 6),
+    lambda store: list(store.queries.scan(b">", 1)),
+    lambda store: list(store.queries.scan(b"a", 1)),
+    lambda store: store.queries.last_by_subject(b"c", 9),
+    lambda store: store.queries.next_by_subject(b"c", 6),
     lambda store: store.export().announce(START, 1 << 30),
 ]
 
@@ -122,7 +122,7 @@ def test_a_posting_that_leads_astray() -> None:
     kv.delete(keys.posting_prefix(STREAM, b"c") + keys.seq_suffix(9))
     kv.put(keys.posting_prefix(STREAM, b"c") + keys.seq_suffix(10), b"")
     with pytest.raises(DamagedError):
-        store.next_by_subject(b"c", 5)
+        store.queries.next_by_subject(b"c", 5)
 
 
 def test_flipped_bits_in_the_table_files_of_rocksdb(tmp_path: Path) -> None:

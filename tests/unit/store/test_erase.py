@@ -52,7 +52,7 @@ def test_the_bytes_are_gone_and_the_other_messages_stay(headers: bool, subjects:
     kv.commit()
     again = BlockStore(kv, STREAM, memory=False)
     assert everything(again) == before
-    assert list(again.subjects(b">")) == list(store.subjects(b">"))
+    assert list(again.queries.subjects(b">")) == list(store.queries.subjects(b">"))
     for seq in (1, 2, 3, 5, 6, 7, 8, 9, 10):
         assert again.delete(seq)
     assert again.messages == 0 and kv.get(keys.block(STREAM, 1)) is None

@@ -30,6 +30,6 @@ def test_hundreds_of_wildcards_over_many_subjects_are_quick() -> None:
     assert result(store.lasts([*asked[:500], b"m.*.c"], None, 1024)) is None
     store.find_lasts(asked[:400])
     assert [store.last_seq_matching(one) for one in asked[:400]] == [0] * 400
-    assert store.count_any(asked, 5) == store.last_of_any(asked) == 0
+    assert store.queries.count_any(asked, 5) == store.queries.last_of_any(asked) == 0
     assert store.next_seqs(asked, 1, 10) == store.last_seqs_any(asked) == []
     assert time.process_time() - begun < 2.5  # one by one: more than 30 s

@@ -82,24 +82,24 @@ def store() -> BlockStore:
 
 def test_a_wildcard_that_is_asked_for_again_reads_no_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = store()
-    expected = [filled.count(b"*.0", 501), filled.view(b"*.0", 501).take(100, 1 << 20).seqs]
+    expected = [filled.queries.count(b"*.0", 501), filled.view(b"*.0", 501).take(100, 1 << 20).seqs]
     read: list[int] = []
     real = queries.BlockReader.batch
     monkeypatch.setattr(queries.BlockReader, "batch", lambda self, at: (read.append(at), real(self, at))[1])
-    assert filled.count(b"*.0", 501) == expected[0] == 100
-    assert filled.count(b"*.0", 801) == 40
+    assert filled.queries.count(b"*.0", 501) == expected[0] == 100
+    assert filled.queries.count(b"*.0", 801) == 40
     assert not read
     assert filled.view(b"*.0", 501).take(100, 1 << 20).seqs == expected[1]
     assert not read, "only for the messages themselves"
     filled.append(Batch.of([b"0.0", b"x"], [], [b""] * 2), 1001, 1001)
-    assert filled.count(b"*.0", 501) == 101
+    assert filled.queries.count(b"*.0", 501) == 101
     assert len(read) == 1
 
 
 def test_a_reader_at_the_end_of_a_stream_does_not_have_all_of_it_collected() -> None:
     filled = store()
     for _ in range(4):
-        assert filled.count(b"*.0", 901) == 20
+        assert filled.queries.count(b"*.0", 901) == 20
         assert filled._matches.get(b"*.0", 1) is None
-    assert filled.count(b"*.0", 901) == 20  # by now it has read half of it
+    assert filled.queries.count(b"*.0", 901) == 20  # by now it has read half of it
     assert filled._matches.get(b"*.0", 1) is not None

@@ -59,11 +59,11 @@ def test_both_ways_agree_with_a_walk(flights: tuple[BlockStore, list[Msg]], subj
     matching = [msg for msg in messages if matches(subject_filter, msg.subject)]
     for seq in [0, 1, 22, 23, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq, store.last_seq + 1]:
         later = [msg for msg in matching if msg.seq >= seq]
-        assert list(store.scan(subject_filter, seq)) == later
-        assert store.count(subject_filter, seq) == len(later)
-        assert store.next_by_subject(subject_filter, seq) == (later[0] if later else None)
+        assert list(store.queries.scan(subject_filter, seq)) == later
+        assert store.queries.count(subject_filter, seq) == len(later)
+        assert store.queries.next_by_subject(subject_filter, seq) == (later[0] if later else None)
         earlier = [msg for msg in matching if msg.seq <= seq]
-        assert store.last_by_subject(subject_filter, seq) == (earlier[-1] if earlier else None)
+        assert store.queries.last_by_subject(subject_filter, seq) == (earlier[-1] if earlier else None)
         assert store.last_seqs(subject_filter, seq) == sorted({msg.subject: msg.seq for msg in earlier}.values())
 
 
@@ -83,7 +83,7 @@ def test_what_two_filters_match_is_given_and_counted_once(
     matching = [msg.seq for msg in messages if any(matches(one, msg.subject) for one in asked)]
     for seq in [1, 24, 51, 700, 2_000, store.last_seq - 301, store.last_seq + 1]:
         later = [one for one in matching if one >= seq]
-        assert store.count_any(asked, seq) == len(later)
+        assert store.queries.count_any(asked, seq) == len(later)
         for want in (1, 7, 100):
             assert store.next_seqs(asked, seq, want) == later[:want]
 
@@ -94,8 +94,8 @@ def test_a_filter_seen_before_learns_of_subjects_that_come_and_go() -> None:
         store.append(Batch.of([b"u.%d" % n, b"other"], [], [b"", b""]), store.last_seq + 1, n)
         store.enforce(max_msgs=10)
         if n % 7 == 0:
-            assert store.subject_counts(b"u.*") == [(b"u.%d" % i, 1) for i in range(max(0, n - 4), n + 1)]
-            assert store.count(b"*.*", store.first_seq) == min(n + 1, 5)
+            assert store.queries.subject_counts(b"u.*") == [(b"u.%d" % i, 1) for i in range(max(0, n - 4), n + 1)]
+            assert store.queries.count(b"*.*", store.first_seq) == min(n + 1, 5)
 
 
 def test_deleted_gives_no_more_than_asked_for() -> None:

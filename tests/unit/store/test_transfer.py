@@ -63,7 +63,7 @@ def all_ranges(giver: Giver, budget: int = 1 << 30) -> list[Range]:
 
 def test_the_cut_stays_while_the_source_goes_on(kv: RocksKv) -> None:
     store = filled(kv)
-    state, messages = store.state, list(store.scan(b">", 1))
+    state, messages = store.state, list(store.queries.scan(b">", 1))
     giver = store.export()
     store.purge()
     store.append(Batch.of([b"new"], [], [b""]), store.last_seq + 1, 10**6)
@@ -77,8 +77,8 @@ def test_the_cut_stays_while_the_source_goes_on(kv: RocksKv) -> None:
     ship(giver, target, target_kv)
     for opened in (target, BlockStore(target_kv, OWN, memory=False)):
         assert opened.state == state
-        assert list(opened.scan(b">", 1)) == messages
-        assert opened.last_by_subject(b"old") is None
+        assert list(opened.queries.scan(b">", 1)) == messages
+        assert opened.queries.last_by_subject(b"old") is None
         assert opened.load_machine_state() == b"applied 17"
         assert list(opened.side_scan(2)) == [(b"", b""), (b"id-1", b"\x01")]
     target.append(Batch.of([b"a"], [], [b"on"]), target.last_seq + 1, 10**6)

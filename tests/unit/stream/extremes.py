@@ -15,10 +15,10 @@ from typing import Any
 
 from jetcluster.consumer.state import turn
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream import commands, replacing, sourced
+from jetcluster.stream import bodies, commands
+from jetcluster.stream.bodies import Run, encode_runs
 from jetcluster.stream.commands import Firing
 from jetcluster.stream.fast_parts import FastPart, FastRun
-from jetcluster.stream.runs import Run, encode_runs
 
 T0 = 1_700_000_000_000_000_000
 U64 = 1 << 64
@@ -325,7 +325,7 @@ def _sourced(x: Extremes) -> list[bytes]:
         count = x.pick((1, 3))
         rows = {"seqs": [x.seq() for _ in range(count)], "batch": x.batch(count)}
     identity = x.pick((b"", b"id", b"other", b"i" * 255))
-    body = sourced.encode_body(key, identity, x.number(), after, x.pick((0, x.seq())), **rows)
+    body = bodies.encode_sourced(key, identity, x.number(), after, x.pick((0, x.seq())), **rows)
     return [commands.encode_sourced(x.time(), body + (x.runs() if not key else b""))]
 
 
@@ -335,7 +335,7 @@ def _counted(x: Extremes) -> bytes:
     after = x.read.get(key)
     if after is None:
         x.read[key] = 0
-        return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, 0, 0))
+        return commands.encode_sourced(x.time(), bodies.encode_sourced(key, b"id", 0, 0, 0))
     count = x.pick((1, 1, 3))
     x.read[key] = after + x.pick((count, count, 0))
     seqs = range(after + 1, after + count + 1)
@@ -345,7 +345,7 @@ def _counted(x: Extremes) -> bytes:
         headers = [line % x.pick((b"UP 7 > > a.x id", b"UP 7 > > \xff id", b"V 1 > > b")) for _ in seqs]
         payloads = [x.pick((b'{"val":"5"}', b'{"val":"-12"}', b'{"val":"' + b"9" * 4096 + b'"}')) for _ in seqs]
         batch = Batch.encode([x.pick(SUBJECTS) for _ in seqs], headers, payloads)
-    return commands.encode_sourced(x.time(), sourced.encode_body(key, b"id", 0, after, seqs[-1], (), seqs, batch))
+    return commands.encode_sourced(x.time(), bodies.encode_sourced(key, b"id", 0, after, seqs[-1], (), seqs, batch))
 
 
 def _fire(x: Extremes) -> list[bytes]:
@@ -368,7 +368,7 @@ def _restore_end(x: Extremes) -> list[bytes]:
 
 def _replace(x: Extremes) -> list[bytes]:
     guards = [(x.subject(), x.pick((0, x.seq()))) for _ in range(x.random.randrange(3))]
-    body = replacing.encode_body(guards, [x.subject() for _ in range(x.random.randrange(3))], x.pick((b"", x.batch())))
+    body = bodies.encode_replace(guards, [x.subject() for _ in range(x.random.randrange(3))], x.pick((b"", x.batch())))
     return _named(x, x.head(commands.REPLACE) + body)
 
 

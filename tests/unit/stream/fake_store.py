@@ -67,7 +67,7 @@ class NaiveSlices:
         return all(fits(subject_filter, m.subject) for m in self.store.rows.values())
 
     def survey(self, subject_filter: bytes, cursor: bytes) -> tuple[list[bytes], bytes | None]:
-        found = [subject for subject, _ in self.store.subjects(subject_filter) if subject >= cursor]
+        found = [subject for subject, _ in self.store.queries.subjects(subject_filter) if subject >= cursor]
         return found[: self.step], found[self.step] if len(found) > self.step else None
 
     def count(self, subjects: Sequence[bytes]) -> int:
@@ -127,6 +127,7 @@ class NaiveStore:
         self.side: dict[tuple[int, bytes], bytes] = {}
         self.appends = 0
         self.slices = NaiveSlices(self)
+        self.queries = self.reader = self
 
     def size(self, message: Msg) -> int:
         own = len(message.subject) + len(message.headers) + len(message.payload)

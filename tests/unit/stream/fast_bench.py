@@ -11,7 +11,7 @@ import pytest
 from jetcluster.raft.api import RaftError
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
 from jetcluster.stream.ingest import Ingest
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import RecordingBus, block

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 from jetcluster import errors
-from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.answers import PubAcks
+from jetcluster.stream.ports import Duplicate, PublishResult
 
 
 def test_exact_bytes() -> None:

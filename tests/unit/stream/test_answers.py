@@ -15,8 +15,7 @@ from jetcluster.raft.api import (
     RaftError,
     StorageFullError,
 )
-from jetcluster.stream.acks import PubAcks
-from jetcluster.stream.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, RefusedError
+from jetcluster.stream.answers import NO_RESPONDERS, TOO_MANY_REQUESTS, Answers, PubAcks, RefusedError
 from tests.unit.consumer.rig import Frame, TwinBus
 
 FULL = by_code(10077, err="maximum messages exceeded")

@@ -16,8 +16,8 @@ from jetcluster.stream import publish as publish_rules
 from jetcluster.stream.checks import SUBJECT_TOO_LONG
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.machine import REFUSED, StateError
+from jetcluster.stream.ports import BatchResult, PublishResult
 from jetcluster.stream.publish import EXHAUSTED
-from jetcluster.stream.results import BatchResult, PublishResult
 from tests.unit.stream.extremes import T0
 from tests.unit.stream.test_no_command_raises import Replica
 
@@ -67,8 +67,8 @@ def test_nothing_is_left_of_a_command_that_fails(
             one.catch_up()
     assert [index for index, _ in replica.refusals] == [3, 5]
     assert replica.refusals[0][1] is error
-    assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1", b"3", b"4"]
-    assert [m.payload for m in twin.store.scan(b">", 1)] == [b"1", b"3", b"4"]
+    assert [m.payload for m in replica.store.queries.scan(b">", 1)] == [b"1", b"3", b"4"]
+    assert [m.payload for m in twin.store.queries.scan(b">", 1)] == [b"1", b"3", b"4"]
     assert replica.store.state == twin.store.state
 
 
@@ -102,7 +102,7 @@ def test_a_replica_that_restarts_refuses_it_again(monkeypatch: pytest.MonkeyPatc
     failing(monkeypatch, AssertionError())(replica)
     replica.catch_up()
     assert (replica.machine.hash, replica.store.state) == before
-    assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1", b"2", b"3"]
+    assert [m.payload for m in replica.store.queries.scan(b">", 1)] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("committed", [True, False])
@@ -170,7 +170,7 @@ def test_trouble_of_the_machine_is_no_refusal(monkeypatch: pytest.MonkeyPatch, e
     replica.kv.commit()
     replica.open()
     assert replica.machine.applied_index == 2
-    assert [m.payload for m in replica.store.scan(b">", 1)] == [b"1"]
+    assert [m.payload for m in replica.store.queries.scan(b">", 1)] == [b"1"]
 
 
 def test_a_disk_that_fails_on_the_way_back_stops_the_replica(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_transform_that_makes_a_subject_too_long_refuses_that_message(dest: st
     replica.log.append(commands.encode_publish(T0, Batch.encode([short, long, b"b"], [], [b"1", b"2", b"3"])))
     (result,) = replica.catch_up()
     assert isinstance(result, PublishResult) and result.verdicts == [1, SUBJECT_TOO_LONG, 2]
-    assert [m.subject[:4] for m in replica.store.scan(b">", 1)] == [b"z.y.", b"b"]
+    assert [m.subject[:4] for m in replica.store.queries.scan(b">", 1)] == [b"z.y.", b"b"]
     replica.log += commands.encode_atomic(
         T0, Batch.encode([short, long], [], [b"", b""]), plain=True, allow_msg_id=False
     )

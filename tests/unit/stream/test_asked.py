@@ -9,8 +9,7 @@ from jetcluster.stream import asked, commands
 from jetcluster.stream.asked import Outcome
 from jetcluster.stream.commands import NAMED, CommandError, decode, named, nameless, request_of
 from jetcluster.stream.machine import StateError
-from jetcluster.stream.ports import SIDE_ASKED
-from jetcluster.stream.results import JobStep
+from jetcluster.stream.ports import SIDE_ASKED, JobStep
 from tests.unit.stream.test_jobs import SECOND, SUBJECTS, T0, Replica
 
 

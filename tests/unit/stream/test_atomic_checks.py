@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import BatchResult
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import SECOND, Stream
 

@@ -13,7 +13,7 @@ from jetcluster.raft.api import BackpressureError, LeavingError, RaftError, Stor
 from jetcluster.stream import commands
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits
 from jetcluster.stream.commands import BatchCommit, BatchPart, Publish
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_ingest import CLIENT, Bench

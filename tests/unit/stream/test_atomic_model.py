@@ -14,7 +14,7 @@ from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import BatchResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block, fits
 from tests.unit.stream.test_model import FIELDS, T0, Block, HeaderBlocks, Model, Naive, encode, plain
@@ -234,7 +234,9 @@ def test_whole_or_not_at_all_on_all_replicas_alike(
             results = [machine.apply(index, 1, command) for machine in machines]
             assert results[0] == results[1]
             if n + 1 < len(proposed):
-                assert {m.seq: m[1:] for m in machines[0].store.scan(b">", 1)} == before, "part of a batch is visible"
+                assert {m.seq: m[1:] for m in machines[0].store.queries.scan(b">", 1)} == before, (
+                    "part of a batch is visible"
+                )
             if n == restart_at:
                 machines[1] = StreamMachine("S", rules, nodes[1].reopen())
         if kind == "atomic" and cut:
@@ -248,5 +250,5 @@ def test_whole_or_not_at_all_on_all_replicas_alike(
             assert plain(results[0]) == model.apply(kind, now, *args)
         assert nodes[0].everything() == nodes[1].everything()
         assert machines[0].hash == machines[1].hash
-        assert {m.seq: m[1:] for m in machines[0].store.scan(b">", 1)} == model.messages
+        assert {m.seq: m[1:] for m in machines[0].store.queries.scan(b">", 1)} == model.messages
         assert machines[0].store.last_seq == model.last_seq

@@ -5,8 +5,7 @@ import pytest
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.commands import BatchCommit, BatchPart, CommandError
-from jetcluster.stream.ports import SIDE_BATCH_PARTS
-from jetcluster.stream.results import BatchResult
+from jetcluster.stream.ports import SIDE_BATCH_PARTS, BatchResult
 from jetcluster.stream.staging import MAX_BLOCK
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream

@@ -1,8 +1,8 @@
-"""How much a stream's leader lets wait (stream/backlog.py)."""
+"""How much a stream's leader lets wait (stream/ingest.py)."""
 
 from __future__ import annotations
 
-from jetcluster.stream.backlog import FIRST, LEAST, MOST, PER_MESSAGE, TARGET, Backlog
+from jetcluster.stream.answers import FIRST, LEAST, MOST, PER_MESSAGE, TARGET, Backlog
 
 
 def test_the_valve_closes_at_the_window_and_opens_at_half_of_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from jetcluster import errors
 from jetcluster.stream import checks
-from jetcluster.stream.checks import CHECKS, MAX_COMBINATIONS, ORDER, Candidate, Kind, Selection
+from jetcluster.stream.checks import CHECKS, MAX_COMBINATIONS, ORDER, CheckOrder, Publication, PublishKind
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.test_machine import Stream
 
@@ -44,7 +44,7 @@ def test_the_first_check_of_the_order_decides(lines: tuple[str, ...], code: int)
 
 
 def test_a_message_meets_only_the_checks_that_read_its_fields() -> None:
-    selection = Selection(Kind.PLAIN, StreamRules.from_config({"name": "S", "duplicate_window": 1}))
+    selection = CheckOrder(PublishKind.PLAIN, StreamRules.from_config({"name": "S", "duplicate_window": 1}))
     met = selection._reading((b"Nats-Msg-Id",))
     assert met == (checks.header_size, checks.duplicate)
     assert selection._reading((b"Nats-Of-A-Client",)) == (checks.header_size,)
@@ -53,7 +53,7 @@ def test_a_message_meets_only_the_checks_that_read_its_fields() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MAX_COMBINATIONS", 2)
-    selection = Selection(Kind.PLAIN, StreamRules.from_config({"name": "S"}))
+    selection = CheckOrder(PublishKind.PLAIN, StreamRules.from_config({"name": "S"}))
     for name in (b"Nats-TTL", b"Nats-Rollup", b"Nats-Incr", b"Nats-Msg-Id"):
         selection._reading((name,))
         assert len(selection._by_fields) <= 2 < MAX_COMBINATIONS
@@ -67,7 +67,7 @@ def test_a_leader_refuses_early_what_apply_would() -> None:
     assert checks.refused_by(checks.EARLY_FAST, view, b"", b"long") is checks.SEALED
     view.rules = StreamRules.from_config({"name": "S", "max_msg_size": 3})
     refused = checks.refused_by(checks.EARLY_ATOMIC, view, b"", b"long")
-    assert refused is checks.size(view, Candidate(0, b"", b"", b"long", {})) and refused.err_code == 10054
+    assert refused is checks.size(view, Publication(0, b"", b"", b"long", {})) and refused.err_code == 10054
     for order, code in ((checks.EARLY_ATOMIC, 10174), (checks.EARLY_FAST, 10205)):
         refused = checks.refused_by(order, view)
         assert refused is not None and refused.err_code == code

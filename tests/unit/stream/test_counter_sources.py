@@ -10,12 +10,11 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands, counter_sources, sourced, staging
-from jetcluster.stream.counter_sources import MAX_BYTES, parse
-from jetcluster.stream.counters import payload_of
+from jetcluster.stream import bodies, commands, counters, staging
+from jetcluster.stream.counters import MAX_BYTES, parse, payload_of
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.machine import REFUSED
-from jetcluster.stream.results import Counted, Duplicate, PublishResult
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult
 from jetcluster.stream.rules import link_key
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_sourced import SECOND, Stream, code
@@ -39,14 +38,14 @@ class Counters(Stream):
         key = link_key({"name": up})
         if (up, identity) not in self.begun:
             self.begun.add((up, identity))
-            self.apply(commands.encode_sourced(self.now, sourced.encode_body(key, identity, 0, 0, 0)))
+            self.apply(commands.encode_sourced(self.now, bodies.encode_sourced(key, identity, 0, 0, 0)))
         headers = block(
             *fields, f"Nats-Incr: {incr}", f"Nats-Stream-Source: {up} {seq} > > {origin} {identity.decode()}"
         )
         payload = total if isinstance(total, bytes) else payload_of(int(str(total)))
         batch = Batch.encode([subject.encode()], [headers], [payload])
         after = seq - 1 if after is None else after
-        body = sourced.encode_body(key, identity, 0, after, seq, (), [seq], batch)
+        body = bodies.encode_sourced(key, identity, 0, after, seq, (), [seq], batch)
         return self.apply(commands.encode_sourced(self.now, body))
 
     def own(self, subject: str, incr: str, *fields: str) -> Any:
@@ -58,7 +57,7 @@ class Counters(Stream):
     def rows(self, first: int = 1) -> list[tuple[str, str, dict[str, dict[str, str]], str]]:
         """Subject, increment, what is counted of sources, total."""
         found = []
-        for m in self.store.scan(b">", first):
+        for m in self.store.queries.scan(b">", first):
             fields = nats_fields(m.headers)
             seen = json.loads(fields.get(b"Nats-Counter-Sources", b"{}"))
             found.append((m.subject.decode(), fields[b"Nats-Incr"].decode(), seen, json.loads(m.payload)["val"]))
@@ -88,7 +87,7 @@ def test_several_sources_and_own_increments() -> None:
         ("c.x", "2", {"UP1": {"a.x": "7"}, "UP2": {"b.x": "3"}}, "20"),
         ("c.y", "-7", {"UP2": {"b.y": "-7"}}, "-7"),
     ]
-    assert [m.headers for m in s.store.scan(b">", 1)][2:4] == [
+    assert [m.headers for m in s.store.queries.scan(b">", 1)][2:4] == [
         block("User: u", "Nats-Incr: +10", 'Nats-Counter-Sources: {"UP1":{"a.x":"5"},"UP2":{"b.x":"3"}}'),
         block(
             "User: v", "Nats-Incr: 2", "Nats-Stream-Source: UP1 2 > > a.x id",
@@ -154,8 +153,8 @@ def test_several_subjects_of_one_upstream_and_one_of_an_external_one() -> None:
     headers = block("Nats-Incr: 1", "Nats-Stream-Source: UP2:abcdefgh 1 > > a.1 id")
     batch = Batch.encode([b"c.t"], [headers], [b'{"val":"1"}'])
     key = link_key(TWO)
-    s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, 0, 0)))
-    s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, 0, 1, (), [1], batch)))
+    s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 0)))
+    s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 1, (), [1], batch)))
     assert s.last() == ("c.t", "1", {"UP1": {"a.1": "10", "a.2": "3"}, "UP2:abcdefgh": {"a.1": "1"}}, "14")
 
 
@@ -210,7 +209,7 @@ def test_what_is_no_counter_waits_at_the_door() -> None:
     ):
         good = block("Nats-Incr: 1", "Nats-Stream-Source: UP1 3 > > a.x id")
         batch = Batch.encode([b"c.x"] * 2, [headers, good], [payload, b'{"val":"7"}'])
-        body = sourced.encode_body(key, b"id", 0, 1, 3, (), [seq, 3], batch)
+        body = bodies.encode_sourced(key, b"id", 0, 1, 3, (), [seq, 3], batch)
         assert code(s.apply(commands.encode_sourced(s.now, body))) == expected
         cursor = s.machine.cursor(key)
         assert cursor is not None and cursor.seq == 1
@@ -221,11 +220,11 @@ def test_what_is_no_counter_waits_at_the_door() -> None:
 def test_a_stream_that_is_no_counter_takes_all_as_it_is() -> None:
     s = Stream(sources=[ONE])
     key = link_key(ONE)
-    s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, 0, 0)))
+    s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 0)))
     fields = ("Nats-Incr: +3", 'Nats-Counter-Sources: {"A":{"x":"3"}}', "Nats-Stream-Source: UP1 1 > > a id")
     batch = Batch.encode([b"a"], [block(*fields)], [b'{"val":"3"}'])
-    s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, 0, 1, (), [1], batch)))
-    assert [(m.headers, m.payload) for m in s.store.scan(b">", 1)] == [(block(*fields), b'{"val":"3"}')]
+    s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 1, (), [1], batch)))
+    assert [(m.headers, m.payload) for m in s.store.queries.scan(b">", 1)] == [(block(*fields), b'{"val":"3"}')]
 
 
 def test_a_header_from_a_client_counts_where_there_is_none_yet() -> None:
@@ -255,7 +254,7 @@ def test_without_sources_headers_are_kept_as_they_come() -> None:
     s.own("c.x", "+1", "Nats-Counter-Sources: junk")
     s.own("c.x", "+1")
     s.own("c.y", "+1", 'Nats-Counter-Sources: {"UP1":{"a.y":"1"}}')
-    headers = [m.headers for m in s.store.scan(b">", 1)]
+    headers = [m.headers for m in s.store.queries.scan(b">", 1)]
     assert headers[:2] == [block("Nats-Counter-Sources: junk", "Nats-Incr: +1"), block("Nats-Incr: +1")]
     s.own("c.x", "+1", "Nats-Counter-Sources: junk")
     s.configure(allow_msg_counter=True, subjects=["c.>"], sources=[ONE])
@@ -306,11 +305,11 @@ def test_subjects_that_are_no_text() -> None:
     s = Counters()
     odd = [b"a.\xff", b"a.\xfe", "a.é".encode(), b"a.\xed\xa0\x80", b'a."}{[\\']
     key = link_key(ONE)
-    s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, 0, 0)))
+    s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, 0, 0)))
     for seq, subject in enumerate(odd * 2, 1):
         headers = b"NATS/1.0\r\nNats-Incr: 1\r\nNats-Stream-Source: UP1 %d > > %b id\r\n\r\n" % (seq, subject)
         batch = Batch.encode([b"c.x"], [headers], [payload_of(seq)])
-        s.apply(commands.encode_sourced(s.now, sourced.encode_body(key, b"id", 0, seq - 1, seq, (), [seq], batch)))
+        s.apply(commands.encode_sourced(s.now, bodies.encode_sourced(key, b"id", 0, seq - 1, seq, (), [seq], batch)))
         s.restart()
     _, _, seen, total = s.last()
     assert len(seen["UP1"]) == len(odd)
@@ -341,8 +340,8 @@ def test_reading_takes_time_in_proportion() -> None:
 
 def test_encode_reads_back() -> None:
     seen = {"B": {"y": "2", "x": "1"}, "A": {"\udc80": "3"}}
-    assert parse(counter_sources.encode(seen)) == seen
-    assert counter_sources.encode({"B": {"y": "2", "x": "1"}, "A": {}}) == b'{"A":{},"B":{"x":"1","y":"2"}}'
+    assert parse(counters.encode(seen)) == seen
+    assert counters.encode({"B": {"y": "2", "x": "1"}, "A": {}}) == b'{"A":{},"B":{"x":"1","y":"2"}}'
 
 
 def test_replaced() -> None:

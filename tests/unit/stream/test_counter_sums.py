@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream import commands, sourced
+from jetcluster.stream import bodies, commands, sourced
 from jetcluster.stream.counters import payload_of
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.rules import link_key
@@ -74,7 +74,7 @@ class World:
         cursor = self.replicas[0].machine.cursor(up.key)
         if cursor is None:
             begin = self.random.choice((0, 0, up.last // 2)) if self.own % 2 else 0
-            self.apply(commands.encode_sourced(self.now, sourced.encode_body(up.key, b"id", 0, begin, 0)))
+            self.apply(commands.encode_sourced(self.now, bodies.encode_sourced(up.key, b"id", 0, begin, 0)))
             cursor = sourced.Cursor(begin, b"id", 0)
         after = max(0, cursor.seq - self.random.choice((0, 0, 0, 1, 5)))
         rows = [row for row in up.messages if row[0] > after][:most]
@@ -86,7 +86,7 @@ class World:
         ]
         batch = Batch.encode([b"sum"] * len(rows), headers, [payload_of(total) for _, _, total in rows])
         seqs = [seq for seq, _, _ in rows]
-        body = sourced.encode_body(up.key, b"id", 0, after, seqs[-1], (), seqs, batch)
+        body = bodies.encode_sourced(up.key, b"id", 0, after, seqs[-1], (), seqs, batch)
         result = self.apply(commands.encode_sourced(self.now, body))
         assert not isinstance(result, ApiError), result
 
@@ -107,7 +107,7 @@ class World:
         self.configure()
 
     def total(self) -> int:
-        message = self.replicas[0].store.last_by_subject(b"sum")
+        message = self.replicas[0].store.queries.last_by_subject(b"sum")
         return int(json.loads(message.payload)["val"]) if message is not None else 0
 
     def step(self) -> None:
@@ -148,7 +148,7 @@ def test_the_total_is_the_sum_of_its_sources(seed: int) -> None:
         world.step()
     world.settle()
     assert world.total() == world.own + sum(sum(up.totals.values()) for up in world.ups)
-    one, other = ([tuple(m) for m in replica.store.scan(b">", 1)] for replica in world.replicas)
+    one, other = ([tuple(m) for m in replica.store.queries.scan(b">", 1)] for replica in world.replicas)
     assert one == other
     recounted = sum(int(nats_fields(row[3])[b"Nats-Incr"]) for row in one)
     assert recounted == world.total()

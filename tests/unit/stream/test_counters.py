@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.counter_sources import MAX_DIGITS, parse_increment
-from jetcluster.stream.counters import value_of
-from jetcluster.stream.results import Counted, Duplicate
+from jetcluster.stream.counters import MAX_DIGITS, parse_increment, value_of
+from jetcluster.stream.ports import Counted, Duplicate
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.stream.due_timer import SOON, DueTimer
+from jetcluster.stream.duties import SOON, DueTimer
 from testkit.twins.time import ManualTime
 
 MS = 1_000_000

@@ -12,7 +12,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.store.search import kept_filters
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import NaiveStore

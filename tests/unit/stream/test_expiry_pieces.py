@@ -35,14 +35,14 @@ def mixed(replica: Replica, count: int, payload: bytes = b"x") -> None:
 def looked_at(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sequences that searches look at from now on."""
     looked: list[int] = []
-    scan = replica.store.scan
+    scan = replica.store.queries.scan
 
     def watched(subject_filter: bytes, seq: int) -> Iterator[Msg]:
         for message in scan(subject_filter, seq):
             looked.append(message.seq)
             yield message
 
-    monkeypatch.setattr(replica.store, "scan", watched)
+    monkeypatch.setattr(replica.store.queries, "scan", watched)
     return looked
 
 

@@ -12,8 +12,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.commands import CommandError, Extended
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.ports import Sift
-from jetcluster.stream.results import Result, digest_bytes
+from jetcluster.stream.ports import Result, Sift, digest_bytes
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 

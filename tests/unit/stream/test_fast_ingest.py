@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jetcluster.raft.api import BackpressureError, LeavingError, NotLeaderError, RaftError, StorageFullError
 from jetcluster.stream.atomic_stage import BatchLimits
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.ports import PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.fast_bench import WRONG, Bench

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.stream.fast_mark import MOST_FLOW, SUFFIX, FastMark, parse
+from jetcluster.stream.fast_open import MOST_FLOW, SUFFIX, FastMark, parse
 
 
 def test_a_mark_tells_batch_flow_gap_mode_sequence_and_operation() -> None:

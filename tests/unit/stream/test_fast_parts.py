@@ -21,7 +21,7 @@ from jetcluster.stream.fast_parts import (
     encode_parts,
     settle,
 )
-from jetcluster.stream.results import Counted, Duplicate, PublishResult, Verdict
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Verdict
 
 NO: ApiError = errors.by_code(10071, seq=1)
 RUNS = [FastRun(0, 2, 5), FastRun(3, 1, 9)]

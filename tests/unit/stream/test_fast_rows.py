@@ -11,8 +11,7 @@ from jetcluster.stream import commands, fast_rows
 from jetcluster.stream.fast_parts import ENDED, FastPart, FastRun
 from jetcluster.stream.fast_rows import HOLD, MOST, FastRowError, FastRows
 from jetcluster.stream.machine import StateError
-from jetcluster.stream.ports import SIDE_FAST
-from jetcluster.stream.results import PublishResult
+from jetcluster.stream.ports import SIDE_FAST, PublishResult
 from tests.unit.stream.fake_store import NaiveStore, block
 from tests.unit.stream.test_machine import Stream
 

@@ -11,9 +11,8 @@ from jetcluster.protocol import headers
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.commands import Firing
-from jetcluster.stream.firing import fire, produced
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.schedules import Schedules
+from jetcluster.stream.schedules import Schedules, fire, produced
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import block
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream import info
-from jetcluster.stream.info import SubjectsPage
+from jetcluster.stream import msg_get
+from jetcluster.stream.msg_get import SubjectsPage
 from tests.unit.stream.fake_store import NaiveStore
 
 T0 = 1_795_167_385_500_000_000
@@ -18,7 +18,7 @@ def filled() -> NaiveStore:
 
 
 def test_empty_new_stream() -> None:
-    assert info.state_object(NaiveStore()) == {
+    assert msg_get.state_object(NaiveStore()) == {
         "messages": 0, "bytes": 0, "first_seq": 0, "first_ts": ZERO, "last_seq": 0, "last_ts": ZERO,
         "consumer_count": 0,
     }  # fmt: skip
@@ -27,7 +27,7 @@ def test_empty_new_stream() -> None:
 def test_emptied_stream_keeps_its_last_sequence() -> None:
     store = filled()
     store.purge()
-    state = info.state_object(store)
+    state = msg_get.state_object(store)
     assert (state["first_seq"], state["last_seq"], state["first_ts"]) == (5, 4, ZERO)
     assert state["last_ts"] == "2026-11-20T09:36:25.500000003Z"
 
@@ -35,8 +35,8 @@ def test_emptied_stream_keeps_its_last_sequence() -> None:
 def test_wire_order_and_details() -> None:
     store = filled()
     store.delete(2)
-    assert "deleted" not in info.state_object(store)
-    state = info.state_object(store, consumers=2, deleted_details=True, subjects={"b": 2})
+    assert "deleted" not in msg_get.state_object(store)
+    state = msg_get.state_object(store, consumers=2, deleted_details=True, subjects={"b": 2})
     assert list(state) == [
         "messages", "bytes", "first_seq", "first_ts", "last_seq", "last_ts", "num_subjects", "subjects", "num_deleted",
         "deleted", "consumer_count",
@@ -46,7 +46,7 @@ def test_wire_order_and_details() -> None:
 
 
 def page(store: NaiveStore, subject_filter: bytes, offset: int = 0) -> tuple[dict[str, int], SubjectsPage]:
-    steps = info.subjects_page(store, subject_filter, offset)
+    steps = msg_get.subjects_page(store, subject_filter, offset)
     while True:
         try:
             next(steps)
@@ -58,12 +58,12 @@ def page(store: NaiveStore, subject_filter: bytes, offset: int = 0) -> tuple[dic
 def test_subjects() -> None:
     assert page(filled(), b">") == ({"a": 1, "b": 2, "c": 1}, SubjectsPage(3, 0, 100_000))
     assert page(filled(), b"zz") == ({}, SubjectsPage(0, 0, 100_000))
-    assert "subjects" not in info.state_object(filled(), subjects={})
+    assert "subjects" not in msg_get.state_object(filled(), subjects={})
 
 
 @pytest.mark.parametrize("step", [1, 2, 1000])
 def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(info, "SUBJECTS_PAGE", 2)
+    monkeypatch.setattr(msg_get, "SUBJECTS_PAGE", 2)
     store = filled()
     store.slices.step = step
     assert page(store, b">") == ({"a": 1, "b": 2}, SubjectsPage(3, 0, 2))
@@ -76,4 +76,4 @@ def test_subjects_are_paged(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
 def test_subjects_are_counted_in_steps() -> None:
     store = filled()
     store.slices.step = 1
-    assert len(list(info.subjects_page(store, b">"))) == 2
+    assert len(list(msg_get.subjects_page(store, b">"))) == 2

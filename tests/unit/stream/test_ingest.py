@@ -16,12 +16,11 @@ from jetcluster.raft.api import (
     StorageFullError,
 )
 from jetcluster.stream import commands
+from jetcluster.stream.answers import FIRST
 from jetcluster.stream.atomic_stage import AtomicStage, BatchLimits, BatchQuota
-from jetcluster.stream.backlog import FIRST
 from jetcluster.stream.commands import Publish
-from jetcluster.stream.expected_wildcards import MAX_EXPECTED
-from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, OPEN, Ingest
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ingest import BATCH_BYTES, BATCH_MESSAGES, MAX_EXPECTED, OPEN, Ingest
+from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.time import ManualTime
 from tests.unit.stream.fake_store import RecordingBus, block

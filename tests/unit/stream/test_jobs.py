@@ -18,8 +18,7 @@ from jetcluster.store.slices import STEP, Step
 from jetcluster.stream import commands, jobs
 from jetcluster.stream.jobs import StreamJob, StreamJobError
 from jetcluster.stream.machine import StateError, StreamMachine
-from jetcluster.stream.ports import SIDE_JOBS
-from jetcluster.stream.results import JobStep, PublishResult, Result
+from jetcluster.stream.ports import SIDE_JOBS, JobStep, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
@@ -78,7 +77,7 @@ class Replica:
         return found
 
     def seqs(self) -> list[int]:
-        return [m.seq for m in self.store.scan(b">", 1)]
+        return [m.seq for m in self.store.queries.scan(b">", 1)]
 
     def everything(self) -> object:
         self.store.touch()
@@ -312,7 +311,7 @@ def test_no_command_does_more_than_a_piece(monkeypatch: pytest.MonkeyPatch, subj
     for start in range(0, 400, 4):
         replica.publish([b"k.%d" % (seq % subjects) for seq in range(start, start + 4)])
     reads: list[int] = []
-    reader = replica.store._reader
+    reader = replica.store.reader
     batch = reader.batch
     monkeypatch.setattr(reader, "batch", lambda at: (reads.append(at), batch(at))[1])
     worst = {"reads": 0, "removed": 0, "commands": 0}

@@ -1,10 +1,10 @@
-"""JSON objects in the log (stream/log_json.py)."""
+"""JSON objects in the log (stream/bodies.py)."""
 
 from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.log_json import MAX_DEPTH, load_object
+from jetcluster.stream.bodies import MAX_DEPTH, load_object
 
 
 def nested(depth: int) -> bytes:

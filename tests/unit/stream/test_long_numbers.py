@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetcluster.stream import long_numbers
-from jetcluster.stream.long_numbers import add, has_more_bits, read, subtract, written
+from jetcluster.stream import counters
+from jetcluster.stream.counters import add, has_more_bits, read, subtract, written
 
 LONG = 10**4095
 numbers = st.one_of(st.integers(), st.integers(-LONG, LONG), st.integers(-(10**520), 10**520))
@@ -40,4 +40,4 @@ def test_a_long_number_takes_no_more_time_than_its_digits() -> None:
     for _ in range(2000):
         written(add(read(text), random.randrange(9)))
     assert time.process_time() - began < 0.5  # 1.3 s with integers
-    assert isinstance(read(b"1" * long_numbers.SHORT), int)
+    assert isinstance(read(b"1" * counters.SHORT), int)

@@ -10,7 +10,7 @@ from jetcluster.stream import commands
 from jetcluster.stream.commands import UnknownCommandError
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StateError, StreamMachine
-from jetcluster.stream.results import Duplicate, PublishResult, Result
+from jetcluster.stream.ports import Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import NaiveStore, block

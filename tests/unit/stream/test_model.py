@@ -20,7 +20,7 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import Counted, Duplicate, PublishResult, Result
+from jetcluster.stream.ports import Counted, Duplicate, PublishResult, Result
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.store.shipping import ship
@@ -521,5 +521,5 @@ def test_replicas_agree_with_each_other_and_with_the_model(
         assert plain(results[0]) == model.apply(kind, now, *args)
         assert nodes[0].everything() == nodes[1].everything()
         assert machines[0].hash == machines[1].hash
-        assert {m.seq: m[1:] for m in machines[0].store.scan(b">", 1)} == model.messages
+        assert {m.seq: m[1:] for m in machines[0].store.queries.scan(b">", 1)} == model.messages
         assert machines[0].store.last_seq == model.last_seq

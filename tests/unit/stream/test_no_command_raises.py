@@ -16,9 +16,9 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands
 from jetcluster.stream.applier import Applier, LogEntry
 from jetcluster.stream.commands import UnknownCommandError
+from jetcluster.stream.duties import Republisher
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.republish import Republisher
-from jetcluster.stream.results import Result, digest_bytes
+from jetcluster.stream.ports import Result, digest_bytes
 from jetcluster.stream.rules import StreamRules
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.extremes import COMMANDS, COUNTING, OPS, T0, Extremes

@@ -7,7 +7,7 @@ import pytest
 from jetcluster.store.batch import Batch
 from jetcluster.stream import commands
 from jetcluster.stream.machine import StreamMachine
-from jetcluster.stream.results import Duplicate, PublishResult
+from jetcluster.stream.ports import Duplicate, PublishResult
 from jetcluster.stream.rules import StreamRules
 from tests.unit.stream.fake_store import NaiveStore, block
 from tests.unit.stream.test_machine import T0, Stream

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from jetcluster.model import times
-from jetcluster.stream.republish import Republisher
+from jetcluster.stream.duties import Republisher
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import T0, Stream
 

@@ -11,9 +11,9 @@ from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream import commands, restoring
+from jetcluster.stream.bodies import encode_runs
 from jetcluster.stream.machine import StreamMachine
 from jetcluster.stream.rules import StreamRules
-from jetcluster.stream.runs import encode_runs
 from testkit.twins.mem_kv import MemKv
 
 SECOND = 1_000_000_000
@@ -45,7 +45,7 @@ class Stream:
         return self.apply(commands.encode_restore(1, encode_runs(list(restoring.each_run(messages)))))
 
     def messages(self) -> list[Msg]:
-        return list(self.store.scan(b">", 1))
+        return list(self.store.queries.scan(b">", 1))
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jetcluster.errors import by_code
-from jetcluster.stream.results import BatchResult, Counted, Duplicate, JobStep, PublishResult, digest_bytes
+from jetcluster.stream.ports import BatchResult, Counted, Duplicate, JobStep, PublishResult, digest_bytes
 
 ERROR = by_code(10077, err="full")
 RESULTS = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.runs import cut, decode_runs, encode_runs
+from jetcluster.stream.bodies import cut, decode_runs, encode_runs
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from jetcluster.model.times import SECOND
-from jetcluster.stream.schedule_pattern import parse
+from jetcluster.stream.cron import parse
 
 T = 1_700_000_000 * SECOND
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.stream.schedule_pattern import parse
+from jetcluster.stream.cron import parse
 from jetcluster.stream.schedules import shortened, without_schedule
 from tests.unit.stream.fake_store import block
 from tests.unit.stream.test_machine import Stream

@@ -9,10 +9,10 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream import commands, sourced
+from jetcluster.stream import bodies, commands, sourced
+from jetcluster.stream.bodies import cut
 from jetcluster.stream.machine import REFUSED, StreamMachine
 from jetcluster.stream.rules import StreamRules, link_key
-from jetcluster.stream.runs import cut
 from testkit.twins.mem_kv import MemKv
 from tests.unit.stream.fake_store import block
 
@@ -49,7 +49,7 @@ class Stream:
         times = [T0 + seq * step for seq in seqs]
         count = len(seqs)
         runs = cut(list(seqs), times, [b"m"] * count, [headers] * count, [b"%d" % seq for seq in seqs])
-        body = sourced.encode_body(b"", b"id", lag, after, upto, runs)
+        body = bodies.encode_sourced(b"", b"id", lag, after, upto, runs)
         return self.apply(commands.encode_sourced(self.now, body))
 
     def source(
@@ -58,11 +58,11 @@ class Stream:
         batch = b""
         if seqs:
             batch = Batch.encode([b"s"] * len(seqs), [headers] * len(seqs), [b"%d" % seq for seq in seqs])
-        body = sourced.encode_body(key, identity, 0, after, upto, (), seqs, batch)
+        body = bodies.encode_sourced(key, identity, 0, after, upto, (), seqs, batch)
         return self.apply(commands.encode_sourced(self.now, body))
 
     def stored(self) -> list[tuple[int, int, bytes]]:
-        return [(m.seq, m.ts - T0, m.payload) for m in self.store.scan(b">", 1)]
+        return [(m.seq, m.ts - T0, m.payload) for m in self.store.queries.scan(b">", 1)]
 
     def payloads(self) -> list[bytes]:
         return [payload for _, _, payload in self.stored()]
@@ -275,13 +275,13 @@ def test_the_streams_own_transform_applies() -> None:
     s = Stream(sources=[SOURCE], subject_transform={"src": "s", "dest": "t"})
     s.source(0)
     s.source(0, 1)
-    assert [m.subject for m in s.store.scan(b">", 1)] == [b"t"]
+    assert [m.subject for m in s.store.queries.scan(b">", 1)] == [b"t"]
 
 
 @pytest.mark.parametrize("cut_off", [1, 9, 20])
 def test_not_a_command(cut_off: int) -> None:
     s = Stream(sources=[SOURCE])
-    body = sourced.encode_body(KEY, b"id", 0, 0, 0, (), [1], Batch.encode([b"s"], [], [b"p"]))
+    body = bodies.encode_sourced(KEY, b"id", 0, 0, 0, (), [1], Batch.encode([b"s"], [], [b"p"]))
     assert s.apply(commands.encode_sourced(s.now, body[:-cut_off])) is REFUSED
 
 
@@ -291,7 +291,7 @@ def test_not_a_command(cut_off: int) -> None:
 ])  # fmt: skip
 def test_a_mirror_does_not_follow_beyond_what_a_stream_can_hold(seq: int, ts: int, upto: int) -> None:
     stream = Stream(mirror={"name": "UP"})
-    body = sourced.encode_body(b"", b"id", 0, 0, upto, cut([seq], [ts], [b"m"], [b""], [b"x"]))
+    body = bodies.encode_sourced(b"", b"id", 0, 0, upto, cut([seq], [ts], [b"m"], [b""], [b"x"]))
     refused = stream.apply(commands.encode_sourced(stream.now, body))
     assert isinstance(refused, ApiError) and refused.err_code == 10052
     assert stream.mirror(0, 1, 2) == 2

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.errors import ApiError
-from jetcluster.stream.ttl import NEVER, check_ttl, parse_ttl
+from jetcluster.stream.fields import NEVER, check_ttl, parse_ttl
 
 
 @pytest.mark.parametrize(

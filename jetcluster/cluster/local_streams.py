@@ -1,0 +1,200 @@
+"""`LocalStreams`: the replicas that the meta group places on this node, and what follows from its decisions about them.
+
+A replica starts when a stream is assigned here and takes over a changed configuration. Its data goes only when the meta
+log says that the stream was deleted or has moved away, never because something seems to be missing
+(docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from jetcluster.cluster.consumer_requests import Ask, ConsumerExpiry
+from jetcluster.cluster.lone_replicas import LoneReplicas
+from jetcluster.cluster.meta_replica import MetaReplica
+from jetcluster.cluster.meta_service import MetaService
+from jetcluster.cluster.orphans import Orphans
+from jetcluster.cluster.requests import Body
+from jetcluster.cluster.stream_rescue import StreamRescues
+from jetcluster.errors import ApiError
+from jetcluster.meta.state import Assignment, Effect, StreamAssigned, StreamRemoved, StreamUpdated
+from jetcluster.replica.consumer_exchange import ConsumerExchange
+from jetcluster.replica.consumer_host import ConsumerHost
+from jetcluster.replica.context import NodeContext
+from jetcluster.replica.drift import DriftCheck
+from jetcluster.replica.exports import SnapshotOwner
+from jetcluster.replica.members import may_retire
+from jetcluster.replica.reads.membership import LAST
+from jetcluster.replica.rounds import Background
+from jetcluster.replica.stream_replica import StreamReplica
+
+
+class LocalStreams:
+    """One per node. `owners` is the table that `context.catchup` serves from. `flush_soon` has the next tick flush the
+    data store; `unreadable` takes why the replica of a group could not be started."""
+
+    def __init__(
+        self,
+        context: NodeContext,
+        meta: MetaReplica,
+        service: MetaService,
+        owners: dict[int, SnapshotOwner],
+        background: Background,
+        *,
+        ask_meta: Callable[[str, Body], Awaitable[Body]],
+        ask_stream: Ask,
+        flush_soon: Callable[[], None],
+        unreadable: Callable[[Exception, int], None],
+    ) -> None:
+        self.replicas: dict[int, StreamReplica] = {}
+        self.broken: dict[int, tuple[Assignment, str]] = {}
+        """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
+        self.owners = owners
+        self.orphans = Orphans(context.kv, context.raft, context.log)
+        self.exchange = ConsumerExchange(context, self._consumer_host)
+        self.drift = DriftCheck(context, self.replicas, background)
+        self.expiry = ConsumerExpiry(self.replicas, ask_stream, background)
+        self.rescues = StreamRescues(context, meta, service, ask_meta, background, self.broken)
+        self.lone = LoneReplicas(context, meta, self.replicas, background)
+        self._context = context
+        self._meta = meta
+        self._background = background
+        self._ask_stream = ask_stream
+        self._flush_soon = flush_soon
+        self._unreadable = unreadable
+        self._retiring: set[int] = set()
+        self._blocked: set[int] = set()
+        """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
+        context.leaders.on_led = self._led_elsewhere
+
+    def start(self) -> None:
+        """Continues with what the stored state of the meta group places here."""
+        for assignment in self._meta.machine.all_assignments():
+            self._assigned(assignment)
+
+    def tick(self) -> None:
+        """Streams that wait for the end of an earlier replica are started once that is removed."""
+        if self._blocked:
+            self._flush_soon()  # each flush takes a tombstone one step further
+        for gid in list(self._blocked):
+            if not self.orphans.is_deleted(gid):
+                self._blocked.discard(gid)
+                assignment = self._meta.machine.by_gid(gid)
+                if assignment is not None:
+                    self._assigned(assignment)
+
+    def look_after(self, gid: int, replica: StreamReplica) -> None:
+        """The tick of one replica: it rests afterwards, for as long as it says itself."""
+        rest = replica.tick()
+        if replica.retiring and gid not in self._retiring:
+            self._retiring.add(gid)
+            self._background.spawn(self._retire(replica))
+        self.expiry.look(gid, replica)
+        self._context.rounds.rest(gid, self._context.clock.monotonic(), rest)
+
+    def take(self, effect: Effect) -> None:
+        """Does here what the meta group decided about a stream; other effects do nothing."""
+        if isinstance(effect, StreamAssigned):
+            self._assigned(effect.assignment)
+        elif isinstance(effect, StreamUpdated):
+            if effect.assignment.rescue > effect.previous.rescue:
+                self._rescued(effect.assignment)
+            self._updated(effect.assignment)
+        elif isinstance(effect, StreamRemoved):
+            self._removed(effect.assignment, deleted=True)
+        if isinstance(effect, StreamAssigned | StreamRemoved) and effect.assignment.name == LAST:
+            for replica in self.replicas.values():
+                replica.reads.take_alias()
+
+    def _assigned(self, assignment: Assignment) -> None:
+        """Never raises: one stream's trouble must not stop the meta group of the node."""
+        gid = assignment.gid
+        if gid in self.replicas:
+            return
+        if self.orphans.is_deleted(gid):
+            self._blocked.add(gid)
+            return
+        if self._context.me not in assignment.peers and not self._context.raft.knows(gid):
+            return
+        if self.rescues.holds(assignment) or gid in self.broken:
+            return
+        try:
+            replica = StreamReplica(self._context, assignment, self.exchange)
+        except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
+            self.broken[gid] = (assignment, str(error) or repr(error))
+            self._context.raft.stop_group(gid)
+            self._unreadable(error, gid)
+            text = "stream cannot be started"
+            self._context.log.error(text, stream=assignment.name, error=self.broken[gid][1])  # noqa: TRY400
+            return
+        self.replicas[gid] = replica
+        self.owners[gid] = replica
+        self._context.rounds.add(gid, replica.set_resting)
+        self.lone.watch(gid)
+        self.expiry.watch(replica)
+
+    def _consumer_host(self, gid: int) -> ConsumerHost | None:
+        replica = self.replicas.get(gid)
+        return replica.consumers if replica is not None else None
+
+    def _updated(self, assignment: Assignment) -> None:
+        replica = self.replicas.get(assignment.gid)
+        if replica is not None:
+            replica.update(assignment)
+        else:
+            self._assigned(assignment)  # in the place of a node that is gone
+
+    def _rescued(self, assignment: Assignment) -> None:
+        """The stream is what one replica has, by the meta log: an older one is given up here."""
+        if self.rescues.outdated(assignment):
+            self._context.log.warning(
+                "the stream was rescued elsewhere: this server's replica is of before, and is given up",
+                stream=assignment.name, number=assignment.rescue,
+            )  # fmt: skip
+            self._removed(assignment, deleted=False, revision=assignment.revision - 1)
+
+    def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
+        """Order of what follows, and what a crash leaves: see `orphans`. `revision`: only assignments up to this one
+        mean the replica that goes."""
+        gid, context = assignment.gid, self._context
+        replica = self.replicas.pop(gid, None)
+        self.owners.pop(gid, None)
+        self.broken.pop(gid, None)
+        context.catchup.forget(gid)
+        self.drift.forget(gid)
+        context.leaders.forget(gid)
+        self.rescues.forget(gid)
+        if replica is not None:
+            context.rounds.remove(gid)
+            context.account_quota.forget(gid)
+            replica.stop(deleted=deleted)
+            context.raft.stop_group(gid)
+            replica.store.remove()
+        if replica is not None or context.me in assignment.peers or revision is not None:
+            self.orphans.delete(gid, self._meta.machine.applied_index if revision is None else revision)
+            context.turn_commit.mark()
+            self._flush_soon()
+
+    async def _retire(self, replica: StreamReplica) -> None:
+        """Lets a replica go whose place is elsewhere now, once its group counts on it no more, and is whole."""
+        gid, last = replica.assignment.gid, replica.group.last_index
+        try:
+            answer = await self._ask_stream(replica.assignment, "members", {})
+        except ApiError:
+            return  # without a leader nobody can say: the next tick asks again
+        finally:
+            self._retiring.discard(gid)
+        # A node that was taken in again meanwhile has heard of it through the log.
+        unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
+        if unchanged and may_retire(self._context.me, answer, replica.assignment.peers, last):
+            self._context.log.info("stream has moved away", stream=replica.assignment.name)
+            hint = self._context.leaders.hint(gid)
+            self._removed(replica.assignment, deleted=False)
+            if hint is not None:
+                self._context.leaders.follow(gid, *hint)
+
+    def _led_elsewhere(self, gid: int, term: int) -> None:
+        """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
+        replica = self.replicas.get(gid)
+        if replica is not None and replica.group.term < term:
+            replica.reads.leave()

@@ -1,0 +1,144 @@
+"""`Answers`: what a replica replies to Direct Gets, from what it has stored.
+
+When it may reply is decided before (`membership`). What takes some looking is looked for in turns with everything else,
+and long replies are sent in pieces (`pages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from jetcluster.budget import BusyError, Steps
+from jetcluster.protocol.bus import Callback, Origin
+from jetcluster.protocol.subjects import is_literal
+from jetcluster.replica.reads.pages import PagedReplies
+from jetcluster.replica.replica_state import ReplicaState
+from jetcluster.store.api import DamagedError
+from jetcluster.store.kv import KvError
+from jetcluster.stream.direct_get import Answer, DirectGet
+
+MAX_SEARCHES = 1000
+MAX_SEARCH_BYTES = 16 << 20
+"""Requests that take some looking, at once per member of a queue group, and the bytes of large ones together; more are
+refused as by a replica that is not there."""
+
+_BUSY = b"NATS/1.0 503\r\n\r\n"
+
+
+class Answers:
+    """The answers of one member of a queue group. `report_damage` takes a record that cannot be read."""
+
+    def __init__(self, replica: ReplicaState, report_damage: Callable[[DamagedError], None]) -> None:
+        context = replica.context
+        self._context = context
+        self._replica = replica
+        self._report_damage = report_damage
+        self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
+        self.pages = PagedReplies(replica, self._report)
+        self._searches: dict[object, int] = {}
+        """The searches under way; how large the requests are."""
+        self.answered = 0
+        """Requests answered (monitoring)."""
+
+    @property
+    def searching(self) -> int:
+        """Requests that are looked for in steps."""
+        return len(self._searches)
+
+    def abort(self) -> None:
+        """The stored state must not be read any more: batches end, searches are refused."""
+        self.pages.abort()
+        self._searches.clear()
+
+    def refuse(self, reply: bytes) -> None:
+        self._replica.bus.publish(reply, b"", b"", _BUSY)
+
+    def on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+        """Answers a request that says in its body what it asks for."""
+        if reply:
+            try:
+                found = self._reader.open(payload, headers)
+            except (DamagedError, KvError) as error:
+                self._unreadable(reply, error)
+                return
+            if isinstance(found, Generator):
+                self._search(reply, found, len(payload))
+            else:
+                self._send(reply, found)
+
+    def by_subject(self, cut: int, *, alias: bool = False) -> Callback:
+        """Answers requests whose subject ends with the key, from position `cut` on."""
+        answer_subject = self._reader.answer_subject
+        publish = self._replica.bus.publish
+
+        def answer(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
+            if not reply:
+                return
+            key = subject[cut:]
+            if (b"*" in key or b">" in key) and not is_literal(key):
+                self._search(reply, self._reader.open_subject(key, payload, headers, with_pending=alias), 0)
+                return
+            try:
+                ((head, body),) = answer_subject(key, payload, headers, with_pending=alias)
+            except (DamagedError, KvError) as error:
+                self._unreadable(reply, error)
+                return
+            self.answered += 1
+            publish(reply, body, b"", head)
+
+        return answer
+
+    def _search(self, reply: bytes, steps: Steps[Answer], size: int) -> None:
+        """Answers what takes some looking, in turns with everything else. `size`: bytes of the request, which wait."""
+        if len(self._searches) >= MAX_SEARCHES or (size and sum(self._searches.values()) + size > MAX_SEARCH_BYTES):
+            self.refuse(reply)
+            return
+        search = object()
+        self._searches[search] = size
+
+        def over() -> bool:
+            """False when what was looked through must not be read any more."""
+            if self._searches.pop(search, None) is not None:
+                return True
+            self.refuse(reply)
+            return False
+
+        def done(answer: Answer) -> None:
+            if over():
+                self._send(reply, answer)
+
+        def failed(error: Exception) -> None:
+            if over():
+                self._unreadable(reply, error)
+
+        try:
+            self._context.budget.start(self._replica.assignment.account, steps, done, failed)
+        except BusyError:
+            if over():
+                self.refuse(reply)
+
+    def _send(self, reply: bytes, answer: Answer) -> None:
+        self.answered += 1
+        publish = self._replica.bus.publish
+        if isinstance(answer, tuple):
+            for headers, payload in answer:
+                publish(reply, payload, b"", headers)
+        elif not self.pages.has_room:
+            publish(reply, b"", b"", _BUSY)
+        else:
+            self.pages.send(reply, answer)
+
+    def _unreadable(self, reply: bytes, error: Exception) -> None:
+        """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,
+        which clients retry on; the retry meets a healthy replica."""
+        self._report(error)
+        self.refuse(reply)
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, DamagedError):
+            self._report_damage(error)
+        else:
+            self._context.log.error("the data store cannot be read", error=str(error) or repr(error))
+
+    def _excludes_instant(self) -> bool:
+        return self._context.compat.up_to_time == "exclusive"

@@ -1,0 +1,100 @@
+"""Delivery of messages that came in on a leaf link (`subscription.LeafPeer`): to takers of this node, other nodes and
+links.
+
+Each place gets it once, and no place that has it already.
+"""
+
+from __future__ import annotations
+
+from jetcluster.protocol.bus import Origin
+from jetcluster.protocol.interest import FORWARDED, RemotePeer
+from jetcluster.server.accounts.route import QueueRoute, Route
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import ORIGIN, LeafPeer, passes
+
+
+def deliver_from_leaf(
+    router: Router,
+    link: LeafPeer,
+    target: bytes,
+    shown: bytes,
+    reply: bytes,
+    queues: list[bytes],
+    headers: bytes,
+    payload: bytes,
+    route: Route | None = None,
+) -> None:
+    """Routes a message by `target` to all takers but those at the other end of its link; to one member of each of the
+    queue groups that the other end has named. Takers see the subject `shown`. `route`: of `target`, if it is known."""
+    route = route or router.literals.get(target) or router.lookup(target)
+    if route.reserved:
+        return
+    for callback in route.callbacks:
+        callback(shown, reply, headers, payload, link)
+    for client in route.clients:
+        client.take(shown, reply, headers, payload, link)
+    if not queues and not route.peers:
+        return
+    onward: dict[RemotePeer, list[bytes]] = {}
+    if not link.spoke:
+        onward = {node: [] for node in route.nodes}
+    onward |= {leaf: [] for leaf in route.leaves if passes(leaf, link, router.leaf_links)}
+    for name in queues:
+        group = route.group(name)
+        if group is not None:
+            chosen = _choose(router, link, group, shown, reply, headers, payload)
+            if chosen is not None:
+                onward.setdefault(chosen, []).append(name)
+    _send_onward(router, link, route, onward, target, shown, reply, headers, payload)
+
+
+def _choose(
+    router: Router, link: LeafPeer, group: QueueRoute, shown: bytes, reply: bytes, headers: bytes, payload: bytes
+) -> RemotePeer | None:
+    """Gives a message to one member of this node, or says which other place is to have it. Links come last."""
+    rng = router.rng
+    local, remote = group.local, group.remote
+    start = int(rng.random() * (len(local) if link.spoke else group.weight))
+    if start >= len(local) and remote and not link.spoke:
+        return group.remote_at(start - len(local))
+    for step in range(len(local)):
+        if local[(start + step) % len(local)].take(shown, reply, headers, payload, link):
+            return None
+    if remote:
+        return remote[int(rng.random() * len(remote))][0]
+    others = [leaf for leaf, _ in group.leaves if passes(leaf, link, router.leaf_links)]
+    return others[int(rng.random() * len(others))] if others else None
+
+
+def _send_onward(
+    router: Router,
+    link: LeafPeer,
+    route: Route,
+    onward: dict[RemotePeer, list[bytes]],
+    target: bytes,
+    shown: bytes,
+    reply: bytes,
+    headers: bytes,
+    payload: bytes,
+) -> None:
+    for peer, names in onward.items():
+        marked = names
+        if peer not in router.leaf_links:
+            # At the spoke's end other nodes have had their plain copies on their own links.
+            marked = [FORWARDED + name for name in names] if link.spoke else [ORIGIN + link.remote_cluster, *names]
+        if shown is target:
+            peer.send_msg(router.account, target, reply, marked, headers, payload)
+        else:
+            peer.send_many(router.account, target, marked, [(shown, reply, headers, payload)])
+
+
+def deliver_mapped(
+    router: Router, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
+) -> int:
+    """Delivers what a mapping has given another subject, whose route this is; returns how many took it."""
+    for link in router.leaf_links:
+        if link is origin:  # which is not to have it back
+            queues = [group.name for group in route.queues]
+            deliver_from_leaf(router, link, subject, subject, reply, queues, headers, payload, route)
+            return route.takers
+    return router.deliver(route, subject, reply, headers, payload, origin)

@@ -1,0 +1,168 @@
+"""Compiled routes of an account: the takers of a subject, arranged so that a message is delivered without asking types,
+and `GoneOwners`, which keeps those that are gone out of routes while `accounts.Removals` take out what they had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jetcluster.protocol.bus import Callback
+from jetcluster.protocol.interest import RemotePeer
+from jetcluster.protocol.sublist import Sublist
+from jetcluster.server.accounts.subscription import (
+    AnySubscription,
+    ClientSubscription,
+    ClientTaker,
+    InternalSubscription,
+    LeafInterest,
+    LeafPeer,
+    LocalSubscription,
+    Passage,
+    RemoteInterest,
+)
+
+RESERVED_SUBJECTS = (b"_GR_.", b"$NRG.")
+"""Clients may not publish here: gateway replies and Raft."""
+
+RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
+"""Clients may not use these as reply subjects."""
+
+SYSTEM_QUEUE = b"_sys_"
+"""The queue group of Direct Get responders: any member's answer is as good, so the nearest one gives it."""
+
+_CLIENTS = (ClientSubscription, Passage)
+
+
+class QueueRoute:
+    """One queue group: its members on this node, and the peers that have some, with their member counts."""
+
+    __slots__ = ("leaves", "local", "name", "nearest", "remote", "shared", "weight")
+
+    def __init__(self, name: bytes, members: list[AnySubscription]) -> None:
+        self.name = name
+        self.local: tuple[LocalSubscription, ...] = tuple(m for m in members if not isinstance(m, RemoteInterest))
+        self.shared: tuple[LocalSubscription, ...] = tuple(
+            m for m in self.local if not (isinstance(m, InternalSubscription) and m.local_only)
+        )
+        """Members that other nodes know of: those that may take a peer's message."""
+        self.remote: tuple[tuple[RemotePeer, int], ...] = tuple(
+            (m.peer, m.count) for m in members if isinstance(m, RemoteInterest) and not isinstance(m, LeafInterest)
+        )
+        self.leaves: tuple[tuple[LeafPeer, int], ...] = tuple(
+            (m.peer, m.count) for m in members if isinstance(m, LeafInterest)
+        )
+        """Leaf links behind which there are members: they get what nobody in this cluster can take."""
+        self.weight = len(self.local) + sum(count for _, count in self.remote)
+        only = self.local[0] if name == SYSTEM_QUEUE and len(self.local) == 1 else None
+        self.nearest: Callback | None = only.callback if isinstance(only, InternalSubscription) else None
+        """Takes every message of this node's clients: see SYSTEM_QUEUE."""
+
+    def remote_at(self, point: int) -> RemotePeer:
+        """The peer at `point` of the remote members laid end to end, 0 <= point < sum of counts."""
+        for peer, count in self.remote:
+            if point < count:
+                return peer
+            point -= count
+        raise AssertionError("point beyond the group's remote members")
+
+
+class Route:
+    """The takers of a subject. `single` and `client` are the two fast cases; both None means `Router.deliver`."""
+
+    __slots__ = (
+        "callbacks",
+        "client",
+        "clients",
+        "leaves",
+        "nodes",
+        "open",
+        "peers",
+        "queues",
+        "remote",
+        "reserved",
+        "seen",
+        "shared_callbacks",
+        "single",
+        "takers",
+    )
+
+    def __init__(
+        self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
+    ) -> None:
+        internal = [s for s in plain if isinstance(s, InternalSubscription)]
+        exclusive = [s for s in internal if s.exclusive]
+        self.open: Route | None = None
+        """The route of messages from the server itself and from peers, where an exclusive subscription takes what
+        clients publish."""
+        if exclusive:
+            self.open = Route(subject, [s for s in plain if s not in exclusive], queues)
+            plain, internal, queues = [*exclusive], exclusive, {}
+        self.callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal)
+        self.shared_callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal if not s.local_only)
+        self.clients: tuple[ClientTaker, ...] = tuple(s for s in plain if isinstance(s, _CLIENTS))
+        # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
+        self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
+        self.leaves: tuple[LeafPeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, LeafInterest)})
+        """Those of `peers` that are leaf links; `nodes` are the others."""
+        self.remote: tuple[RemoteInterest, ...] = tuple(
+            s for s in plain if isinstance(s, RemoteInterest) and not isinstance(s, LeafInterest)
+        )
+        """Whose publishers may have to wait."""
+        self.nodes: tuple[RemotePeer, ...] = tuple(peer for peer in self.peers if peer not in self.leaves)
+        self.queues: tuple[QueueRoute, ...] = tuple(QueueRoute(name, members) for name, members in queues.items())
+        self.takers = len(plain) + len(self.queues)
+        self.reserved = subject.startswith(RESERVED_SUBJECTS)
+        self.seen = b""
+        """The subject last looked up through this route: a repeat is worth an entry of its own in the cache."""
+        alone = self.takers == 1 and not self.reserved
+        self.single: Callback | None = None
+        if alone:
+            self.single = self.callbacks[0] if self.callbacks else self.queues[0].nearest if self.queues else None
+        self.client: ClientSubscription | None = (
+            self.clients[0]  # type: ignore[assignment]  # a passage is always special
+            if alone and self.clients and not self.clients[0].special
+            else None
+        )
+
+    def group(self, name: bytes) -> QueueRoute | None:
+        for group in self.queues:
+            if group.name == name:
+                return group
+        return None
+
+
+Compile = Callable[[bytes, list[AnySubscription], dict[bytes, list[AnySubscription]]], Route]
+
+
+class GoneOwners:
+    """Clients, peers and leaf links of one router that are gone while some of their takers are still in its index."""
+
+    def __init__(self, index: Sublist[AnySubscription, Route], compile: Compile) -> None:
+        self._index = index
+        self._compile = compile
+        self._owners: set[object] = set()
+
+    def use(self, compile: Compile) -> None:
+        """From now on routes are made by `compile`."""
+        self._compile = compile
+        self._index.compile_with(self._without_them if self._owners else compile)
+
+    def add(self, owner: object) -> None:
+        self._owners.add(owner)
+        self.use(self._compile)
+
+    def discard(self, owner: object) -> None:
+        self._owners.discard(owner)
+        self.use(self._compile)
+
+    def _without_them(
+        self, subject: bytes, plain: list[AnySubscription], queues: dict[bytes, list[AnySubscription]]
+    ) -> Route:
+        left = {name: [taker for taker in members if self._is_here(taker)] for name, members in queues.items()}
+        groups = {name: members for name, members in left.items() if members}
+        return self._compile(subject, [taker for taker in plain if self._is_here(taker)], groups)
+
+    def _is_here(self, taker: AnySubscription) -> bool:
+        if isinstance(taker, ClientSubscription):
+            return taker.owner not in self._owners
+        return not isinstance(taker, RemoteInterest) or taker.peer not in self._owners

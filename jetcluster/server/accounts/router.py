@@ -1,0 +1,496 @@
+"""The router of one account: takes messages from clients, peers and the server itself to all who want them.
+
+It is the `protocol.bus.Bus` of the rooms below, serves client connections, and keeps the account's side of the
+interest contract with the mesh (`protocol.interest`). Per publisher and subject, messages keep their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from jetcluster.clock import Rng
+from jetcluster.protocol import subjects
+from jetcluster.protocol.bus import Callback, Origin, Outgoing, Subscription
+from jetcluster.protocol.interest import FORWARDED, RemotePeer
+from jetcluster.protocol.sublist import LONGEST_CACHED, Sublist
+from jetcluster.protocol.writer import CRLF, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
+from jetcluster.server.accounts import bulk
+from jetcluster.server.accounts.local_interest import InterestChanged, LocalInterest
+from jetcluster.server.accounts.remote_peers import RemotePeers, ServerOrigin
+from jetcluster.server.accounts.route import SYSTEM_QUEUE, GoneOwners, QueueRoute, Route
+from jetcluster.server.accounts.subscription import (
+    AnySubscription,
+    ClientSubscription,
+    InternalSubscription,
+    LeafPeer,
+    Passage,
+    RemoteInterest,
+    Sink,
+    take_origin,
+)
+
+if TYPE_CHECKING:
+    from jetcluster.server.accounts.shared_routes import MappedSubject, Shadows, SharedRoute
+
+ACKS = b"$JS.ACK."
+"""Subjects that differ in a message's numbers and are published to once."""
+_HERE = object()
+"""The answer of `_offer` when a local member took the message."""
+
+
+class Requesters(NamedTuple):
+    """Those of other accounts who wait for responses in an account."""
+
+    prefix: bytes
+    """The beginning of the reply subjects that were made for them."""
+    find: Callable[[bytes], tuple[Router, bytes] | None]
+    """The account of who waits at such a subject, and its own reply subject there; None when nobody does."""
+
+
+class Router:
+    """Routes the subjects of one account.
+
+    `interest_changed` is told when what this node wants changes, as `InterestListener` says.
+    """
+
+    def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
+        self.account = account
+        self.index: Sublist[AnySubscription, Route] = Sublist(Route)
+        self.gone = GoneOwners(self.index, Route)
+        self.literals = self.index.literals
+        """Cached routes by subject, for the read loop's inlined lookup."""
+        self.rng = rng
+        self.local = LocalInterest(account, interest_changed)
+        self.peers = RemotePeers(account, self.index, self.local, self._leaf_interest_changed)
+        self.leaf_links = self.local.leaf_links
+        self._internal = ServerOrigin("internal", account)
+        self._asker = ServerOrigin("asker", account)
+        self._away: list[Passage] = []
+        """The account's imports of services."""
+        self.shadows: Shadows | None = None
+        """The account's imports of streams; None where it has none."""
+        self.requesters: Requesters | None = None
+        """Only in an account whose services others have asked."""
+        self._shared = False
+        """All routes are `SharedRoute`s."""
+
+    # ---- subscriptions
+
+    def subscribe(
+        self,
+        subject: bytes,
+        callback: Callback,
+        queue: bytes | None = None,
+        *,
+        local_only: bool = False,
+        exclusive: bool = False,
+    ) -> Subscription:
+        if not subjects.is_valid(subject):
+            raise ValueError(f"invalid subject {subject!r}")
+        assert not exclusive or (local_only and queue is None)
+        subscription = InternalSubscription(subject, queue, callback, local_only, exclusive)
+        self.index.insert(subscription)
+        if not local_only:
+            self.local.count(subject, queue, 1)
+            if self.shadows is not None:
+                self.shadows.add(subscription)
+        return subscription
+
+    def unsubscribe(self, subscription: Subscription) -> None:
+        """Removes an internal subscription; removing it twice does nothing."""
+        assert isinstance(subscription, InternalSubscription)
+        if subscription.closed:
+            return
+        subscription.closed = True
+        if self.index.remove(subscription) and not subscription.local_only:
+            self.local.count(subscription.subject, subscription.queue, -1)
+            if self.shadows is not None:
+                self.shadows.remove(subscription)
+
+    def add_client(self, subscription: ClientSubscription) -> None:
+        self.index.insert(subscription)
+        self.local.count(subscription.subject, subscription.queue, 1)
+        if self.shadows is not None:
+            self.shadows.add(subscription)
+
+    def remove_client(self, subscription: ClientSubscription) -> None:
+        """Removes a client's subscription; removing it twice does nothing."""
+        if not subscription.closed:
+            subscription.closed = True
+            self.take_out(subscription)
+
+    def take_out(self, subscription: ClientSubscription) -> None:
+        """The rest of `remove_client`, for one that is `closed`; twice does nothing."""
+        if self.index.remove(subscription):
+            self.local.count(subscription.subject, subscription.queue, -1)
+            if self.shadows is not None:
+                self.shadows.remove(subscription)
+
+    def limit_client(self, subscription: ClientSubscription, maximum: int) -> None:
+        """Lets a subscription go after `maximum` deliveries in all; it leaves the fast path for that."""
+        subscription.max = maximum
+        self.watch_client(subscription, True)
+
+    def watch_client(self, subscription: ClientSubscription, special: bool) -> None:
+        """Takes a client's subscription off the fast path of deliveries, or puts it back."""
+        if subscription.special != special:
+            subscription.special = special
+            self.index.forget(subscription.subject)
+
+    def _leaf_interest_changed(self, before: RemoteInterest | None, now: RemoteInterest | None) -> None:
+        if self.shadows is not None:
+            if before is not None:
+                self.shadows.remove(before)
+            if now is not None:
+                self.shadows.add(now)
+
+    def has_interest(self, subject: bytes) -> bool:
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return asker is not None and asker[0].has_interest(asker[1])
+        return self._open(subject).takers > 0
+
+    def has_listener(self, subject: bytes) -> bool:
+        return any(subscription.subject == subject for subscription in self._open(subject).clients)
+
+    def queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        """True when a member of queue group `queue` would get what is published to `subject`."""
+        return self._open(subject).group(queue) is not None
+
+    def others_with_interest(self, subject: bytes) -> int:
+        """Counts the other nodes of the cluster that would get what is published to `subject`."""
+        return len(self._open(subject).nodes)
+
+    def _open(self, subject: bytes) -> Route:
+        """The takers of what this node itself publishes."""
+        route = self.literals.get(subject) or self.index.match(subject)
+        return route.open or route
+
+    def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `consumer.owner.delivery.DeliveryBus`. Interest that is `local_only` is not seen."""
+        return self.local.watch(subject, callback)
+
+    # ---- messages
+
+    def lookup(self, subject: bytes) -> Route:
+        """The route of a subject that is not among `literals`; a subject that comes twice running gets in there."""
+        if subject.startswith(ACKS):
+            return self.index.match_deep(subject)
+        head, _, last = subject.rpartition(b".")
+        route = self.index.prefixes.get(head) if last else None  # first of all what `match` finds most often
+        if route is None:
+            route = self.index.match(subject)
+        if route.seen == subject:
+            self.index.remember(subject, route)
+        elif len(subject) <= LONGEST_CACHED:
+            route.seen = subject
+        return route
+
+    def route_of(self, subject: bytes) -> Route:
+        """The takers of what clients publish to `subject`."""
+        return self.literals.get(subject) or self.lookup(subject)
+
+    def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        route = self.literals.get(subject) or self.lookup(subject)
+        subscription = (route.open or route).client
+        if subscription is not None:
+            return subscription.take(subject, reply, headers, payload, self._internal)
+        return self.deliver(route, subject, reply, headers, payload, self._internal)
+
+    def ask(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
+        route = self.literals.get(subject) or self.lookup(subject)
+        return self.deliver(route.open or route, subject, reply, headers, payload, self._asker)
+
+    def publish_many(self, messages: Sequence[tuple[bytes, bytes]]) -> None:
+        literals = self.literals
+        prefixes = self.index.prefixes
+        for subject, payload in messages:
+            route = prefixes.get(subject.rpartition(b".")[0]) or literals.get(subject)
+            if route is None or subject[-1] == 46:
+                route = self.index.match(subject)
+            subscription = route.client
+            if subscription is None:
+                self.deliver(route, subject, b"", b"", payload, self._internal)
+                continue
+            # ClientSubscription.take, without what a plain PubAck does not need.
+            owner = subscription.owner
+            out = owner.out
+            if not out:
+                owner.wake()
+            size = len(payload)
+            line = SIZE_LINES[size] if size < SIZE_LINES_LEN else size_line(size)
+            out += (MSG_, subject, subscription.mid, line, payload, CRLF)
+            owner.out_msgs += 1
+            owner.out_bytes += size
+            owner.pending += size + len(subject) + 24
+            subscription.delivered += 1
+            if owner.pending > owner.congestion_mark:
+                owner.congested(self._internal)
+
+    def publish_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]]) -> int:
+        route = self.literals.get(subject) or self.lookup(subject)
+        subscription = (route.open or route).client
+        if subscription is not None:
+            return subscription.take_frames(subject, frames, self._internal)
+        return self.deliver_many(subject, [(subject, b"", headers, payload) for headers, payload in frames])
+
+    def deliver_many(self, target: bytes, messages: Sequence[Outgoing]) -> int:
+        if not messages:
+            return 0
+        route = self.literals.get(target) or self.lookup(target)
+        route = route.open or route
+        subscription = route.client
+        if subscription is not None:
+            return subscription.take_many(messages, self._internal)
+        return bulk.deliver(route, self.account, target, messages, self._internal, self.rng, self.peers.backlog)
+
+    def deliver(
+        self, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
+    ) -> int:
+        """Hands one message of this node to all takers of its route; returns how many there were."""
+        if route.open is not None and origin is self._internal:
+            route = route.open
+        taken = 0
+        for callback in route.callbacks:
+            callback(subject, reply, headers, payload, origin)
+            taken += 1
+        for client in route.clients:
+            if client.take(subject, reply, headers, payload, origin):
+                taken += 1
+        for interest in route.remote:
+            if interest.valve is not None or interest.peer.valve.closed:
+                interest.hold(origin)
+        if not route.queues:
+            for peer in route.peers:
+                peer.send_msg(self.account, subject, reply, [], headers, payload)
+            return taken + len(route.peers)
+        remote: dict[RemotePeer, list[bytes]] = {peer: [] for peer in route.peers}
+        taken += len(remote)
+        for group in route.queues:
+            peer_of_queue = self._offer(group, subject, reply, headers, payload, origin)
+            if peer_of_queue is None:
+                continue
+            taken += 1
+            if peer_of_queue is not _HERE:
+                remote.setdefault(cast(RemotePeer, peer_of_queue), []).append(group.name)
+        for peer, queues in remote.items():
+            peer.send_msg(self.account, subject, reply, queues, headers, payload)
+        return taken
+
+    def _offer(
+        self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
+    ) -> object | None:
+        """Finds one member of a queue group for a message: `_HERE` when a local one took it, the peer that is to get
+        it, or None. The start is random over all members, local ones and those of peers weighing the same."""
+        local = group.local
+        count = len(local)
+        start = int(self.rng.random() * group.weight) if group.weight > 1 else 0
+        if count and start >= count and group.name == SYSTEM_QUEUE:
+            start %= count
+        if start >= count and group.remote:
+            return group.remote_at(start - count)
+        for step in range(count):
+            if local[(start + step) % count].take(subject, reply, headers, payload, origin):
+                return _HERE
+        if group.remote:
+            return group.remote_at(int(self.rng.random() * (group.weight - count)))
+        return group.leaves[int(self.rng.random() * len(group.leaves))][0] if group.leaves else None
+
+    def backlog(self, subject: bytes) -> int:
+        """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
+        nodes have for their clients. A publisher of much to one reply subject waits while this is large: a client
+        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
+        there is no taker."""
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return -1 if asker is None else asker[0].backlog(asker[1])
+        route = self._open(subject)
+        if not route.takers:
+            return -1
+        waiting = [client.backlog for client in route.clients]
+        waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer in route.peers]
+        waiting += [self._group_backlog(group, subject) for group in route.queues]
+        return max(waiting, default=0)
+
+    def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
+        """The backlog of the member that is least behind: the others are passed over."""
+        waiting = [member.backlog for member in group.local]
+        waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer, _ in group.remote]
+        waiting += [leaf.pending for leaf, _ in group.leaves]
+        return min(waiting, default=0)
+
+    def backlog_here(self, subject: bytes) -> int:
+        """`backlog` without other nodes."""
+        if self.requesters is not None and subject.startswith(self.requesters.prefix):
+            asker = self.requesters.find(subject)
+            return 0 if asker is None else asker[0].backlog_here(asker[1])
+        route = self._open(subject)
+        waiting = [client.backlog for client in route.clients]
+        waiting += [leaf.pending for leaf in route.leaves]
+        waiting += [min([member.backlog for member in group.local], default=0) for group in route.queues]
+        return max(waiting, default=0)
+
+    def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
+        """The first plain subscription of a connection that takes `subject`."""
+        for client in self._open(subject).clients:
+            if client.owner is owner:
+                return cast(ClientSubscription, client)
+        return None
+
+    # ---- other accounts
+
+    def use_routes(self, kind: type[SharedRoute]) -> None:
+        """This account maps subjects, or others import its streams."""
+        if not self._shared:
+            self._shared = True
+            self.gone.use(kind)
+
+    def imports_service(self, subject: bytes) -> bool:
+        """True when a request to `subject` goes to another account."""
+        return any(client.leads_away for client in self._open(subject).clients)
+
+    def is_guarded(self, filter: bytes) -> bool:
+        if filter[:1] in {b"$", b"*", b">"}:
+            return True
+        return any(subjects.collide(filter, passage.subject) for passage in self._away)
+
+    def mapping_of(self, subject: bytes) -> MappedSubject | None:
+        """The mapping that says where clients' messages to `subject` go instead."""
+        if not self._shared:
+            return None
+        return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
+
+    def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+        """`told`: other nodes are to send what it takes. `to_leaves`: only leaf links are."""
+        self.index.insert(passage)
+        if passage.leads_away:
+            self._away.append(passage)
+        if told:
+            self.local.count(passage.subject, passage.queue, 1)
+        elif to_leaves:
+            self.local.offer(passage.subject, 1)
+
+    def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+        self.index.remove(passage)
+        if passage.leads_away:
+            self._away.remove(passage)
+        if told:
+            self.local.count(passage.subject, passage.queue, -1)
+        elif to_leaves:
+            self.local.offer(passage.subject, -1)
+
+    def enter(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> int:
+        """Routes a message that a service import brings from another account, as a client's of this one; it is not
+        exported again as a stream. Returns how many took it."""
+        route = self.literals.get(subject) or self.lookup(subject)
+        if route.reserved:
+            return 0
+        if self._shared:
+            shared = cast("SharedRoute", route)
+            if shared.mapping is not None:
+                return shared.mapping.pass_on(subject, reply, headers, payload, origin, bare=True)
+            route = shared.bare
+        return self.deliver(route, subject, reply, headers, payload, origin)
+
+    def enter_many(self, target: bytes, messages: Sequence[Outgoing], origin: Origin) -> int:
+        """As `enter`, of responses that are routed by `target` and show their own subjects."""
+        route = self.literals.get(target) or self.lookup(target)
+        if self._shared:
+            route = cast("SharedRoute", route).bare
+        route = route.open or route
+        return bulk.deliver(route, self.account, target, messages, origin, self.rng, self.peers.backlog)
+
+    # ---- messages of the mesh
+
+    def deliver_from_peer(
+        self, peer: RemotePeer, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
+    ) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's."""
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
+        route = self.literals.get(subject) or self.lookup(subject)
+        route = route.open or route
+        came_from, queues = take_origin(queues)
+        handed_on = bool(queues) and queues[0].startswith(FORWARDED)
+        leaves: dict[LeafPeer, list[bytes]] = {}
+        if not handed_on:
+            for callback in route.shared_callbacks:
+                callback(subject, reply, headers, payload, origin)
+            for client in route.clients:
+                client.take(subject, reply, headers, payload, origin)
+            leaves = {leaf: [] for leaf in route.leaves if not leaf.spoke and leaf.remote_cluster != came_from}
+        for name in queues:
+            group = route.group(name[len(FORWARDED) :] if handed_on else name)
+            if group is None or self._take_here(group, subject, reply, headers, payload, origin):
+                continue
+            behind = [leaf for leaf, _ in group.leaves if not leaf.spoke and leaf.remote_cluster != came_from]
+            if behind:
+                leaves.setdefault(behind[int(self.rng.random() * len(behind))], []).append(group.name)
+                continue
+            if handed_on:
+                continue
+            others = [other for other, _ in group.remote if other is not peer]
+            if others:
+                other = others[int(self.rng.random() * len(others))]
+                other.send_msg(self.account, subject, reply, [FORWARDED + name], headers, payload)
+        for leaf, names in leaves.items():
+            leaf.send_msg(self.account, subject, reply, names, headers, payload)
+
+    def deliver_many_from_peer(
+        self, peer: RemotePeer, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]
+    ) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's."""
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
+        route = self.literals.get(target) or self.lookup(target)
+        route = route.open or route
+        bulk.deliver_from_peer(route, self.account, peer, target, queues, messages, origin, self.rng)
+
+    def deliver_each_from_peer(
+        self, peer: RemotePeer, messages: Sequence[Outgoing], failed: Callable[[], None]
+    ) -> None:
+        """See `protocol.interest.Switchboard`; the account is this router's. What runs to one client goes to it at
+        once; else a route is looked up per message, as a taker may change what is wanted."""
+        origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
+        literals = self.literals
+        run: list[Outgoing] = []
+        taker: ClientSubscription | None = None
+        for message in messages:
+            subject, reply, headers, payload = message
+            route = literals.get(subject) or self.lookup(subject)
+            route = route.open or route
+            client = route.client
+            if client is not taker:
+                if taker is not None:
+                    _take_run(taker, run, origin, failed)
+                    run = []
+                taker = client
+            if client is not None:
+                run.append(message)
+                continue
+            try:
+                if len(route.shared_callbacks) == route.takers:
+                    for callback in route.shared_callbacks:
+                        callback(subject, reply, headers, payload, origin)
+                else:
+                    self.deliver_from_peer(peer, subject, reply, [], headers, payload)
+            except Exception:  # noqa: BLE001 - one message's failure must not lose those behind it
+                failed()
+        if taker is not None:
+            _take_run(taker, run, origin, failed)
+
+    def _take_here(
+        self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
+    ) -> bool:
+        members = group.shared
+        count = len(members)
+        start = int(self.rng.random() * count) if count > 1 else 0
+        return any(
+            members[(start + step) % count].take(subject, reply, headers, payload, origin) for step in range(count)
+        )
+
+
+def _take_run(taker: ClientSubscription, run: list[Outgoing], origin: Origin, failed: Callable[[], None]) -> None:
+    try:
+        taker.take_many(run, origin)
+    except Exception:  # noqa: BLE001 - as above
+        failed()

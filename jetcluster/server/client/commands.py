@@ -1,0 +1,419 @@
+"""`Commands`: what a client sends, run in portions, in turns with others who send much (`fairness.Governor`)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from jetcluster.model.subjects import MAX_TOKENS
+from jetcluster.protocol import subjects, writer
+from jetcluster.protocol.connection_states import BEING_CHECKED, CONNECTED, OPEN, ConnectionEvent
+from jetcluster.protocol.parser import CONNECT, PING, PONG, PUB, SUB, UNSUB, Command, Parser
+from jetcluster.server.accounts.route import RESERVED_REPLIES, RESERVED_SUBJECTS, SYSTEM_QUEUE
+from jetcluster.server.accounts.router import Router
+from jetcluster.server.accounts.subscription import ClientSubscription, is_marked
+from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.client.connection import ClientConnection, text_of
+from jetcluster.server.client.login import Login
+from jetcluster.server.fairness import CHUNK_BYTES, HEAVY_READ, LINE_BYTES, MAX_QUANTUM, PORTION_SECONDS, SMALL_READ
+from jetcluster.server.permissions import first_foreign
+
+log = logging.getLogger("jetcluster.server")
+
+TRACE_DEST = b"Nats-Trace-Dest"
+
+PORTION_OUTPUT: Final = 8192
+"""Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn, as it does
+after `MAX_QUANTUM` messages. What is answered goes out meanwhile, so that client and server work at the same time, not
+by turns; and one client's 256 KiB do not keep the others waiting (`fairness.Governor` says which one is next)."""
+MESSAGE_BYTES: Final = 512
+"""Bytes for each message of a portion that end it as well."""
+TAKERS: Final = 4
+"""Takers of a message that are worth one message more."""
+INDEX_NODES: Final = 16
+"""Nodes of the index, looked at for a subject that no cache has, that are worth one message."""
+REFUSED: Final = 8
+"""Messages that a publish is worth which is refused."""
+FEW_LINES: Final = 64
+"""A read that has no more lines is worked on at once, however much others have sent, if it is not `HEAVY_READ`."""
+LIGHT_MESSAGES: Final = 4
+"""A client that has sent no more before it met a closed valve goes on before the others."""
+NARROW_BYTES: Final = 128 * 1024
+"""Bytes that the kernel takes in for a connection that sends much in a flood (`Governor.flooded`), for as long as it
+lives: 1.3 MB/s over 100 ms (docs/limits.md). Linux would let it grow to 6 MB each, all of which is worked on after the
+end of the flood, before anything new."""
+
+_CONNECT_BEGINS = (b"C", b"c")
+
+
+class Portion:
+    """The work that a client may do in one turn of the loop, counted in messages; other work is charged as several."""
+
+    # No __init__: a portion is made for each read, by `Commands._work`, and a call is saved.
+    __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output")
+
+    messages: int
+    bytes: int
+    output: int
+    """The messages, their bytes, and the client's `pending` with which the portion ends."""
+    in_msgs: int
+    in_bytes: int
+    """The messages of the portion so far, and their bytes."""
+
+    def charge(self, messages: int) -> None:
+        """Takes off the portion what has cost as much as so many messages."""
+        self.messages -= messages
+
+
+class Commands:
+    """The input of one client. `login` answers CONNECT."""
+
+    __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_queued", "_rest", "_session")
+
+    def __init__(self, client: ClientConnection, parts: ServerParts, parser: Parser, login: Login) -> None:
+        self._client = client
+        self._session = client.session
+        self._parts = parts
+        self._parser = parser
+        self._login = login
+        self._rest: list[Command] = []
+        """Commands that were read and wait for their turn."""
+        self._queued = False
+        """The client waits for a turn (`fairness.Governor`)."""
+        self._narrowed = False
+        """The client was part of a flood."""
+
+    # ---- reads
+
+    def receive(self, data: bytes) -> None:
+        """Runs what was read, now or when the client's turn comes. Never raises."""
+        client = self._client
+        client.last_activity = client.server.clock.monotonic()
+        try:
+            if client.state is OPEN and data[:1] not in _CONNECT_BEGINS and self._login.is_guarded:
+                # Told by its first byte: a PUB of a stranger is not read to its end.
+                client.close("Authentication Failure", "Authorization Violation")
+                return
+            self._parser.push(data)
+            if self._queued or self._rest:
+                return  # reading is paused, but this may have been under way
+            size = len(data)
+            light = size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= FEW_LINES)
+            if (light and self._session.router is not None) or self._is_admitted(size):
+                self._work([])
+        except Exception:  # noqa: BLE001 - it is told there
+            self._failed()
+
+    def _is_admitted(self, size: int) -> bool:
+        """False when this read has to wait behind others."""
+        heavy = self._session.router is not None and size >= HEAVY_READ
+        if self._parts.governor.admits(heavy=heavy):
+            return True
+        self._rest = self._parsed(1)
+        if not self.has_input:
+            return True  # what is no command at all is told at once
+        self._client.valve = None
+        self._queue(light=not heavy)
+        return False
+
+    def _parsed(self, size: int) -> list[Command]:
+        """The commands that begin in the next `size` bytes of what was read."""
+        commands = self._parser.take(size)
+        if self._client.server.tracer is not None:
+            self._client.server.tracer.received(self._client.head(), commands)
+        return commands
+
+    @property
+    def has_input(self) -> bool:
+        """Something has been read and waits for its turn."""
+        return bool(self._rest or self._parser.waiting)
+
+    def forget(self) -> None:
+        """Drops what was read and waits."""
+        self._rest.clear()
+        self._parser.drop()
+
+    def end(self) -> None:
+        """The client is gone: nothing that was read has a turn any more."""
+        self.forget()
+        if self._queued:
+            self._queued = False
+            self._parts.governor.leave(self._client, self._client.valve)
+
+    def _failed(self) -> None:
+        """A fault of ours with one client's input must not reach the loop or another client."""
+        log.exception("cid %d: internal error, closing the connection", self._client.cid)
+        self._client.close("Internal Error")
+
+    # ---- turns
+
+    def _queue(self, *, light: bool) -> None:
+        client, governor = self._client, self._parts.governor
+        self._queued = True
+        client.pause_reading("portion")
+        governor.wait(client, client.valve, light)
+        if not light and not self._narrowed and governor.flooded:
+            self._narrowed = True
+            client.bound_input(NARROW_BYTES)
+
+    def take_turn(self, quantum: int) -> bool:
+        """Works on what waits, `quantum` messages at most. False when nothing waits any more."""
+        self._queued = False
+        rest, self._rest = self._rest, []
+        if not self._client.close_reason:
+            try:
+                self._work(rest, quantum)
+            except Exception:  # noqa: BLE001 - it is told there
+                self._failed()
+        return self._queued
+
+    def go_on(self) -> None:
+        """Works on what was read while it was not known who this is."""
+        if self._rest:
+            self.take_turn(MAX_QUANTUM)
+
+    def _work(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
+        """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
+        when this client's turn comes."""
+        client, parser, portion = self._client, self._parser, Portion()
+        portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
+        portion.output = client.pending + PORTION_OUTPUT
+        portion.in_msgs = portion.in_bytes = 0
+        client.valve = None
+        end = 0.0
+        while True:
+            if not commands:
+                commands = parser.take(CHUNK_BYTES)
+                if client.server.tracer is not None:
+                    client.server.tracer.received(client.head(), commands)
+            rest = self._run(iter(commands), portion)
+            if rest is not None or not parser.waiting or portion.in_msgs >= portion.messages or client.close_reason:
+                break
+            now = client.server.clock.monotonic()  # the next chunk, if this portion has time
+            end = end or now + PORTION_SECONDS
+            if now >= end:
+                break
+            commands = []
+        client.in_msgs += portion.in_msgs
+        client.in_bytes += portion.in_bytes
+        if client.close_reason:
+            return
+        self._rest = rest or []
+        if client.state in BEING_CHECKED:
+            client.pause_reading("login")
+        elif rest or parser.waiting or client.valve is not None:
+            self._queue(light=portion.in_msgs <= LIGHT_MESSAGES and not self.has_input)
+        else:
+            if client.holds:
+                client.resume_reading("portion")
+            if parser.error is not None:
+                log.debug("cid %d: %s", client.cid, parser.error)
+                client.close(parser.error.reason, parser.error.text)
+
+    def _run(self, commands: Iterator[Command], portion: Portion) -> list[Command] | None:
+        """Runs commands; returns those that are left when the portion or the connection ends before, None when it did
+        not."""
+        client, session = self._client, self._session
+        router = session.router
+        in_msgs, in_bytes, most_bytes, most_output = portion.in_msgs, portion.in_bytes, portion.bytes, portion.output
+        ended = True
+        for kind, subject, reply, headers, payload in commands:
+            if client.close_reason:
+                break
+            if router is None and kind != CONNECT:
+                router = self._login.serve_unconnected()
+                if router is None:
+                    if client.state in BEING_CHECKED:
+                        commands = itertools.chain([(kind, subject, reply, headers, payload)], commands)
+                    break
+            if kind != PUB or router is None:
+                row = _ROWS[kind]
+                if row.always or not client.is_lost:
+                    row.run(self, subject, reply, headers)
+                if client.state in BEING_CHECKED:  # this CONNECT again, and what is behind it, once that is known
+                    commands = itertools.chain([(kind, subject, reply, headers, payload)], commands)
+                    break
+                router = session.router
+                portion.charge(row.messages + len(subject) // LINE_BYTES)
+                if client.pending > most_output or in_msgs >= portion.messages:
+                    break
+                continue
+            in_msgs += 1
+            in_bytes += len(headers) + len(payload)
+            if (
+                session.careful
+                or (headers and (not client.headers or TRACE_DEST in headers))
+                or (reply and not reply.startswith(b"_INBOX."))
+            ) and not self._may_publish(subject, reply, headers, payload):
+                portion.charge(REFUSED + session.spent)
+                session.spent = 0
+                if client.pending > most_output or in_msgs >= portion.messages:
+                    break
+                continue
+            route = router.literals.get(subject)
+            if route is None:
+                walked = router.index.walked
+                route = router.lookup(subject)
+                portion.messages -= (router.index.walked - walked) // INDEX_NODES
+            try:
+                callback = route.single
+                if callback is not None:
+                    callback(subject, reply, headers, payload, client)
+                elif route.reserved:
+                    client.refuse("Publish to", subject)
+                else:
+                    portion.messages -= route.takers // TAKERS
+                    taken = router.deliver(route, subject, reply, headers, payload, client)
+                    if not taken and reply and client.no_responders:
+                        self._tell_no_responders(router, subject, reply)
+            except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
+                log.exception("cid %d: error in a subscription to %r", client.cid, subject)
+            if (
+                client.pending > most_output
+                or in_msgs >= portion.messages
+                or in_bytes >= most_bytes
+                or client.valve is not None
+            ):
+                break
+        else:
+            ended = False
+        portion.in_msgs, portion.in_bytes = in_msgs, in_bytes
+        return list(commands) if ended else None
+
+    # ---- PUB
+
+    def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        """The checks of a publish that is not of the plainest kind, in nats-server's order. False when it may not, or
+        has gone out already."""
+        client, session = self._client, self._session
+        if headers and not client.headers:
+            client.close("Message Header Violation")
+            return False
+        if session.pedantic and not subjects.is_valid_literal(subject):
+            client.send(writer.err("Invalid Publish Subject"))
+        if not self._may_publish_to(subject):
+            return False
+        if headers and not self._may_schedule(headers):
+            return False
+        if reply and (reply.startswith(RESERVED_REPLIES) or not client.may_be_answered_at(reply)):
+            client.refuse("Publish with Reply of", reply)
+            return False
+        if session.verbose:
+            client.send(writer.OK)
+        return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
+
+    def _may_publish_to(self, subject: bytes) -> bool:
+        """False when it may not, and has been told. The subject that a mapped one is mapped to is judged later, by
+        `may_publish_mapped`."""
+        router = self._session.router
+        if self._session.permissions is None or (router is not None and router.mapping_of(subject) is not None):
+            return True
+        return self._client.may_publish_mapped(subject)
+
+    def _may_schedule(self, headers: bytes) -> bool:
+        permissions = self._session.permissions
+        foreign = None if permissions is None else first_foreign(permissions.of_user, headers)
+        if foreign is not None:
+            self._client.refuse(*foreign)
+        return foreign is None
+
+    def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
+        """True when the message has gone out with a report of its way, or may not because of where that would go."""
+        from jetcluster.server.client import message_trace
+
+        client, router, permissions = self._client, self._session.router, self._session.permissions
+        target = message_trace.destination(headers)
+        if target is None or router is None or subject.startswith(RESERVED_SUBJECTS):
+            return False
+        if permissions is not None and not permissions.can_publish(target):
+            client.refuse("Publish to", target)
+            return True
+        taken = message_trace.publish_traced(client, router, target, subject, reply, headers, payload)
+        if not taken and reply and client.no_responders:
+            self._tell_no_responders(router, subject, reply)
+        return True
+
+    def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
+        """The 503 frame, if this connection listens on its own reply subject."""
+        client = self._client
+        subscription = router.subscription_of(client, reply)
+        if subscription is not None:
+            mapping = router.mapping_of(subject)
+            shown = subject if mapping is None else mapping.last
+            client.send(writer.no_responders(reply, subscription.sid, shown))
+            client.out_msgs += 1
+
+    # ---- the other commands: rows of `_ROWS`
+
+    def connect(self, text: bytes, *_: bytes) -> None:
+        self._login.connect(text)
+
+    def ping(self, *_: bytes) -> None:
+        client = self._client
+        client.send(writer.PONG)
+        if client.state is CONNECTED and client.protocol >= 1:
+            client.advance(ConnectionEvent.PING)
+            client.send(writer.info(client.info(first=False)))
+
+    def pong(self, *_: bytes) -> None:
+        self._client.pong_received()
+
+    def subscribe(self, subject: bytes, queue_or_none: bytes, sid: bytes) -> None:
+        client, router, permissions = self._client, self._session.router, self._session.permissions
+        queue = queue_or_none or None
+        assert router is not None
+        if queue == SYSTEM_QUEUE or (permissions is not None and not permissions.can_subscribe(subject, queue)):
+            client.refuse("Subscription to", subject, queue)
+            return
+        if subject.count(b".") >= (client.server.options.max_sub_tokens or MAX_TOKENS):
+            text = f'Permissions Violation for Subscription to "{text_of(subject)}", too many tokens'
+            client.send(writer.err(text))
+            return
+        if 0 <= client.max_subscriptions <= len(client.subscriptions):
+            client.send(writer.err("maximum subscriptions exceeded"))
+            return
+        # A live sid is kept: the second SUB is ignored.
+        if sid not in client.subscriptions:
+            names = (subject,) if queue is None else (subject, queue)
+            if not all(map(subjects.is_valid, names)) or (queue is not None and is_marked(queue)):
+                client.send(writer.err("Invalid Subject"))
+                return
+            special = permissions is not None and permissions.watches_deliveries
+            subscription = ClientSubscription(client, subject, queue, sid, special)
+            client.subscriptions[sid] = subscription
+            router.add_client(subscription)
+        if self._session.verbose:
+            client.send(writer.OK)
+
+    def unsubscribe(self, sid: bytes, maximum: bytes, _: bytes) -> None:
+        client, router = self._client, self._session.router
+        subscription = client.subscriptions.get(sid)
+        if subscription is not None:
+            limit = int(maximum) if maximum.isdigit() and len(maximum) < 10 else 0
+            if limit > subscription.delivered:
+                assert router is not None
+                router.limit_client(subscription, limit)
+            else:
+                client.expire(subscription)
+        if self._session.verbose:
+            client.send(writer.OK)
+
+
+class _Row(NamedTuple):
+    """The effect of a command other than PUB, and its cost to a portion, beside its line (`LINE_BYTES`)."""
+
+    run: Callable[[Commands, bytes, bytes, bytes], None]
+    messages: int
+    always: bool = False
+    """True for a command that is also run when nobody is there to be answered."""
+
+
+_ROWS: Final = {
+    CONNECT: _Row(Commands.connect, 64, always=True),
+    SUB: _Row(Commands.subscribe, 8),
+    UNSUB: _Row(Commands.unsubscribe, 8),
+    PING: _Row(Commands.ping, 1),
+    PONG: _Row(Commands.pong, 1),
+}

@@ -1,0 +1,273 @@
+"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want (`Told`),
+and the messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final
+
+from jetcluster.budget import BusyError, Steps, exhaust
+from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.model.subjects import MAX_TOKENS
+from jetcluster.protocol import leaf, writer
+from jetcluster.protocol.connection_states import ConnectionEvent
+from jetcluster.protocol.interest import RemotePeer
+from jetcluster.server.accounts.accounts import RETRY_SECONDS
+from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
+from jetcluster.server.accounts.remote_peers import Wanted
+from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
+from jetcluster.server.client.connection import text_of
+from jetcluster.server.leaf.connection import ACK, LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.handshake import Handshake
+from jetcluster.server.leaf.input import LeafInput
+from jetcluster.server.leaf.rules import API_PARTS
+
+log = logging.getLogger("jetcluster.server")
+
+TOLD_AT_ONCE: Final = 4096
+"""Subjects that are told in one turn of the loop when a link joins; more in steps."""
+TOLD_PER_STEP: Final = 256
+MAX_INTEREST = 1_000_000
+"""Subjects that the other end may want."""
+VIOLATION_PAUSE = 10.0
+"""Seconds between two lines about what a link's other end must not publish."""
+_ACK_DOTS = 8
+
+
+class Told:
+    """One per link. `send` queues lines for the other end."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        self._send = send
+        self._counts: dict[tuple[bytes, bytes | None], int] = {}
+        """Members by subject and queue."""
+        self._noting = True
+        """`_counts` is being made, and the other end has been told nothing yet."""
+
+    def change(self, subject: bytes, queue: bytes | None, change: int) -> None:
+        """Members came, or went; tells it where the other end has to know."""
+        before, after = self._note(subject, queue, change)
+        if before != after and not self._noting and (queue is not None or not before or not after):
+            self._send(leaf.interest(subject, queue, after))
+
+    def _note(self, subject: bytes, queue: bytes | None, change: int) -> tuple[int, int]:
+        """Members before and after."""
+        key = (subject, queue)
+        before = self._counts.get(key, 0)
+        after = before + change
+        assert after >= 0 or self._noting, key  # what ends may end before it was noted
+        if after:
+            self._counts[key] = after
+        else:
+            self._counts.pop(key, None)
+        return before, after
+
+    def all_of(self, wanted: Iterable[tuple[bytes, bytes | None, int]], is_over: Callable[[], bool]) -> Steps[None]:
+        """Tells what is `wanted`, (subject, queue, members), when the link joins, and what changes meanwhile."""
+        for number, (subject, queue, members) in enumerate(wanted, 1):
+            self._note(subject, queue, members)
+            if not number % TOLD_PER_STEP:
+                yield
+                if is_over():
+                    return
+        self._noting = False  # from here on changes are told at once; what follows them tells how it is by then
+        counts, keys = self._counts, list(self._counts)
+        for start in range(0, len(keys), TOLD_PER_STEP):
+            lines = [leaf.interest(*key, counts[key]) for key in keys[start : start + TOLD_PER_STEP] if key in counts]
+            self._send(b"".join(lines))
+            yield
+            if is_over():
+                return
+
+
+class LeafLink(LeafConnection):
+    """A leaf link with its parts: the handshake, the input, the rules, and what has been told to the other end."""
+
+    def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
+        super().__init__(own, remote, url)
+        self._parts = own.server
+        self._links = own.links
+        self._handshake = Handshake(self, own)
+        self._input = self.reader = LeafInput(self, own.server, self._handshake)
+        self._told = Told(self.send)
+        self._violations = 0
+        self._quiet_until = 0.0
+        """The monotonic time from which the next violation is told."""
+
+    # ---- beginning and end
+
+    def opened(self) -> None:
+        self._handshake.begin()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._handshake.lost(exc)
+        self._input.finish()
+        super().connection_lost(exc)
+
+    def ended(self) -> None:
+        self._input.end()
+        if self.router is not None:
+            self._parts.removals.of_leaf(self.router, self)
+        if self.was_up:
+            log.info("Leafnode connection closed: %s account: %s", self.close_reason, self.account)
+        if self in self._links:
+            self._links.remove(self)
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def answered(self) -> None:
+        self._input.go_on()
+
+    def recheck(self) -> None:
+        self._handshake.recheck()
+
+    def take_turn(self, quantum: int) -> None:
+        self._input.take_turn(quantum)
+
+    def run_command(self, kind: int, subject: bytes, queue: bytes, weight: list[bytes]) -> None:
+        if kind == leaf.PING:
+            self.send(writer.PONG)
+        elif kind == leaf.PONG:
+            self.pong_received()
+        elif kind == leaf.INTEREST:
+            self._wants(subject, queue or None, int(weight[0]))
+        elif kind == leaf.GONE:
+            self._wants(subject, queue or None, 0)
+        else:
+            self._handshake.command(kind, subject)
+
+    def join(self) -> None:
+        self.disarm("auth")
+        router = self.router = self._parts.accounts[self.account]
+        self.advance(ConnectionEvent.JOIN)
+        self._take_over()
+        wanted = router.peers.add_leaf(self)
+        if len(wanted) <= TOLD_AT_ONCE:
+            exhaust(self._telling(wanted, router.leaf_links))
+        else:
+            self._tell(wanted, list(router.leaf_links))
+        log.info("Leafnode connection created for account: %s, remote: %s", self.account, self.remote_name)
+
+    def _take_over(self) -> None:
+        """A server that connects anew may be here before its old link is known to be dead."""
+        self.was_up = True
+        for other in list(self._links):
+            same = (other.peer_id, other.account, other.remote_cluster) == (
+                self.peer_id,
+                self.account,
+                self.remote_cluster,
+            )
+            if same and not other.solicited and not self.solicited:
+                other.close("Duplicate Remote LeafNode Connection")
+        self._links.append(self)
+
+    def _telling(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
+        """`links`: those there were when it was `wanted`, as one that ends meanwhile is no leaf link any more."""
+        own = [self._leaf.loop_mark(self.account), *self._api_subjects()]
+        passing = ((subject, queue, n) for source, subject, queue, n in wanted if self._passes(source, subject, links))
+        return self._told.all_of(chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined)
+
+    def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
+        try:
+            self._parts.budget.start(self, self._telling(wanted, links), lambda _: None, self._not_told)
+        except BusyError:
+            self.arm("tell", RETRY_SECONDS, self._tell, wanted, links)
+
+    def _not_told(self, error: Exception) -> None:
+        log.error("leafnode cid %d: internal error, closing the link", self.cid, exc_info=error)
+        self.abort("Internal Error")
+
+    def _api_subjects(self) -> list[bytes]:
+        domain = self.server.options.domain.encode()
+        if not domain or not self._leaf.has_jetstream(self.account):
+            return []
+        return [b"$JS.%b.API.%b" % (domain, part) for part in API_PARTS]
+
+    # ---- what this end wants
+
+    def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
+        assert self.router is not None
+        if self._passes(source, subject, self.router.leaf_links):
+            self._told.change(subject, queue, change)
+
+    def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
+        assert self.rules is not None
+        return passes(source, self, links) and self.rules.may_tell(subject)
+
+    # ---- what the other end wants
+
+    def _wants(self, subject: bytes, queue: bytes | None, count: int) -> None:
+        router, rules = self.router, self.rules
+        if router is None or rules is None:
+            self.refuse("Protocol Violation", "Authorization Violation")
+            return
+        if subject == self._leaf.loop_mark(self.account):
+            self.retry_after = LOOP_DELAY
+            text = f'Loop detected for leafnode account="{self.account}". Delaying attempt to reconnect for 30s'
+            self.refuse("Protocol Violation", text)
+            return
+        if count and not (rules.may_want(subject, queue) and (queue is None or not is_marked(queue))):
+            log.debug("leafnode cid %d: may not subscribe to %r", self.cid, subject)
+            return
+        if count and subject.count(b".") >= MAX_TOKENS:
+            return
+        if count and self.wanted >= MAX_INTEREST:
+            self.refuse("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
+            return
+        self.wanted += router.peers.set_leaf_interest(self, subject, queue, count)
+
+    # ---- messages
+
+    def take_message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
+        router, rules = self.router, self.rules
+        if router is None or rules is None:
+            self.refuse("Protocol Violation", "Authorization Violation")
+            return
+        self.in_msgs += 1
+        self.in_bytes += len(headers) + len(payload)
+        shown = subject
+        if reply.startswith(ACK) and b"@" in reply:
+            reply, shown = split_ack(reply, subject)
+        refused = rules.first_refused(subject, shown, reply, headers)
+        if refused is not None:
+            self._tell_violation(refused)
+            return
+        if shown is subject and subject.startswith(b"$JS."):
+            # Publishes to another domain's buckets: `$JS.<domain>.API.$KV.<bucket>.<key>`.
+            subject = shown = self._without_domain(subject)
+        deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
+
+    def _tell_violation(self, subject: bytes) -> None:
+        """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
+        self._violations += 1
+        now = self.server.clock.monotonic()
+        if self.remote is not None or now < self._quiet_until:
+            return
+        self._quiet_until = now + VIOLATION_PAUSE
+        text = text_of(subject)
+        log.error(
+            'leafnode cid %d: Publish Violation on "%s" - Check other side configuration (%d so far)',
+            self.cid, text, self._violations,
+        )  # fmt: skip
+        self.send(writer.err(f'Permissions Violation for Publish to "{text}"'))
+
+    def _without_domain(self, subject: bytes) -> bytes:
+        prefix = b"$JS.%b.API." % self.server.options.domain.encode()
+        if subject.startswith((prefix + b"$KV.", prefix + b"$OBJ.")):
+            return subject[len(prefix) :]
+        return subject
+
+
+def split_ack(reply: bytes, subject: bytes) -> tuple[bytes, bytes]:
+    """(reply, subject to show) of `$JS.ACK.<stream>.<consumer>.<numbers>@<subject>`; names may contain "@", so it is
+    the first one behind the eighth dot. `subject` when there is none."""
+    at = -1
+    for _ in range(_ACK_DOTS):
+        at = reply.find(b".", at + 1)
+        if at < 0:
+            return reply, subject
+    mark = reply.find(b"@", at)
+    return (reply, subject) if mark < 0 or mark == len(reply) - 1 else (reply[:mark], reply[mark + 1 :])

@@ -1,0 +1,215 @@
+"""All leaf links of a node: the port for leaves, and the loops that keep the links to hubs up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from jetcluster.config.options import LeafOptions, LeafRemoteOptions
+from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.leaf.connection import LeafConnection, LinkParts
+from jetcluster.server.leaf.link import LeafLink
+from jetcluster.server.leaf.rules import LeafLogins
+from jetcluster.server.leaf.state import LeafState, place
+from jetcluster.server.listener import ListenError, bound_address, host_port
+
+if TYPE_CHECKING:
+    from jetcluster.net.tls_listener import TlsListener
+
+log = logging.getLogger("jetcluster.server")
+
+DIAL_TIMEOUT = 5.0
+TLS_TIMEOUT = 2.0
+MAX_DELAY = 8.0
+"""Seconds between attempts at a hub that refuses, at most; a loop waits longer."""
+MAX_UNREACHED_DELAY = 2.0
+"""At one that is not reached."""
+LOG_EVERY = 60.0
+"""Seconds between two lines about a hub that is not reached."""
+MAX_TOLD = 256
+_PROTOCOL = 3
+
+
+class LeafNodes:
+    """The links of one server, by its `options.leafnodes`."""
+
+    def __init__(self, parts: ServerParts) -> None:
+        self._parts = parts
+        self.state = LeafState(parts.state)
+        self.links: list[LeafConnection] = []
+        """Those that take part in their accounts."""
+        self.link_parts = LinkParts(parts, self.state, LeafLogins(parts, self.state), self.links)
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._unreached: dict[str, tuple[str, float]] = {}
+        """By address, what was told in the log, and when."""
+        self._loops: dict[int, asyncio.Future[None]] = {}
+        """By the id of a remote: what keeps its link up."""
+
+    @property
+    def host(self) -> str:
+        return self.state.host
+
+    @property
+    def port(self) -> int:
+        """Bound port for leaves; 0: none."""
+        return self.state.port
+
+    @property
+    def own_url(self) -> str:
+        """See `LeafState.own_url`."""
+        return self.state.own_url
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Opens the port, if there is to be one, and begins to connect to hubs. Raises ListenError."""
+        options = self.state.options
+        if options.port:
+            try:
+                await self._listen(max(options.port, 0))
+            except OSError as error:
+                address = host_port(options.host, max(options.port, 0))
+                raise ListenError(f"Error listening on leafnode port: {address} - {error.strerror or error}") from error
+            log.info("Listening for leafnode connections on %s", host_port(options.host, self.port))
+        self._follow(options.remotes)
+
+    def reconfigure(self, options: LeafOptions) -> None:
+        """After a reload: links to hubs come and go, the port stays. Remotes that are as before keep their links."""
+        kept = [next((old for old in self.state.options.remotes if old == new), new) for new in options.remotes]
+        self.state.options = replace(options, remotes=kept)
+        if (tls := self.state.tls_if_any) is not None:
+            tls.follow(self.state.options)
+        self._follow(kept)
+
+    def _follow(self, remotes: Sequence[LeafRemoteOptions]) -> None:
+        wanted = {id(remote): remote for remote in remotes if not remote.disabled}
+        for key in [key for key in self._loops if key not in wanted]:
+            self._loops.pop(key).cancel()
+            self.state.found.pop(key, None)
+        for key, remote in wanted.items():
+            if key not in self._loops:
+                self._loops[key] = asyncio.ensure_future(self._keep_up(remote))
+
+    async def _listen(self, port: int) -> None:
+        options = self.state.options
+        if options.tls is not None and options.tls.handshake_first:
+            from jetcluster.net.tls_listener import TlsListener
+
+            assert self.state.tls.accepting is not None
+            first = TlsListener(
+                self.state.tls.accepting,
+                options.tls.timeout,
+                lambda: LeafLink(self.link_parts),
+                _handshake_failed,
+                fallback=options.tls.fallback_delay,
+            )
+            self.state.host, self.state.port = await first.start(options.host, port)
+            self._listener = first
+            return
+        plain = await asyncio.get_running_loop().create_server(
+            lambda: LeafLink(self.link_parts), options.host or None, port, backlog=128
+        )
+        self.state.host, self.state.port = bound_address(plain)
+        self._listener = plain
+
+    def renew_certificates(self) -> None:
+        """Reads them again, for handshakes to come. Raises ConfigError."""
+        if (tls := self.state.tls_if_any) is not None:
+            tls.renew()
+
+    async def stop(self) -> None:
+        """Closes the port, and tries no hub again. The server ends the links with its other connections."""
+        for loop in self._loops.values():
+            loop.cancel()
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    async def _keep_up(self, remote: LeafRemoteOptions) -> None:
+        """Connects to one hub, again and again."""
+        failures = 0
+        urls = list(remote.urls)
+        if not remote.no_randomize:
+            urls.sort(key=lambda _: self._parts.state.rng.random())
+        turn = 0
+        while True:
+            known = urls + [url for url in self.state.found.get(id(remote), []) if url not in urls]
+            url = known[turn % len(known)]
+            turn += 1
+            link = await self._dial(remote, url)
+            wait, longest = 0.0, MAX_UNREACHED_DELAY
+            if link is not None:
+                longest = MAX_DELAY
+                try:
+                    await asyncio.shield(link.over)
+                finally:
+                    link.abort("Server Shutdown")
+                wait = link.retry_after
+                failures = 0 if link.was_up else failures
+            failures += 1
+            least = self.state.options.reconnect
+            delay = min(least * 2 ** min(failures - 1, 8), max(longest, least))
+            await asyncio.sleep(max(delay * (1 + 0.2 * self._parts.state.rng.random()), wait))
+
+    async def _dial(self, remote: LeafRemoteOptions, url: str) -> LeafLink | None:
+        _, _, host, port = place(url)
+        context = name = None
+        if remote.tls is not None and remote.tls.handshake_first:
+            context, name, _ = self.state.tls_to(remote, url)
+        link = LeafLink(self.link_parts, remote, url)
+        try:
+            async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_TIMEOUT):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: link, host, port, ssl=context, server_hostname=name
+                )
+        except (OSError, TimeoutError, asyncio.CancelledError) as error:
+            if link.made:  # just now
+                link.abort("Server Shutdown")
+            if isinstance(error, asyncio.CancelledError):  # a reload takes the remote away
+                raise
+            why = str(error)
+            if context is not None and not isinstance(error, ConnectionRefusedError):
+                from jetcluster.config.tls import handshake_failure
+
+                why = f"TLS handshake error: {handshake_failure(error)}"
+            self._log_unreached(host_port(host, port), why)
+            return None
+        self._unreached.pop(host_port(host, port), None)
+        return link
+
+    def _log_unreached(self, where: str, why: str) -> None:
+        now = self._parts.state.clock.monotonic()
+        told, at = self._unreached.get(where, ("", 0.0))
+        if why != told or now - at >= LOG_EVERY:
+            if len(self._unreached) >= MAX_TOLD:
+                self._unreached.clear()
+            self._unreached[where] = (why, now)
+            log.warning("Error trying to connect as leafnode to remote server %s: %s", where, why)
+
+    # ---- changes
+
+    def recheck(self, account: str) -> None:
+        """The account is not what it was: may its leaves stay? The newest go where there are too many."""
+        found = [link for link in self.links if link.account == account and not link.solicited]
+        limit = self._parts.state.limits_of(account).max_leafnodes
+        for link in found[limit:] if limit >= 0 else ():
+            link.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
+        for link in found:
+            if not link.close_reason and not self.state.options.users:
+                link.recheck()
+
+    def set_neighbours(self, urls: Sequence[str]) -> None:
+        """Where the other nodes of this cluster take leaf links: told to leaves."""
+        self.state.neighbours = list(urls)
+        for link in self.links:
+            if not link.solicited:
+                link.tell_info()
+
+
+def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
+    from jetcluster.config.tls import handshake_failure
+
+    log.warning("leafnode connection of %s: TLS handshake error: %s", host_port(*address), handshake_failure(error))

@@ -1,0 +1,190 @@
+"""`LeafState`: what all leaf links of a server go by, and what their ends tell each other of themselves; the URLs of
+hubs, `nats-leaf://[user:password@ | token@]host[:port]`, of which `tls://...` asks for TLS.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from typing import TYPE_CHECKING, Any
+
+from jetcluster import API_LEVEL, REPORTED_VERSION
+from jetcluster.auth.remote_login import signed_login
+from jetcluster.config.links_block import split_url
+from jetcluster.config.options import LeafRemoteOptions
+from jetcluster.server.listener import advertised
+from jetcluster.server.state import ServerState
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.server.leaf.tls import LeafTls
+
+DEFAULT_PORT = 7422
+TLS_TIMEOUT = 2.0
+MAX_FOUND = 64
+"""Addresses of a hub's cluster that are kept."""
+_PROTOCOL = 3
+
+
+def wants_tls(url: str) -> bool:
+    return url.startswith("tls://")
+
+
+def host_of(url: str) -> str:
+    return place(url)[2]
+
+
+def place(url: str) -> tuple[str, str, str, int]:
+    """(user, password, host, port)."""
+    address = url.split("://", 1)[-1].split("/", 1)[0]
+    if ":" not in address.rpartition("@")[2]:
+        address += f":{DEFAULT_PORT}"
+    return split_url(address)
+
+
+class LeafState:
+    """One per server. A reload replaces `options`."""
+
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
+        self.options = server.options.leafnodes
+        self.system_account = server.options.system_account_name
+        self.host = self.options.host
+        self.port = 0
+        """Bound port for leaves; 0: none."""
+        self.neighbours: list[str] = []
+        """Where the other nodes of this cluster take leaf links."""
+        self.found: dict[int, list[str]] = {}
+        """By the id of a remote: addresses that hubs have told."""
+        self._marks: dict[str, bytes] = {}
+        self._tls: LeafTls | None = None
+        if self.options.tls is not None or any(remote.tls is not None for remote in self.options.remotes):
+            self._tls = self.tls
+
+    # ---- TLS
+
+    @property
+    def tls(self) -> LeafTls:
+        """Made when it is needed: a hub may ask for TLS that nobody has configured. Raises ConfigError."""
+        if self._tls is None:
+            from jetcluster.server.leaf.tls import LeafTls
+
+            self._tls = LeafTls(self.options)
+        return self._tls
+
+    @property
+    def tls_if_any(self) -> LeafTls | None:
+        """None as long as no link has had TLS."""
+        return self._tls
+
+    def tls_for(self, remote: LeafRemoteOptions | None, url: str) -> tuple[ssl.SSLContext, str | None, float]:
+        """(context, name that the accepting end's certificate must have or None there, seconds). `remote`: None at the
+        accepting end. Raises ConfigError."""
+        if remote is not None:
+            return self.tls_to(remote, url)
+        assert self.tls.accepting is not None
+        assert self.options.tls is not None
+        return self.tls.accepting, None, self.options.tls.timeout
+
+    def tls_to(self, remote: LeafRemoteOptions, url: str) -> tuple[ssl.SSLContext, str, float]:
+        """The same at the connecting end."""
+        from jetcluster.config.tls import name_to_check
+
+        name = name_to_check(host_of(url), [host_of(url) for url in remote.urls])
+        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_TIMEOUT
+
+    # ---- what links ask
+
+    def loop_mark(self, account: str) -> bytes:
+        """The subject by which this server knows its own interest when it comes back (`$LDS.<22 characters>`)."""
+        mark = self._marks.get(account)
+        if mark is None:
+            token = base64.b32encode(self._server.rng.token(15))[:22]
+            mark = self._marks[account] = b"$LDS." + token
+        return mark
+
+    def has_jetstream(self, account: str) -> bool:
+        """True when the account has JetStream on this server."""
+        options = self._server.options
+        return options.jetstream.enabled and account != options.system_account_name and options.has_jetstream(account)
+
+    def discovered(self, remote: LeafRemoteOptions, urls: list[str]) -> None:
+        """Addresses of the hub's cluster, for when the configured ones do not answer; they take its credentials."""
+        if remote.ignore_discovered_servers:
+            return
+        user, password, _, _ = place(remote.urls[0])
+        credentials = f"{user}:{password}@" if password else f"{user}@" if user else ""
+        scheme = "tls" if wants_tls(remote.urls[0]) else "nats-leaf"
+        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_FOUND]]
+
+    # ---- handshake
+
+    def connect_for(self, remote: LeafRemoteOptions, url: str, nonce: bytes) -> dict[str, Any]:
+        """CONNECT of a connecting end. Raises LoginError."""
+        server, options = self._server, self._server.options
+        connect: dict[str, Any] = {"version": REPORTED_VERSION}
+        connect |= signed_login(remote.credentials, remote.nkey, nonce)
+        user, password, _, _ = place(url)
+        if password:
+            connect |= {"user": user, "pass": password}
+        elif user:
+            connect |= {"user": user, "auth_token": user}
+        connect |= {"server_id": server.server_id, "name": server.name, "cluster": self.cluster_name}
+        if options.domain:
+            connect["domain"] = options.domain
+        if remote.hub:
+            connect["is_hub"] = True
+        if remote.deny_imports:
+            connect["deny_pub"] = remote.deny_imports
+        return connect | {
+            "headers": not options.no_header_support,
+            "jetstream": options.jetstream.enabled,
+            "remote_account": remote.account,
+            "protocol": _PROTOCOL,
+        }
+
+    def info_for(self, cid: int, account: str, nonce: bytes) -> dict[str, Any]:
+        """INFO of an accepting end: the first, or the one that says which account the other end is bound to."""
+        server, options = self._server, self._server.options
+        info: dict[str, Any] = {
+            "server_id": server.server_id,
+            "server_name": server.name,
+            "version": REPORTED_VERSION,
+            "proto": _PROTOCOL,
+            "go": f"python{sys.version_info.major}.{sys.version_info.minor}",
+            "host": self.host,
+            "port": self.port,
+            "headers": not options.no_header_support,
+            "auth_required": True,
+            "max_payload": options.max_payload,
+            "jetstream": options.jetstream.enabled,
+            "client_id": cid,
+        }
+        if self.options.tls is not None:
+            info["tls_required"] = True
+            if self.options.tls.verify:
+                info["tls_verify"] = True
+        if options.cluster_name:
+            info["cluster"] = options.cluster_name
+        if options.domain:
+            info["domain"] = options.domain
+        if account:
+            info |= {"connect_info": True, "remote_account": account}
+        else:
+            info["nonce"] = nonce.decode()
+        own = [self.own_url] if self.own_url else []
+        urls = [*own, *(url for url in self.neighbours if url not in own)]
+        return info | {"api_lvl": API_LEVEL, "info_on_connect": True, "leafnode_urls": urls}
+
+    @property
+    def cluster_name(self) -> str:
+        """The name by which the other end knows this one; a single server is a cluster of its own name."""
+        return self._server.options.cluster_name or self._server.name
+
+    @property
+    def own_url(self) -> str:
+        """host:port for leaves, as it is advertised."""
+        if not self.port or self.options.no_advertise:
+            return ""
+        return advertised(self.options.advertise, self.host, self.port)

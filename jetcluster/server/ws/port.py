@@ -1,0 +1,259 @@
+"""The port for WebSocket clients, and the clients that come by it: what they are told and how they are let in differ,
+the protocol does not. Imported only when such a port is configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from jetcluster.auth.authenticator import Authenticator
+from jetcluster.net.open_port import open_port
+from jetcluster.net.tls_listener import TlsListener
+from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
+from jetcluster.records import dataclass
+from jetcluster.server.client.client import Client
+from jetcluster.server.client.clients import ServerParts
+from jetcluster.server.client.connection import Entrance
+from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
+from jetcluster.server.state import ServerState
+from jetcluster.server.ws.transport import WebSocket
+
+if TYPE_CHECKING:
+    import ssl
+
+    from jetcluster.auth.authenticator import Authenticator
+    from jetcluster.config.options import WebSocketOptions
+    from jetcluster.config.tls_options import TlsOptions
+    from jetcluster.protocol.ws_handshake import UpgradeRequest
+    from jetcluster.server.client.clients import ServerParts
+    from jetcluster.server.state import ServerState
+
+log = logging.getLogger("jetcluster.server")
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds, unless `handshake_timeout` says otherwise."""
+
+
+@dataclass(slots=True)
+class WsState:
+    """The port for WebSocket clients, as they and others are told of it. A reload replaces `options` and
+    `authenticator`."""
+
+    server: ServerState
+    options: WebSocketOptions
+    authenticator: Authenticator
+    host: str
+    port: int = 0
+    """Bound port; 0: it is not open."""
+    secure: bool = False
+    """With TLS."""
+    peer_urls: list[str] = field(default_factory=list)
+    """`host:port` for WebSocket clients of the other nodes."""
+
+    @property
+    def own_url(self) -> str:
+        """`host:port` for WebSocket clients; "" when it is not to be advertised."""
+        if self.server.options.no_advertise or not self.port:
+            return ""
+        return advertised(self.options.advertise, self.host, self.port)
+
+    @property
+    def connect_urls(self) -> list[str]:
+        """As `info.connect_urls`; of a server on its own, none."""
+        if not self.server.options.cluster_name or self.server.options.no_advertise:
+            return []
+        own = [] if self.server.lame_duck or not self.own_url else [self.own_url]
+        return own + [url for url in self.peer_urls if url not in own]
+
+
+class WsEntrance(Entrance):
+    """The port as one client has come by it. `authorization`, `no_auth_user` and `ping_interval` are those of the
+    `websocket` block where it has its own."""
+
+    trace_kind = "wid"
+    client_type = "websocket"
+    connection_type = "WEBSOCKET"
+
+    def __init__(self, port: WsState, request: UpgradeRequest) -> None:
+        super().__init__(port.server)
+        self._port = port
+        options = port.options
+        cookies = (
+            ("jwt", options.jwt_cookie),
+            ("user", options.user_cookie),
+            ("pass", options.pass_cookie),
+            ("auth_token", options.token_cookie),
+        )
+        found = ((key, request.cookie(name)) for key, name in cookies if name)
+        self._cookies = {key: value for key, value in found if value}
+
+    @property
+    def ping_interval(self) -> float:
+        return self._port.options.ping_interval or super().ping_interval
+
+    @property
+    def authenticator(self) -> Authenticator:
+        return self._port.authenticator
+
+    @property
+    def no_auth_user(self) -> str:
+        return self._port.options.no_auth_user or super().no_auth_user
+
+    @property
+    def login_seconds(self) -> float:
+        return self._port.options.authorization.timeout or super().login_seconds
+
+    @property
+    def tls(self) -> TlsOptions | None:
+        return self._port.options.tls
+
+    def info(self) -> dict[str, Any]:
+        info = super().info()
+        for key in ("auth_required", "tls_required", "tls_available", "tls_verify", "connect_urls"):
+            info.pop(key, None)
+        info |= {"host": self._port.host, "port": self._port.port}
+        if self.authenticator.required:
+            info["auth_required"] = True
+        if self._port.secure:
+            info["tls_required"] = True
+            if self._port.options.tls is not None and self._port.options.tls.verify:
+                info["tls_verify"] = True
+        urls = self._port.connect_urls
+        return info | {"connect_urls": urls} if urls else info
+
+    def completed(self, connect: dict[str, Any]) -> dict[str, Any]:
+        """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
+        return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
+
+
+class WsPort:
+    """Configured by the `websocket` block of the server's options; `tls` is made of the `tls` there."""
+
+    def __init__(self, parts: ServerParts, tls: ssl.SSLContext | None = None) -> None:
+        self._parts = parts
+        self.tls = tls
+        options = parts.state.options.websocket
+        authenticator = _authenticator(parts.state)
+        self.state = WsState(parts.state, options, authenticator, options.host, secure=tls is not None)
+        self._rules = Rules()
+        self._handshaking: set[WebSocket] = set()
+        self._listener: asyncio.Server | TlsListener | None = None
+        self._set_rules()
+
+    @property
+    def host(self) -> str:
+        return self.state.host
+
+    @property
+    def port(self) -> int:
+        return self.state.port
+
+    @property
+    def own_url(self) -> str:
+        """See `WsState.own_url`."""
+        return self.state.own_url
+
+    def _set_rules(self) -> None:
+        options = self.state.options
+        self._rules = Rules(
+            tls=self.tls is not None,
+            same_origin=options.same_origin,
+            origins=places_of(options.allowed_origins),
+            compression=options.compression,
+            headers=options.headers,
+        )
+
+    async def start(self) -> None:
+        """Raises ListenError."""
+        options = self.state.options
+        port = max(options.port, 0)
+        try:
+            if self.tls is not None:
+                assert options.tls is not None
+                listener = TlsListener(self.tls, options.tls.timeout, self._accept, _handshake_failed)
+                self.state.host, self.state.port = await listener.start(options.host, port)
+                self._listener = listener
+            else:
+                plain = await open_port(self._accept, options.host, port, BACKLOG)
+                self.state.host, self.state.port = bound_address(plain)
+                self._listener = plain
+        except OSError as error:
+            address = host_port(options.host, port)
+            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise ListenError(f'Unable to listen for websocket connections: {address}, "{why}"') from error
+        log.info("Listening for websocket clients on %s://%s", self.scheme, host_port(options.host, self.port))
+        if self.tls is None:
+            log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
+
+    def close(self) -> None:
+        """Takes no more connections, and drops those whose handshake is under way. The server ends the clients."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        for one in list(self._handshaking):
+            one.drop()
+
+    def renew(self, context: ssl.SSLContext, timeout: float) -> None:
+        """For handshakes to come."""
+        self.tls = context
+        if isinstance(self._listener, TlsListener):
+            self._listener.context, self._listener.timeout = context, timeout
+
+    def reconfigure(self) -> None:
+        """After a reload, before the server asks its clients anew who they are: host, port and TLS on or off are the
+        same."""
+        self.state.options = self._parts.state.options.websocket
+        self.state.authenticator = _authenticator(self._parts.state)
+        self._set_rules()
+
+    # ---- connections
+
+    def _accept(self) -> asyncio.Protocol:
+        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_TIMEOUT
+        return WebSocket(
+            self._rules, parts.state.timers, parts.budget, patience, self._open_client, self._handshaking,
+            parts.crowd.has_room_at,
+        )  # fmt: skip
+
+    def _open_client(self, request: UpgradeRequest) -> Client:
+        return Client(self._parts, self._parts.new_cid(), WsEntrance(self.state, request))
+
+    # ---- where clients may go
+
+    @property
+    def scheme(self) -> str:
+        return "ws" if self.tls is None else "wss"
+
+    def set_peer_urls(self, urls: Sequence[str]) -> None:
+        """Takes the WebSocket addresses of the other nodes; clients that listen are told when they changed."""
+        peers = [url for url in dict.fromkeys(urls) if url and url != self.state.own_url]
+        if peers == self.state.peer_urls:
+            return
+        self.state.peer_urls = peers
+        for client in self._parts.clients:
+            if isinstance(client.entrance, WsEntrance):
+                client.tell_info()
+
+
+def _authenticator(server: ServerState) -> Authenticator:
+    """The server's own, unless the block has another way to let clients in."""
+    options, of_server, own = server.options, server.authenticator, server.options.websocket
+    if not own.overrides_login or options.operator.is_on:
+        return of_server
+    changed: dict[str, Any] = {}
+    if own.authorization.user or own.authorization.token:
+        changed["authorization"] = own.authorization
+    if own.no_auth_user:
+        changed["no_auth_user"] = own.no_auth_user
+    return Authenticator(replace(options, **changed), of_server)
+
+
+def _handshake_failed(address: tuple[str, int], error: Exception) -> None:
+    from jetcluster.config.tls import handshake_failure
+
+    log.info("%s:%d - websocket TLS handshake error: %s", address[0], address[1], handshake_failure(error))

@@ -1,0 +1,278 @@
+"""Reads for clients of other nodes (replica/reads/confirm.py).
+
+Reads held back until the replica has applied what it knows to be committed (replica/reads/confirm.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from jetcluster.raft.config import JournalOptions
+from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT, MAX_WAITING, ReadConfirmations, ReadWaits
+from testkit.twins.time import ManualTime
+from tests.unit.cluster.consumers import Puller, consumer
+from tests.unit.cluster.nodes import Cluster, Node
+from tests.unit.cluster.virtual_loop import VirtualLoop, virtual_time
+
+
+class Slow:
+    """Timers of one direction of a link: what is sent arrives so much later."""
+
+    def __init__(self, loop: Any, seconds: float) -> None:
+        self.clock = loop
+        self._loop, self._seconds = loop, seconds
+
+    def call_soon(self, callback: Any, *args: Any) -> Any:
+        return self._loop.call_later(self._seconds, callback, *args)
+
+
+def slow_down(cluster: Cluster, source: Node, target: Node, seconds: float) -> None:
+    """In this direction only."""
+    link: Any = source.mesh.links[target.me]
+    slow = Slow(cluster.loop, seconds)
+
+    def send(frame: bytes) -> None:
+        if not link.closed:
+            if not link._queue:
+                slow.call_soon(link._deliver)
+            link._queue.append(frame)
+
+    link.send = send
+
+
+async def led(cluster: Cluster, stream: str) -> tuple[Node, Node, Node, Node]:
+    """(leader, two followers, a node without a replica)"""
+    await cluster.create(stream)
+    await cluster.all_read(stream)
+    leader = cluster.leader(stream)
+    one, other = cluster.followers(stream)
+    (without,) = [node for node in cluster if not node.has(stream)]
+    return leader, one, other, without
+
+
+async def acked(client: Node, payload: bytes) -> dict[str, Any]:
+    """Sent until it is: a leader that does not know better swallows it."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            _, _, body = await client.request(b"s", payload, 0.2)
+            if body:
+                ack: dict[str, Any] = json.loads(body)
+                return ack
+
+
+@virtual_time
+async def test_a_client_of_a_node_without_a_replica_reads_what_it_wrote() -> None:
+    """The commit comes to the client over a quick link, and to one follower over a slow one."""
+    async with Cluster("ABCD") as cluster:
+        leader, _, late, client = await led(cluster, "S")
+        slow_down(cluster, leader, late, 0.1)
+        for number in range(1, 41):
+            ack = await client.publish(b"s", b"%d" % number)
+            assert (await client.get(b"S", ack["seq"]))[2] == b"%d" % number
+        assert late.replica("S").reads.answers.answered > 3, "the slow one was asked, too"
+
+
+@virtual_time
+async def test_a_client_of_a_node_that_lags_reads_what_it_wrote() -> None:
+    """Its own replica has left the readers."""
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        leader = cluster.leader("S")
+        node, late = cluster.followers("S")
+        group: Any = node.replica("S").group
+        group._apply = lambda: None  # its machine stands still, so it gives up
+        slow_down(cluster, leader, late, 0.1)
+        for number in range(1, 21):
+            ack = await node.publish(b"s", b"%d" % number)
+            assert (await node.get(b"S", ack["seq"]))[2] == b"%d" % number
+        assert not node.reads("S")
+        assert late.replica("S").reads.answers.answered > 1
+
+
+async def hosted_by(cluster: Cluster, stream: str, host: Node) -> str:
+    """A consumer that `host` has."""
+    for number in range(9):
+        name = f"c{number}"
+        await consumer(cluster.leader(stream), name, stream=stream)
+        await asyncio.sleep(0.2)
+        if any(hosted.owner.state.name == name for hosted in host.replica(stream).consumers.running.values()):
+            return name
+    raise AssertionError(f"no consumer came to {host.name}")
+
+
+@virtual_time
+async def test_a_pull_that_does_not_wait_finds_what_its_client_wrote() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        one, late = cluster.followers("S")
+        puller = Puller(one, "S", await hosted_by(cluster, "S", late))
+        slow_down(cluster, cluster.leader("S"), late, 0.1)
+        for number in range(1, 11):
+            await one.publish(b"s", b"%d" % number)
+            assert puller.pull(no_wait=True)
+            await cluster.until(lambda: puller.got or puller.statuses, 5.0, "an answer")
+            assert [payload for _, _, payload in puller.got] == [b"%d" % number], puller.statuses
+            puller.got.clear()
+
+
+@virtual_time
+@pytest.mark.parametrize("room_again", [False, True])
+async def test_a_pull_on_a_node_that_takes_nothing_waits_for_a_while(room_again: bool) -> None:
+    async with Cluster(options=JournalOptions(segment_bytes=1 << 20, reserve_bytes=10_000)) as cluster:
+        await cluster.create("S")
+        await cluster.all_read("S")
+        late = cluster.followers("S")[0]
+        puller = Puller(late, "S", await hosted_by(cluster, "S", late))
+        late.disk.reported_free = 0
+        late.journal.housekeep()
+        await late.publish(b"s", b"1")
+        assert late.replica("S").store.last_seq == 0
+        assert puller.pull(no_wait=True)
+        if room_again:
+            late.disk.reported_free = None
+            late.journal.housekeep()
+        await cluster.until(lambda: puller.got or puller.statuses, 5.0, "an answer")
+        assert (len(puller.got), puller.statuses) == ((1, []) if room_again else (0, [b"404 No Messages"]))
+
+
+@virtual_time
+async def test_a_leader_that_was_replaced_answers_no_client_of_another_node_from_before() -> None:
+    async with Cluster("ABCD") as cluster:
+        old, one, other, client = await led(cluster, "S")
+        for peer in (one, other):
+            cluster.network.cut(old.me, peer.me)  # the client's node still reaches it
+        await cluster.until(lambda: any(n.replica("S").leading for n in (one, other)), what="a new leader")
+        ack = await acked(client, b"new")
+        for _ in range(20):
+            _, headers, data = await client.request(b"$JS.API.DIRECT.GET.S", b'{"seq":%d}' % ack["seq"], 5.0)
+            assert data == b"new" or headers.startswith(b"NATS/1.0 503")
+        assert old.replica("S").store.last_seq < ack["seq"]
+
+
+@virtual_time
+async def test_without_a_leader_it_is_refused_after_a_while() -> None:
+    async with Cluster("ABCD") as cluster:
+        leader, one, other, client = await led(cluster, "S")
+        await client.publish(b"s", b"1")
+        await cluster.until(lambda: other.replica("S").store.last_seq == 1, what="it is everywhere")
+        cluster.crash(leader.name)
+        cluster.crash(one.name)
+        start = cluster.loop.time()
+        _, headers, _ = await client.request(b"$JS.API.DIRECT.GET.S", b'{"seq":1}', 10.0)
+        assert headers.startswith(b"NATS/1.0 503")
+        assert MAX_SECONDS <= cluster.loop.time() - start < MAX_SECONDS + 0.1
+        assert (await other.get(b"S", 1))[2] == b"1", "its own clients are answered"
+
+
+@virtual_time
+async def test_a_leader_that_does_not_answer_is_not_waited_for_any_longer() -> None:
+    """The question itself takes up to two seconds; who came while it was under way has a deadline of its own."""
+    asked: list[float] = []
+    told: list[tuple[int, str, float]] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    async def ask() -> int | None:
+        asked.append(loop.time())
+        await asyncio.sleep(2.0)
+        return None
+
+    reads = ReadConfirmations(loop, loop, ask, lambda: 0)
+    start = loop.time()
+    for number in range(4):
+        words = [functools.partial(lambda n, w: told.append((n, w, loop.time() - start)), number, w) for w in "agr"]
+        reads.hold(*words)
+        await asyncio.sleep(0.9)
+    await asyncio.sleep(10)
+    assert [(number, word) for number, word, _ in told] == [(number, "r") for number in range(4)]
+    for number, _, at in told:
+        assert at == pytest.approx(number * 0.9 + MAX_SECONDS, abs=0.01)
+    assert len(asked) <= 4, "nobody waits any more"
+
+
+@virtual_time
+async def test_all_that_wait_are_asked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster("ABCD") as cluster:
+        _, _, _, client = await led(cluster, "S")
+        await client.publish(b"s", b"1")
+        calls = 0
+        for node in cluster:
+            inner = node.mesh.call
+
+            async def call(peer: str, method: str, payload: bytes, timeout: float = 5.0, inner: Any = inner) -> bytes:
+                nonlocal calls
+                calls += method == "stream.commit"
+                return await inner(peer, method, payload, timeout)
+
+            monkeypatch.setattr(node.mesh, "call", call)
+        answers = await client.requests(b"$JS.API.DIRECT.GET.S", [b'{"seq":1}'] * 300)
+        assert {payload for _, _, payload in answers} == {b"1"}
+        assert 1 <= calls <= 9, "one or two for each replica"
+
+
+@virtual_time
+async def test_what_waits_is_refused_when_the_replica_goes() -> None:
+    async with Cluster("ABCD") as cluster:
+        leader, one, other, client = await led(cluster, "S")
+        await client.publish(b"s", b"1")
+        for node in (leader, one):
+            node.replica("S").reads.leave()
+        await asyncio.sleep(0.01)
+        for peer in (leader, one):
+            cluster.network.cut(other.me, peer.me)
+        asking = asyncio.create_task(client.request(b"$JS.API.DIRECT.GET.S", b'{"seq":1}', 5.0))
+        await asyncio.sleep(0.1)
+        assert not asking.done()
+        other.replica("S").reads.abort()
+        assert (await asking)[1].startswith(b"NATS/1.0 503")
+
+
+def waits() -> tuple[ReadWaits, ManualTime, list[str]]:
+    time = ManualTime()
+    return ReadWaits(time, time), time, []
+
+
+def test_answers_come_in_order_once_applied() -> None:
+    held, _, log = waits()
+    for name, index in (("a", 5), ("b", 5), ("c", 7)):
+        held.hold(index, lambda n=name: log.append(n), lambda: log.append("gave up"))
+    held.applied(4)
+    assert log == []
+    held.applied(6)
+    assert log == ["a", "b"]
+    held.applied(9)
+    assert log == ["a", "b", "c"]
+    assert not held.waiting
+
+
+def test_gives_up_after_a_while_and_only_on_what_is_overdue() -> None:
+    held, time, log = waits()
+    held.hold(5, lambda: log.append("a"), lambda: log.append("a gave up"))
+    time.advance(MAX_WAIT / 2)
+    held.hold(6, lambda: log.append("b"), lambda: log.append("b gave up"))
+    time.advance(MAX_WAIT / 2)
+    assert log == ["a gave up"]
+    held.applied(6)
+    assert log == ["a gave up", "b"]
+    time.advance(MAX_WAIT * 2)
+    assert log == ["a gave up", "b"]
+
+
+def test_bounded_and_cleared() -> None:
+    held, _, log = waits()
+    for _ in range(MAX_WAITING):
+        held.hold(1, lambda: log.append("answer"), lambda: log.append("gave up"))
+    held.hold(1, lambda: log.append("answer"), lambda: log.append("one too many"))
+    assert log == ["one too many"]
+    held.clear()
+    assert log.count("gave up") == MAX_WAITING
+    held.applied(9)
+    assert "answer" not in log
