@@ -7,8 +7,9 @@
 | openings | a docstring, also beside the package, that begins with Of, What, Who, How or Whether instead of the thing |
 | budget | a number above that of `[tool.house]` in pyproject.toml |
 
-The budget counts the lines of each room, its loops over what clients can make many of (`scripts.long_loops`), public
-classes without a docstring, and private reaches of tests.
+The budget counts source files with a function and without a test file of their own name, the lines of each room, its
+loops over what clients can make many of (`scripts.long_loops`), public classes without a docstring, and private
+reaches of tests.
 
 The numbers of the budget may only go down: one that is larger than what is there is an error as well, and
 `python -m scripts.check_house --lower` takes it down. References that lead nowhere are found by `scripts.check_docs`;
@@ -36,6 +37,7 @@ BESIDE: Final = ("bench", "chaos", "scripts")
 """Folders beside the package whose docstrings are read as well."""
 SLACK_LINES: Final = 100
 """Lines by which a room may be below its budget before that has to follow: not every change should touch it."""
+COUNTS: Final = ("untested_files", "undocumented_classes", "private_reaches")
 OPENING: Final = re.compile(r"(Of|What|Who|How|Whether|Whatever|Whoever)\b")
 
 
@@ -64,6 +66,16 @@ class House:
         for file, text in self.texts.items():
             found[self.room(file)] += text.count("\n")
         return dict(sorted(found.items()))
+
+    def untested(self) -> list[str]:
+        """Files with a function, and no test file of their name."""
+        tests = {file.stem.removeprefix("test_") for file in (self.top / "tests").rglob("test_*.py")}
+        return [
+            self.name(file)
+            for file, tree in self.trees.items()
+            if file.stem not in tests
+            and any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+        ]
 
     def loops(self) -> dict[str, int]:
         """Long loops by room."""
@@ -112,6 +124,7 @@ def ruff_count(rule: str, *folders: str) -> int:
 
 def measured(house: House) -> dict[str, Any]:
     return {
+        "untested_files": len(house.untested()),
         "undocumented_classes": ruff_count("D101", PACKAGE),
         "private_reaches": ruff_count("SLF001", "tests", "testkit", *BESIDE),
         "loops": house.loops(),
@@ -126,7 +139,7 @@ def problems(house: House, allowed: Mapping[str, Any], found: Mapping[str, Any])
     unlisted = {name: files for name, files in names.items() if name not in allowed["names"]}
     told += [f"class {name} is in {' and '.join(files)}" for name, files in unlisted.items()]
     told += [f"class {name} is in one file now" for name in allowed["names"] if name not in names]
-    for key in ("undocumented_classes", "private_reaches"):
+    for key in COUNTS:
         told += _over(key, found[key], allowed[key], 0)
     for key, slack in (("loops", 0), ("lines", SLACK_LINES)):
         for room in sorted(found[key].keys() | allowed[key].keys()):
@@ -145,7 +158,7 @@ def lowered(text: str, allowed: Mapping[str, Any], found: Mapping[str, Any]) -> 
     """pyproject.toml with each number of the budget that is too large taken down."""
     head, section, rest = text.partition("[tool.house]\n")
     rest, more, tail = rest.partition("\n[tool.house.names]")
-    for key in ("undocumented_classes", "private_reaches"):
+    for key in COUNTS:
         rest = re.sub(rf"(?m)^{key} = \d+", f"{key} = {min(found[key], allowed[key])}", rest)
     for key in ("loops", "lines"):
         row = ", ".join(f"{room} = {min(n, allowed[key].get(room, n))}" for room, n in found[key].items())

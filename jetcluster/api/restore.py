@@ -48,8 +48,7 @@ CHUNK_OVERHEAD: Final = 512
 """Cost of a chunk that waits beside its bytes: there may be any number of empty ones."""
 COMMAND_BYTES: Final = 1 << 20
 COMMAND_RUNS: Final = 500
-"""Bounds of the messages that go into one command; `stream.log.bodies` says what a run is. Each costs its time when it is
-applied."""
+"""Bounds of the messages that go into one command (`stream.log.bodies` has the runs): each takes its time in apply."""
 STEP_ENTRIES: Final = 64
 """Entries of an archive that are looked at in one step."""
 MAX_RESTORES: Final = 32

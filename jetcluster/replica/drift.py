@@ -1,6 +1,6 @@
 """Comparing replicas, and the vote on which of them is right: replicas must not drift apart silently.
 
-Every replica keeps a rolling hash over all commands it applied and what they resulted in (`stream.apply.machine`). A leader
+Every replica keeps a rolling hash over all commands it applied and their results (`stream.apply.machine`). A leader
 tells its followers the hash at its newest checkpoint every few seconds. A follower that had another hash at that index
 stops answering reads and begins a vote.
 

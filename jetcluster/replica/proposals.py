@@ -1,7 +1,7 @@
 """Waiting for the outcome of control-plane commands: one future per command, by log index.
 
-Publishes do not come through here (they need no future per message, see `stream.lead.ingest`). What does may use the disk's
-reserve: a purge or a deletion must get in where a publish must not.
+Publishes do not come through here: they need no future per message (`stream.lead.ingest`). Other commands may use the
+disk's reserve: a purge or a deletion must get in where a publish must not.
 """
 
 from __future__ import annotations

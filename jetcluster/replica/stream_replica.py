@@ -40,6 +40,7 @@ from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
 from jetcluster.stream.log import commands
+from jetcluster.stream.log.levels import LOWERINGS
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
@@ -164,6 +165,11 @@ class StreamReplica(ReplicaState):
                 share.left -= size
             else:
                 self._share = self.context.account_quota.take(self.assignment, size, self.holding)
+        if LOWERINGS:
+            understood = self.understood(command)
+            if understood is None:
+                raise RaftError("not now: a node of an older version would apply this command differently")
+            command = understood
         return self.group.propose(command)
 
     # ---- raft.api.StateMachine

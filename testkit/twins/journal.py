@@ -1,9 +1,85 @@
-"""`MemoryMark` and `InlineWriter`: what a journal on a `MemoryDisk` needs besides."""
+"""`JournalDisk`, `MemoryMark` and `InlineWriter`: what a journal of tests stands on, without files and threads."""
 
 from __future__ import annotations
 
-from jetcluster.clock import Timers
+import copy
+from pathlib import Path
+
+from jetcluster.clock import Rng, Timers
+from jetcluster.raft.journal.disk import FileDisk
 from jetcluster.raft.journal.writer import Done, Job
+from testkit.twins.storage.sectors import SectorFile
+from testkit.twins.storage.sim_disk import SimDisk
+from testkit.twins.time import SeededRng
+
+FOLDER = Path("/wal")
+SECTOR = 64
+
+
+class JournalDisk(FileDisk):
+    """`FileDisk` on a simulated disk. `crash` forgets what was not synced; a write under way may leave any of its
+    sectors."""
+
+    def __init__(self, machine: SimDisk | None = None) -> None:
+        self.machine = machine or SimDisk(SeededRng(0), sector=SECTOR)
+        self.reported_free: int | None = None
+        """The answer of `free_bytes`, when a test wants a wrong one."""
+        self._open()
+
+    def _open(self) -> None:
+        super().__init__(FOLDER, files=self.machine.files)
+
+    def close(self) -> None:
+        """The process is over; the next one finds the same files."""
+        super().close()
+        self._open()
+
+    @property
+    def capacity(self) -> int:
+        """Bytes; may be changed."""
+        return self.machine.capacity
+
+    @capacity.setter
+    def capacity(self, size: int) -> None:
+        self.machine.capacity = size
+
+    def used(self) -> int:
+        return self.machine.used
+
+    def free_bytes(self) -> int:
+        return super().free_bytes() if self.reported_free is None else self.reported_free
+
+    def crash(self, rng: Rng) -> None:
+        """The power goes, and comes back."""
+        self.machine.rng = rng
+        self.machine.lose_power()
+        self._open()
+
+    def copy(self) -> JournalDisk:
+        """The disk as it is at this moment."""
+        return JournalDisk(copy.deepcopy(self.machine))
+
+    @property
+    def unsynced(self) -> list[int]:
+        """Segments of which a crash may lose something."""
+        return [number for number in self.segments() if self._file(number).dirty]
+
+    def lose_unsynced(self) -> None:
+        """None of what was not synced has reached the platter by chance."""
+        for number in self.unsynced:
+            file = self._file(number)
+            file.sectors, file.size, file.dirty = dict(file.stored), file.stored_size, {}
+
+    def _file(self, number: int) -> SectorFile:
+        return self.machine.file(self._path(number))
+
+    def cut(self, number: int, size: int) -> None:
+        """Makes the file shorter, behind everybody's back."""
+        self.machine.cut(self._path(number), size)
+
+    def corrupt(self, number: int, offset: int, data: bytes) -> None:
+        """Overwrites bytes behind everybody's back (bit rot)."""
+        self._file(number).overwrite(offset, data)
 
 
 class MemoryMark:

@@ -13,8 +13,8 @@ import jetcluster
 ROOT: Final = str(Path(jetcluster.__file__).parent) + "/"
 _PIECES: Final = ("<genexpr>", "<listcomp>", "<dictcomp>", "<setcomp>")
 """Of the function that they stand in: no calls of their own."""
-_TWINS: Final = ("MemKv.", "MemoryDisk.", "InlineWriter.")
-"""Stand in for the data store and the disk: what they call of themselves is not the product's."""
+_TWINS: Final = ("MemKv.", "InlineWriter.")
+"""Stand in for the data store and the journal's thread: what they call of themselves is not the product's."""
 
 
 class Call(NamedTuple):

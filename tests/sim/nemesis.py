@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from jetcluster.clock import Rng
 from jetcluster.raft.journal import records
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
 
 if TYPE_CHECKING:
@@ -142,8 +142,9 @@ class Nemesis:
         node = world.nodes[self.victim]
         world.crash(self.victim)
         number, size = self._vouched_for(node.disk)
-        if node.disk.segments() and self.rng.random() < 0.2:
-            newest = node.disk.segments()[-1]
+        segments = [n for n in node.disk.segments() if len(node.disk.load(n)) > records.SEGMENT_HEAD]
+        if segments and self.rng.random() < 0.2:
+            newest = segments[-1]
             left = self.rng.randrange(records.SEGMENT_HEAD, len(node.disk.load(newest)) + 1)
             world.log("CUT SHORT", self.victim, newest, left)
             world.stats["cut-short"] += 1
@@ -156,7 +157,7 @@ class Nemesis:
             node.disk.corrupt(number, at, noise[: size - at])
         world.at(self.rng.uniform(0.01, 0.2), world.restart, self.victim)
 
-    def _vouched_for(self, disk: MemoryDisk) -> tuple[int, int]:
+    def _vouched_for(self, disk: JournalDisk) -> tuple[int, int]:
         """(segment, bytes) that a later batch proves to have been durable. Rot in the very last batch looks like a
         torn write and nobody can tell; the journal keeps that window short with its commit hints."""
         numbers = disk.segments()
@@ -177,7 +178,7 @@ class Nemesis:
         return (number, starts[-2]) if len(starts) > 2 else (0, 0)
 
     @staticmethod
-    def _has_batch(disk: MemoryDisk, number: int) -> bool:
+    def _has_batch(disk: JournalDisk, number: int) -> bool:
         data = disk.load(number)
         head = records.read_segment_head(data, number)
         if head is None:

@@ -20,8 +20,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.writer import Done, Job
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
-from testkit.twins.journal import MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.sim.checks import Checks, Violation
 from tests.sim.limits import FAST, JOURNAL
@@ -149,14 +148,13 @@ class SimWriter:
             self._next()
         done(error)
 
-    def power_off(self, disk: MemoryDisk) -> None:
-        disk.hold_sync = True
-        for job, _ in list(self.jobs)[:1]:
-            try:
-                job()
-            except OSError:
-                pass
-        disk.hold_sync = False
+    def power_off(self, disk: JournalDisk) -> None:
+        with disk.machine.flight():
+            for job, _ in list(self.jobs)[:1]:
+                try:
+                    job()
+                except OSError:
+                    pass
 
     def close(self) -> None:
         pass
@@ -166,7 +164,7 @@ class SimNode:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.disk = MemoryDisk()
+        self.disk = JournalDisk()
         self.mark = MemoryMark()
         self.stores: dict[int, SimStore] = {}
         self.machines: dict[int, SimMachine] = {}

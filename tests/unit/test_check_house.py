@@ -9,9 +9,15 @@ from typing import Any
 
 import pytest
 
-from scripts.check_house import House, lowered, problems
+from scripts.check_house import COUNTS, House, lowered, problems
 
-BUDGET: dict[str, Any] = {"undocumented_classes": 3, "private_reaches": 2, "loops": {"api": 1}, "lines": {"api": 500}}
+BUDGET: dict[str, Any] = {
+    "untested_files": 4,
+    "undocumented_classes": 3,
+    "private_reaches": 2,
+    "loops": {"api": 1},
+    "lines": {"api": 500},
+}
 ALLOWED: dict[str, Any] = {**BUDGET, "names": {}}
 
 
@@ -51,20 +57,43 @@ def test_lines_and_loops_are_counted_by_room(tmp_path: Path) -> None:
     assert found.loops() == {"api": 2}, "the store does not work for clients on the event loop"
 
 
+def test_a_file_with_a_function_has_a_test_of_its_name(tmp_path: Path) -> None:
+    found = house(tmp_path, api__a="def f(): ...\n", api__b="class C:\n    def f(self): ...\n", c="X = 1\n")
+    assert found.untested() == ["jetcluster/api/a.py", "jetcluster/api/b.py"]
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_a.py").write_text("")
+    assert found.untested() == ["jetcluster/api/b.py"]
+
+
 def test_the_budget_goes_down_and_not_up(tmp_path: Path) -> None:
     found = house(tmp_path, a="x = 1\n")
-    more = {"undocumented_classes": 4, "private_reaches": 2, "loops": {"api": 1, "cli": 1}, "lines": {"api": 501}}
+    more = {
+        "untested_files": 5,
+        "undocumented_classes": 4,
+        "private_reaches": 2,
+        "loops": {"api": 1, "cli": 1},
+        "lines": {"api": 501},
+    }
     assert problems(found, ALLOWED, more) == [
+        "untested_files: 5, and the budget in pyproject.toml is 4",
         "undocumented_classes: 4, and the budget in pyproject.toml is 3",
         "loops of cli: 1, and the budget in pyproject.toml is 0",
         "lines of api: 501, and the budget in pyproject.toml is 500",
     ]
-    less = {"undocumented_classes": 2, "private_reaches": 2, "loops": {"api": 1}, "lines": {"api": 399}}
+    less = {
+        "untested_files": 3,
+        "undocumented_classes": 2,
+        "private_reaches": 2,
+        "loops": {"api": 1},
+        "lines": {"api": 399},
+    }
     assert [told.partition(",")[0] for told in problems(found, ALLOWED, less)] == [
+        "untested_files: 3",
         "undocumented_classes: 2",
         "lines of api: 399",
     ]
-    text = "[tool.house]\nundocumented_classes = 3\nprivate_reaches = 2\nloops = { api = 1 }\nlines = { api = 500 }\n"
+    counts = "".join(f"{key} = {BUDGET[key]}\n" for key in COUNTS)
+    text = f"[tool.house]\n{counts}loops = {{ api = 1 }}\nlines = {{ api = 500 }}\n"
     text += '\n[tool.house.names]\nx = "y"\n'
     after = tomllib.loads(lowered(text, ALLOWED, {**less, "private_reaches": 9}))["tool"]["house"]
     assert after == {**less, "names": {"x": "y"}}, "no number goes up"

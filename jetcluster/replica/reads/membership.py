@@ -436,50 +436,50 @@ class Reads:
         """For the replica's own stream."""
         self.own = Membership(replica, OwnStream(replica), self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
-        self.members = [self.own]
+        self.memberships = [self.own]
         if upstream is not None:
             self.upstream = Membership(replica, upstream, Answers(replica, report_damage), links)
-            self.members.insert(0, self.upstream)
+            self.memberships.insert(0, self.upstream)
 
     @property
     def unsettled(self) -> bool:
-        return any(member.unsettled for member in self.members)
+        return any(member.unsettled for member in self.memberships)
 
     def role_changed(self, leading: bool) -> None:
-        for member in self.members:
+        for member in self.memberships:
             member.role_changed(leading)
 
     def config_changed(self) -> None:
-        for member in self.members:
+        for member in self.memberships:
             member.config_changed()
         if not self.own.allowed:
             self.leave()
 
     def take_alias(self) -> None:
-        for member in self.members:
+        for member in self.memberships:
             member.take_alias()
 
     def tick(self) -> None:
-        for member in self.members:
+        for member in self.memberships:
             member.tick()
 
     def leave(self) -> None:
         """Takes no more requests; batches under way are finished."""
-        for member in self.members:
+        for member in self.memberships:
             member.leave()
 
     def abort(self) -> None:
         """The stored state must not be read any more, see `Membership.abort`."""
-        for member in self.members:
+        for member in self.memberships:
             member.abort()
 
     def stop(self) -> None:
-        for member in self.members:
+        for member in self.memberships:
             member.stop()
 
     def applied(self, index: int) -> None:
         """The replica has applied `index`: reads that waited for it are answered."""
-        for member in self.members:
+        for member in self.memberships:
             if member.arrivals.waiting:
                 member.arrivals.applied(index)
             if member.waits.waiting:

@@ -374,7 +374,7 @@ CHECKS: Final = (
     Check(last_sequence_in_batch, (10164,), _fields(b"Nats-Expected-Last-Sequence")),
     Check(subject_sequence_in_batch, (10164,), _SUBJECT_SEQUENCE),
     Check(last_subject_sequence, (10071, 10193), _SUBJECT_SEQUENCE),
-    Check(schedule, (10188, 10189, 10190, 10191, 10192, 10203, 10212, 10223), _SCHEDULES),
+    Check(schedule, (10166, 10188, 10189, 10190, 10191, 10192, 10203, 10212, 10223), _SCHEDULES),
     Check(rollup, (10111,), _fields(b"Nats-Rollup", schedules.PATTERN)),
     Check(rollup_in_batch, (10111,)),
     Check(room, (10077,), under=lambda rules: rules.discard_new),

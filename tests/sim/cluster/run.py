@@ -55,8 +55,8 @@ def warm_up() -> None:
     async def build() -> None:
         await import_pydantic(options)
         await dispatch.load_endpoints()
-        for name in modules_of(options):
-            importlib.import_module(name)
+        for name in (*modules_of(options), "jetcluster.monitor.varz", "jetcluster.monitor.system.answers"):
+            importlib.import_module(name)  # the last two are what monitoring names for its warm-up
         await build_models()
 
     asyncio.run(build())

@@ -33,9 +33,8 @@ from jetcluster.replica.turn_commit import TurnCommit
 from jetcluster.server.accounts.accounts import Accounts
 from jetcluster.store.kv import KeyValue, KvDamagedError, KvError, KvFullError
 from jetcluster.stream.log.levels import LEVEL
-from testkit.twins.journal import InlineWriter
+from testkit.twins.journal import InlineWriter, JournalDisk
 from testkit.twins.mem_kv import MemKv, SortedKeys
-from testkit.twins.memory_disk import MemoryDisk
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.virtual_loop import Strides, VirtualLoop
@@ -181,7 +180,7 @@ class Node:
         cluster: Cluster,
         name: str,
         peer_id: str | None,
-        disk: MemoryDisk,
+        disk: JournalDisk,
         kv: CrashKv,
         saved: tuple[str, bool] = ("", False),
     ) -> None:
@@ -357,7 +356,7 @@ class Cluster:
         """Seconds by which the wall clock of a node is ahead."""
         self.nodes: dict[str, Node] = {}
         for name in names:
-            self.nodes[name] = Node(self, name, None, MemoryDisk(), CrashKv())
+            self.nodes[name] = Node(self, name, None, JournalDisk(), CrashKv())
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -379,7 +378,7 @@ class Cluster:
 
     def add(self, name: str) -> Node:
         """A node that never was there before, or one that lost its store."""
-        node = self.nodes[name] = Node(self, name, None, MemoryDisk(), CrashKv())
+        node = self.nodes[name] = Node(self, name, None, JournalDisk(), CrashKv())
         return node
 
     def crash(self, name: str) -> None:

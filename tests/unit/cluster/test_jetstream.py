@@ -13,7 +13,7 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk
 from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, CrashKv, Node, NoRespondersError
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -232,7 +232,7 @@ async def test_all_nodes_keep_the_clusters_id_and_strangers_stay_out() -> None:
         ids = {node.saved[0] for node in cluster}
         assert len(ids) == 1 and ids == {cluster["A"].js.meta.machine.cluster_id} == {late.mesh.me.cluster_id}
         cluster.crash("C")
-        cluster.nodes["X"] = Node(cluster, "X", None, MemoryDisk(), CrashKv(), ("another", True))
+        cluster.nodes["X"] = Node(cluster, "X", None, JournalDisk(), CrashKv(), ("another", True))
         await asyncio.sleep(2)
         assert cluster["X"].mesh.peers == {}
         assert cluster["X"].me not in {p for node in "AB" for p in cluster[node].mesh.peers}
@@ -548,7 +548,7 @@ async def test_an_erased_message_is_nowhere_after_a_while(replicas: int) -> None
     def holders(cluster: Cluster) -> set[str]:
         found = set()
         for node in cluster:
-            files = [bytes(node.disk._files[number]) for number in node.disk.segments()]
+            files = [node.disk.load(number) for number in node.disk.segments()]
             if any(b"THE-SECRET" in raw for raw in (*files, *node.kv._values.values())):
                 found.add(node.name)
         return found

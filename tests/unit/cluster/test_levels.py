@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jetcluster.raft.api import RaftError
-from jetcluster.replica import replica_state
+from jetcluster.replica import replica_state, stream_replica
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.levels import LEVEL
 from tests.unit.cluster.nodes import Cluster
@@ -36,6 +36,12 @@ async def test_commands_are_lowered_until_the_last_node_of_the_group_is_upgraded
         with pytest.raises(RaftError, match="not now"):
             await leader.propose(commands.encode_purge(1), 5)
         assert asked == [(commands.DELETE_MSG, LEVEL - 1), (commands.PURGE, LEVEL - 1)]
+        asked.clear()
+        await old.publish(b"s", b"1")
+        assert asked == [], "no command with messages has another form yet"
+        monkeypatch.setattr(stream_replica, "LOWERINGS", {LEVEL: lowered})
+        await old.publish(b"s", b"2")
+        assert asked == [(commands.PUBLISH, LEVEL - 1)]
         old.raft.levels.own = LEVEL
         await asyncio.sleep(1)
         asked.clear()

@@ -30,7 +30,8 @@ def batches(messages: list[Any], size: int = 100) -> list[Any]:
         rows = [
             {
                 "seq": seq, "time_ns": ns, "subject": subject.decode(errors="replace"),
-                "headers_raw": block or None, "data": data, "digest": digest(subject, block, data), "place": seq * 7,
+                "headers_raw": block or None, "subject_raw": None, "data": data, "place": seq * 7,
+                "digest": digest(subject, block, data),
             }
             for seq, ns, subject, block, data in messages[at : at + size]
         ]  # fmt: skip
@@ -90,7 +91,8 @@ def test_rows_for_the_sink() -> None:
 def test_a_subject_that_is_no_text_comes_back_or_is_refused() -> None:
     messages = [(3, 5, b"s.\xff", b"", b"x"), (4, 6, b"s.1", b"", b"y")]
     (batch,) = batches(messages)
-    batch = batch.append_column("subject_raw", pa.array([b"s.\xff", None], pa.binary()))
+    at = batch.schema.names.index("subject_raw")
+    batch = batch.set_column(at, "subject_raw", pa.array([b"s.\xff", None], pa.binary()))
     (made,) = [row for one in restore_rows.blobs([batch]) for row in one.to_pylist()]
     _, *entries = read_back(restore_rows.head(b"{}", 5) + made["blob"] + restore_rows.tail())
     assert [entry.name for entry in entries] == [b"s.\xff", b"s.1"]

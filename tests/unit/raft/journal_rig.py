@@ -12,8 +12,7 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import Recovered
 from jetcluster.raft.membership import Config
-from testkit.twins.journal import InlineWriter, MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import InlineWriter, JournalDisk, MemoryMark
 from testkit.twins.time import ManualTime, SeededRng
 
 ABC = Config(("A", "B", "C"))
@@ -25,7 +24,7 @@ class Bench:
 
     def __init__(self, **options: Any) -> None:
         self.time = ManualTime()
-        self.disk = MemoryDisk()
+        self.disk = JournalDisk()
         self.mark = MemoryMark()
         self.options = dataclasses.replace(OPTIONS, **options)
         self.fatal: list[BaseException] = []

@@ -11,8 +11,7 @@ from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Members
 from jetcluster.raft.node import RaftNode
-from testkit.twins.journal import InlineWriter, MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import InlineWriter, JournalDisk, MemoryMark
 from testkit.twins.time import ManualTime, SeededRng
 
 SMALL = JournalOptions(segment_bytes=1 << 16, reserve_bytes=0, node_retain_bytes=1 << 20)
@@ -65,7 +64,7 @@ class MemberClock:
 
 
 class Member:
-    def __init__(self, net: Loopback, name: str, disk: MemoryDisk) -> None:
+    def __init__(self, net: Loopback, name: str, disk: JournalDisk) -> None:
         self.net = net
         self.name = name
         self.disk = disk
@@ -145,7 +144,7 @@ class Loopback:
         """Seconds by which a member's wall clock is ahead."""
         self.members: dict[str, Member] = {}
         for name in names:
-            self.members[name] = Member(self, name, MemoryDisk())
+            self.members[name] = Member(self, name, JournalDisk())
         self.connect_all()
         self.run(2 * latency)  # they have heard each other's clocks
 

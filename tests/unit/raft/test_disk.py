@@ -11,8 +11,7 @@ import pytest
 
 from jetcluster import faults
 from jetcluster.raft.journal.disk import SLOT_BYTES, Disk, FileDisk, FileMark, NoMark
-from testkit.twins.journal import MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.storage import SimDisk
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import Bench, fill
@@ -21,7 +20,7 @@ from tests.unit.raft.journal_rig import Bench, fill
 @pytest.fixture(params=["files", "relaxed files", "memory"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     if request.param == "memory":
-        return MemoryDisk()
+        return JournalDisk()
     return FileDisk(tmp_path / "wal", always_sync=request.param == "files")
 
 
@@ -126,7 +125,7 @@ def test_fault_points(disk: Disk) -> None:
 def test_the_twin_forgets_what_was_not_synced() -> None:
     left = []
     for seed in range(20):
-        disk = MemoryDisk()
+        disk = JournalDisk()
         disk.create(1, 1_000)
         disk.write(1, 0, [b"a" * 100], True)
         disk.write(1, 100, [b"b" * 800], False)
@@ -137,16 +136,6 @@ def test_the_twin_forgets_what_was_not_synced() -> None:
     assert min(left) < 200
     assert max(left) > 600
     assert any(0 < n < 800 for n in left), "some sectors made it"
-
-
-def test_the_twin_fills_up_in_the_middle_of_a_write() -> None:
-    disk = MemoryDisk(capacity=100)
-    disk.create(1, 60)
-    with pytest.raises(OSError, match="No space"):
-        disk.create(2, 60)
-    with pytest.raises(OSError, match="No space"):
-        disk.write(1, 50, [b"x" * 80], True)
-    assert disk.load(1) == bytes(50) + b"x" * 10
 
 
 def test_without_descriptors_a_segment_is_made_and_old_ones_are_read(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_a_memory_group_that_lost_committed_entries_to_a_power_failure_is_rebuil
     assert applied == 5
     net.isolate("A")
     for name in "BC":
-        net[name].disk.unsynced.clear()
+        net[name].disk.lose_unsynced()
         net.crash(name)
         net.restart(name).create(1, ("A", "B", "C"), durable=False)
     net.connect("B", "C")

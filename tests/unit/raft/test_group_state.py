@@ -281,6 +281,7 @@ def test_who_waits_and_kept_more_than_the_others_takes_their_state(restarts: boo
     assert lost == leader.last_index > net["C"].group().last_index
     net.isolate("A")
     for name in "BC":
+        net[name].disk.lose_unsynced()
         net.crash(name)
         net.restart(name).create(1, ("A", "B", "C"))
     net.connect("B", "C")

@@ -12,8 +12,7 @@ from jetcluster.raft.core.receiver import Diverged, Held, New, Rejected, plan
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.membership import Config
-from testkit.twins.journal import InlineWriter
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import InlineWriter, JournalDisk
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.raft.loopback import SMALL, Loopback
 from tests.unit.raft.test_deviations import crowd
@@ -254,7 +253,7 @@ def test_following_a_leader_counts_as_having_voted_for_it() -> None:
 
 def log_with(*terms: int, base: int = 0, base_term: int = 0) -> GroupLog:
     time = ManualTime()
-    journal = Journal(MemoryDisk(), InlineWriter(time), time, SeededRng(1), SMALL)
+    journal = Journal(JournalDisk(), InlineWriter(time), time, SeededRng(1), SMALL)
     journal.open()
     log = journal.create(1, Config(("A", "B")), True)
     if base:

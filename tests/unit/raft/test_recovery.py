@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jetcluster.raft.journal import records
 from jetcluster.raft.journal.log import GroupLog
 from jetcluster.raft.journal.recovery import scan
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
@@ -44,7 +44,7 @@ def history() -> Bench:
     return bench
 
 
-def batches(disk: MemoryDisk) -> list[tuple[int, int, int]]:
+def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
     """(segment, start, end) of every batch."""
     found = []
     for number in disk.segments():
@@ -59,7 +59,7 @@ def batches(disk: MemoryDisk) -> list[tuple[int, int, int]]:
     return found
 
 
-def reopened(bench: Bench, disk: MemoryDisk) -> Bench:
+def reopened(bench: Bench, disk: JournalDisk) -> Bench:
     again = copy.copy(bench)
     again.disk = disk
     again.open()

@@ -9,8 +9,7 @@ from jetcluster.raft.api import MembershipError, Role
 from jetcluster.raft.core.group import Group
 from jetcluster.raft.journal import records
 from jetcluster.raft.membership import Members
-from testkit.twins.journal import MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk, MemoryMark
 from tests.unit.raft.journal_rig import forget
 from tests.unit.raft.loopback import SMALL, Loopback, Recorder
 from tests.unit.raft.test_recovery import batches
@@ -468,7 +467,7 @@ def test_a_log_that_is_new_beside_a_state_has_forgotten_its_votes(sync_interval:
     leader.propose(b"x")
     net.run(0.2)
     net.crash("C")
-    net["C"].disk = MemoryDisk()
+    net["C"].disk = JournalDisk()
     net.marks["C"] = MemoryMark()
     group = net.restart("C").create(1, ("A", "B", "C"), applied_index=2, applied_term=1, durable=durable)
     assert group.log.damaged

@@ -11,13 +11,12 @@ import pytest
 from jetcluster.raft.journal import records, retention
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.journal.retention import RESTATED_PER_BATCH
-from testkit.twins.journal import MemoryMark
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk, MemoryMark
 from testkit.twins.time import SeededRng
 from tests.unit.raft.journal_rig import ABC, Bench, content, fill, forget
 
 
-def contents(disk: MemoryDisk) -> list[tuple[int, list[records.Record]]]:
+def contents(disk: JournalDisk) -> list[tuple[int, list[records.Record]]]:
     """(segment, records) of every batch."""
     found = []
     for number in disk.segments():
@@ -105,7 +104,7 @@ class Moments:
 
     def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bench = bench
-        self.kept: list[tuple[MemoryDisk, MemoryMark, dict[int, Any]]] = []
+        self.kept: list[tuple[JournalDisk, MemoryMark, dict[int, Any]]] = []
         for method in ("create", "write", "sync", "delete"):
             monkeypatch.setattr(bench.disk, method, self._around(method, getattr(bench.disk, method)))
 
@@ -122,10 +121,7 @@ class Moments:
         return call
 
     def keep(self) -> None:
-        disk = MemoryDisk()
-        for name in ("_files", "_synced", "unsynced"):
-            setattr(disk, name, copy.deepcopy(getattr(self.bench.disk, name)))
-        self.kept.append((disk, copy.copy(self.bench.mark), vouched(self.bench.journal)))
+        self.kept.append((self.bench.disk.copy(), copy.copy(self.bench.mark), vouched(self.bench.journal)))
 
 
 def vouched(journal: Journal) -> dict[int, Any]:

@@ -13,7 +13,7 @@ from jetcluster.raft.core.peer_progress import FlowState
 from jetcluster.raft.journal.log import GroupLog, JournalDamageError
 from jetcluster.raft.journal.retention import PinLimits
 from jetcluster.raft.membership import Config
-from testkit.twins.memory_disk import MemoryDisk
+from testkit.twins.journal import JournalDisk
 from tests.unit.raft.journal_rig import Bench, content, fill
 from tests.unit.raft.loopback import Loopback, Recorder
 
@@ -353,7 +353,7 @@ def test_a_roll_after_the_last_group_went_takes_nothing_away() -> None:
 # -- entries that cannot be read
 
 
-def rot(disk: MemoryDisk, log: GroupLog, body: bytes) -> None:
+def rot(disk: JournalDisk, log: GroupLog, body: bytes) -> None:
     """The only copy of an entry's `body` on the disk rots, and memory has forgotten it."""
     assert log.shrink(0)
     (place,) = [(number, at) for number in disk.segments() if (at := disk.load(number).find(body)) >= 0]

@@ -2,13 +2,34 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from jetcluster import errors
+from jetcluster.errors import ApiError
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import CHECKS, MAX_COMBINATIONS, ORDER, CheckOrder, Publication, PublishKind
+from jetcluster.stream.apply.checks import (
+    CHECKS,
+    MAX_COMBINATIONS,
+    ORDER,
+    CheckOrder,
+    CheckView,
+    Publication,
+    PublishKind,
+    Refusal,
+)
+from jetcluster.stream.log import commands
+from jetcluster.stream.ports import Verdict
 from jetcluster.stream.rules import StreamRules
+from tests.unit.stream.extremes import Extremes
 from tests.unit.stream.test_machine import Stream
+from tests.unit.stream.test_no_command_raises import Replica
+
+KINDS = (
+    *[commands.PUBLISH] * 5, *[commands.BATCH_COMMIT] * 4,
+    *(commands.FAST_PUBLISH, commands.SOURCED, commands.UPDATE_CONFIG),
+)  # fmt: skip
 
 
 def test_each_check_of_an_order_is_in_the_table_once_for_each_configuration() -> None:
@@ -71,3 +92,37 @@ def test_a_leader_refuses_early_what_apply_would() -> None:
     for order, code in ((checks.EARLY_ATOMIC, 10174), (checks.EARLY_FAST, 10205)):
         refused = checks.refused_by(order, view)
         assert refused is not None and refused.err_code == code
+
+
+def test_what_checks_refuse_with_is_what_the_table_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random commands of all kinds: each refusal has a code of its row."""
+    codes = {refusal: {c for row in CHECKS if row.refusal is refusal for c in row.codes} for refusal in _refusals()}
+    met: set[int] = set()
+
+    def verdict(self: CheckOrder, view: CheckView, message: Publication) -> Verdict | None:
+        for check in self._reading(tuple(message.fields)):
+            found = check(view, message)
+            if isinstance(found, ApiError):
+                assert found.err_code in codes[check], (check, found)
+                met.add(found.err_code)
+            if found is not None:
+                return found
+        return None
+
+    monkeypatch.setattr(CheckOrder, "verdict", verdict)
+    for seed in range(60):
+        extremes, replica = Extremes(Random(seed)), Replica([])
+        for step in range(40):
+            kind = commands.UPDATE_CONFIG if step == 0 else extremes.pick(KINDS)
+            for command in extremes.command(kind):
+                replica.log.append(command)
+                try:
+                    replica.applier.apply(len(replica.log), 1, command)
+                except commands.UnknownCommandError:
+                    replica.log.pop()
+            extremes.last = replica.store.last_seq
+    assert len(met) > 15, met
+
+
+def _refusals() -> set[Refusal]:
+    return {row.refusal for row in CHECKS}

@@ -219,3 +219,14 @@ def test_a_remembered_answer_is_that_of_the_pattern() -> None:
     assert [text.count(b"Nats-Schedule-Next: 2023") for text in texts] == [1] * len(texts)
     last = texts[-1].split(b"Nats-Schedule-Next: ")[1][:20]
     assert last > texts[0].split(b"Nats-Schedule-Next: ")[1][:20]
+
+
+def test_what_is_made_keeps_to_the_bytes_of_a_stream_that_discards_new_messages() -> None:
+    """It takes the place of the oldest one of its subject only where that has as many bytes, as what clients publish."""
+    for size, fits in ((300, False), (20, True)):
+        stream = scheduling(max_bytes=700, max_msgs_per_subject=1, discard="new")
+        stream.one("s.t", payload=b"x" * 260)
+        stream.one("s.x", IN_10, TARGET, payload=b"y" * size)
+        tick(stream, 11)
+        assert [len(payload) for _, _, payload in stored(stream, "s.t")] == [size if fits else 260]
+        assert stream.store.byte_count <= 700
