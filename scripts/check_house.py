@@ -119,6 +119,8 @@ def ruff_count(rule: str, *folders: str) -> int:
     """Places in these folders that break the rule of ruff."""
     command = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", rule, "--output-format", "concise"]
     run = subprocess.run([*command, *folders], cwd=TOP, capture_output=True, text=True, check=False)  # noqa: S603 -- ruff of this environment
+    if run.returncode not in (0, 1):
+        raise SystemExit(f"house: ruff does not run: {run.stderr}")
     return len(re.findall(rf" {rule} ", run.stdout))
 
 

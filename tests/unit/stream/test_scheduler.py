@@ -222,7 +222,7 @@ def test_a_remembered_answer_is_that_of_the_pattern() -> None:
 
 
 def test_what_is_made_keeps_to_the_bytes_of_a_stream_that_discards_new_messages() -> None:
-    """It takes the place of the oldest one of its subject only where that has as many bytes, as what clients publish."""
+    """It replaces the oldest message of its subject only where that has as many bytes, as what clients publish does."""
     for size, fits in ((300, False), (20, True)):
         stream = scheduling(max_bytes=700, max_msgs_per_subject=1, discard="new")
         stream.one("s.t", payload=b"x" * 260)
