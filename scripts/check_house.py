@@ -33,7 +33,7 @@ from scripts.long_loops import ROOMS, long_loops
 TOP: Final = Path(__file__).resolve().parents[1]
 PACKAGE: Final = "jetcluster"
 MAX_FILE_LINES: Final = 600
-BESIDE: Final = ("bench", "chaos", "scripts")
+BESIDE: Final = ("bench", "chaos", "scripts", "testkit")
 """Folders beside the package whose docstrings are read as well."""
 SLACK_LINES: Final = 100
 """Lines by which a room may be below its budget before that has to follow: not every change should touch it."""
@@ -128,7 +128,7 @@ def measured(house: House) -> dict[str, Any]:
     return {
         "untested_files": len(house.untested()),
         "undocumented_classes": ruff_count("D101", PACKAGE),
-        "private_reaches": ruff_count("SLF001", "tests", "testkit", *BESIDE),
+        "private_reaches": ruff_count("SLF001", "tests", *BESIDE),
         "loops": house.loops(),
         "lines": house.lines(),
     }

@@ -41,7 +41,7 @@ SUBJECTS = 20_000
 
 
 def config(ports: dict[str, int], store: str) -> str:
-    """What a server is started with that is to be attacked."""
+    """The configuration of a server that is to be attacked."""
     import bcrypt
 
     hashes = [bcrypt.hashpw(b"right", bcrypt.gensalt(11)).decode() for _ in range(SLOW_USERS)]
@@ -104,7 +104,7 @@ class Wire:
                 self.send(b"PONG\r\n")
 
     def request(self, subject: str, payload: Any = b"") -> bytes:
-        """Of the first message that answers."""
+        """Headers and payload of the first message that answers."""
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         self._asked += 1
         inbox = b"_INBOX.w.%d" % self._asked
@@ -370,7 +370,7 @@ def websocket_pings(target: Target) -> None:
 
 
 def websocket_compressed(target: Target) -> None:
-    """What is compressed and holds nothing, or very much."""
+    """Sends compressed frames that hold nothing, or very much."""
     floods = [
         frame(b"\x03\x00" * 500_000, packed=True),
         frame(b"", packed=True) * 80_000,

@@ -119,7 +119,7 @@ _OIDS = {
 
 
 def pin_of(cert_file: Path) -> str:
-    """What `pinned_certs` lists."""
+    """The fingerprint that `pinned_certs` lists."""
     certificate = x509.load_pem_x509_certificate(cert_file.read_bytes())
     spki = serialization.PublicFormat.SubjectPublicKeyInfo
     return hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, spki)).hexdigest()

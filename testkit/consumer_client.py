@@ -16,7 +16,7 @@ _numbers = itertools.count(1)
 
 
 class Inbox:
-    """What is published to one subject."""
+    """Collects the messages that are published to one subject."""
 
     def __init__(self, client: Client, subject: str = "", queue: str = "") -> None:
         self.subject = subject or f"_INBOX.box{next(_numbers)}_{id(self):x}"

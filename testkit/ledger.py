@@ -18,7 +18,7 @@ _ACK = re.compile(rb'^\{"stream": ?"[^"]+", ?(?:"domain": ?"[^"]+", ?)?"seq": ?(
 
 @dataclass
 class Ledger:
-    """What a publisher knows: payload -> acked sequence; and when acks came in."""
+    """Knowledge of a publisher: payload -> acked sequence; and when acks came in."""
 
     acked: dict[bytes, int] = field(default_factory=dict)
     duplicates: int = 0

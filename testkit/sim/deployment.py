@@ -67,7 +67,7 @@ class Deployment:
         """When machines lost power."""
         self.machines: dict[str, Machine] = {}
         self.names: dict[str, str] = {}
-        """Of servers, by their addresses."""
+        """Names of servers, by their addresses."""
         self.vows = Vows(self)
         self.network.overhear = self.vows.overhear
         self.clients: dict[str, Machine] = {}
@@ -149,7 +149,7 @@ class Deployment:
         return [server.name for server in self.servers.values() if server.cluster == cluster]
 
     def addresses(self, *names: str) -> list[Address]:
-        """Of the client ports; of the main cluster's by default."""
+        """Addresses of the client ports; of the main cluster's by default."""
         return [(self.servers[name].ip, CLIENT_PORT) for name in names or self.members()]
 
     @property
@@ -197,7 +197,7 @@ class Deployment:
                 machine.loop.kill()
 
     def digest(self) -> str:
-        """Of all that has happened."""
+        """A digest of all that has happened."""
         self.trace.number(self.network.checksum)
         self.trace.number(self.network.segments)
         return self.trace.digest()

@@ -9,7 +9,7 @@ CLIENT_PORT = 4222
 ROUTE_PORT = 6222
 LEAF_PORT = 7422
 SECRET = "secret"
-"""Of routes and leaf links."""
+"""The secret of routes and leaf links."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -96,7 +96,7 @@ accounts {
 system_account: SYS
 no_auth_user: app
 """
-"""Of clusters without leaves: clients are APP's, unless they say who they are."""
+"""Configuration of clusters without leaves: clients are APP's, unless they say who they are."""
 
 LAYOUTS: dict[str, tuple[Server, ...]] = {
     "three": cluster(3, config=ACCOUNTS),

@@ -53,7 +53,7 @@ class Scheduler:
 
 
 class Handle:
-    """What asyncio calls a handle; also of a timer."""
+    """A handle, as asyncio calls it; also of a timer."""
 
     __slots__ = ("_when", "args", "callback", "context")
 
@@ -86,7 +86,7 @@ class LoopClock(Protocol):
     spent: float
     """Seconds of this turn that are over, as far as the process can tell: each look at the clock takes some."""
     slowness: float
-    """How many times as long as usual everything takes."""
+    """Factor by which everything takes longer than usual."""
 
     def monotonic(self) -> float: ...
     def now(self) -> float:
@@ -94,7 +94,7 @@ class LoopClock(Protocol):
         ...
 
     def true_delay(self, seconds: float) -> float:
-        """How long it really takes until that clock has gone on by `seconds`."""
+        """True seconds until that clock has gone on by `seconds`."""
         ...
 
 
@@ -115,7 +115,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Its connections and ports."""
         self.signals: dict[int, Callable[[], None]] = {}
         self.log: Any = None
-        """Of the node in the process."""
+        """The log of the node in the process."""
         self.main: asyncio.Task[Any] | None = None
         self.turns = 0
         self._clock = clock

@@ -61,7 +61,7 @@ class MachineClock:
         self._scheduler = scheduler
         self._rate = 1.0
         self._base = UPTIME
-        """What the monotonic clock would have said at the beginning, had it always run as it does now."""
+        """The monotonic clock's reading at the beginning, had it always run as it does now."""
 
     def set_rate(self, rate: float) -> None:
         """Seconds of this machine per true second, from now on. Timers that run go off when they would have."""
@@ -179,7 +179,7 @@ class Machine:
         self.clock = MachineClock(scheduler)
         self.disk: SimDisk
         self.loop: SimLoop | None = None
-        """Of the process that runs; None when none does."""
+        """The loop of the process that runs; None when none does."""
         self.node: Node | None = None
         self.make_node: Callable[[SimLog, Platform], Node]
         """For each start; there is none where no node runs."""
@@ -202,16 +202,16 @@ class Machine:
         self.batch = 0
         """Entries that it sends at a time, and half of what a replica may lack that becomes a voter; 0: as usual."""
         self.disk_pace = 1.0
-        """How many times as long as usual a disk takes; counts from the next `new_disk` on."""
+        """Factor by which a disk takes longer than usual; counts from the next `new_disk` on."""
         self.starts = 0
         self.vows: Vows | None = None
-        """Of servers: told of ends and beginnings."""
+        """Vows of servers: told of ends and beginnings."""
         self.power_failures: list[float] = []
         """Times of all; shared by the machines of a deployment."""
         self.exits: list[int] = []
         """Exit codes of processes that ended by themselves."""
         self.last_words = ""
-        """What the process before said that made it end."""
+        """Words of the process before that tell what made it end."""
         self._scheduler = scheduler
         self._network = network
         self._trace = trace

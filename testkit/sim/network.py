@@ -88,7 +88,7 @@ class Link:
             self.cut_since = self._scheduler.now
 
     def heal(self) -> None:
-        """What was held comes with the next resend of its connection, which are the rarer the longer it was cut."""
+        """Lets what was held come with the next resend of its connection, which are the rarer the longer it was cut."""
         if self.cut_since is None:
             return
         now = self._scheduler.now
@@ -112,7 +112,7 @@ class Lane:
 
 
 class SimSocket:
-    """What the product asks of a listening socket."""
+    """The part of a listening socket that the product asks for."""
 
     family = socket.AF_INET
 
@@ -230,7 +230,7 @@ class SimTransport(asyncio.Transport):
         return not self._reading_paused and not self._closing
 
     def close(self) -> None:
-        """What is queued is still sent."""
+        """Still sends what is queued."""
         if self._closing:
             return
         self._closing = True

@@ -26,7 +26,7 @@ _APPEND = struct.Struct("<BBQQQQII")
 _TERMS = 4
 """Newest terms of a group of which acknowledgements are known."""
 CLOCKS = 1.5
-"""How much faster than true time a server may think that it passes, slow processors counted in."""
+"""Factor by which a server may think that time passes faster than true time, slow processors counted in."""
 Key = tuple[str, int]
 """(cluster, group)"""
 SPOKEN = frozenset((APPEND, ACK, REJECT, VOTE_REPLY))
@@ -129,7 +129,7 @@ class Protocol:
             acks[group.me] = max(acks.get(group.me, 0), match)
 
     def _keeps(self, key: Key, name: str, group: Any) -> None:
-        """What a follower has acknowledged to a leader it has until there is another one."""
+        """A follower has what it has acknowledged to a leader until there is another one."""
         log, disk = group.log, self._deployment.machines[name].disk
         if log.durable and not (log.relaxed or log.damaged or disk.errors or disk.tampered):
             told = self._acks.get(key, {}).get(log.term, {}).get(group.me, 0)
@@ -161,8 +161,8 @@ class Protocol:
         self._rule(name, key, enough, f"commits {commit} in term {term}, which {len(stored)} voters have")
 
     def _changes(self, key: Key, name: str, group: Any, term: int) -> None:
-        """Of members: one at a time, by a leader that has committed something of its own, of voters that have what the
-        group has."""
+        """Changes of members: one at a time, by a leader that has committed something of its own, of voters that have
+        what the group has."""
         log, commit = group.log, group.engine.commit
         index, config = log.configs[-1]
         if index <= commit or len(log.configs) < 2:

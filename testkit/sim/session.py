@@ -39,7 +39,7 @@ class Msg(NamedTuple):
     reply: str
     headers: dict[str, str]
     status: str
-    """Of the header line, "" when there is none: `503`, `404`, `408 Request Timeout`."""
+    """Status of the header line, "" when there is none: `503`, `404`, `408 Request Timeout`."""
     payload: bytes
 
 

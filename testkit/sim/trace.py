@@ -1,4 +1,4 @@
-"""What happened, in order: every line goes into a digest, which tells whether two runs were the same."""
+"""Events in order: every line goes into a digest, which tells whether two runs were the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Trace:
 
 
 SWALLOWED = ("what an API request began failed", "a consumer's owner failed", "catch-up failed")
-"""What is logged with an error that somebody caught so that the rest goes on."""
+"""Log messages that come with an error that somebody caught so that the rest goes on."""
 Caught = Callable[[str, BaseException | None], None]
 
 

@@ -1,5 +1,5 @@
-"""What servers have told each other in the Raft protocol, and must know when they start again: what they have stored,
-and whom they voted for. Only damage of their disks excuses them.
+"""Statements that servers have made to each other in the Raft protocol, and must know when they start again: what
+they have stored, and whom they voted for. Only damage of their disks excuses them.
 
 Vows are overheard on the connections between servers, and compared with the log that a server has recovered, before
 anybody can send it anything.
@@ -28,7 +28,7 @@ _VOTE_REPLY = struct.Struct("<BBQB")
 
 
 class Vow(NamedTuple):
-    """Of one server in one group."""
+    """The vow of one server in one group."""
 
     term: int = 0
     match: int = 0
