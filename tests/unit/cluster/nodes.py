@@ -394,7 +394,7 @@ class Cluster:
             node.js._ticker.cancel()
         node.js.scrubber.stop()
         tasks = [*node.js.background.tasks, *node.context.catchup._pulls.values()]
-        joining = [member.joining for r in node.js.replicas.values() for member in r.reads.members]
+        joining = [member.joining for r in node.js.replicas.values() for member in r.reads.memberships]
         tasks += [task for task in joining if task is not None]
         for task in [*tasks, *([node.js.flusher.running] if node.js.flusher.running is not None else [])]:
             task.cancel()
