@@ -19,7 +19,7 @@ from tests.unit.api.test_consumers import Leader
 
 
 def system_client(asked: list[tuple[str, dict[str, Any]]]) -> Client:
-    """Of a system account without JetStream."""
+    """A client of a system account without JetStream."""
     client = Client()
 
     async def meta_request(kind: str, body: dict[str, Any]) -> dict[str, Any]:

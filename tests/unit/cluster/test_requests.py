@@ -385,7 +385,7 @@ async def fill(cluster: Cluster) -> Node:
 
 
 async def settled(cluster: Cluster) -> None:
-    """Whatever was to come true has come true."""
+    """All that was to come true has come true."""
     await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
     await cluster.led("S")
     await asyncio.sleep(15)

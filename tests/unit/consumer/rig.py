@@ -155,7 +155,7 @@ class Rig:
         self.room: WaitingRoom | None = None
         """The node's, of the next owner."""
         self.when_known: Callable[[Origin, Callable[[], None]], None] | None = None
-        """Of the next owner."""
+        """The function that the next owner is given."""
         self._sync()
         assert isinstance(self.node.create(**config), int)
         self.take_over()

@@ -15,7 +15,7 @@ from tests.unit.consumer.rig import Rig
 
 
 def looks_of(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many clients each turn from now on looks at."""
+    """Numbers of clients that the turns from now on look at."""
     looks: list[int] = []
     run, backlog = PullDelivery.run, rig.bus.backlog
 

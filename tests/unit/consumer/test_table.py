@@ -422,7 +422,7 @@ def test_the_hash_sees_what_ops_do() -> None:
     ],
 )
 def test_what_is_no_command_is_an_error(kind: int, body: bytes) -> None:
-    """Of kinds that only later versions know the replica stops; the others are refused (`stream.apply.applier`)."""
+    """The replica stops at kinds that only later versions know; the others are refused (`stream.apply.applier`)."""
     n = Node()
     n.create()
     with pytest.raises(CommandError) as raised:

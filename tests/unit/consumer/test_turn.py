@@ -1,4 +1,4 @@
-"""What of a turn can be put into the log: exactly what apply can take.
+"""Turns that can be put into the log: exactly those that apply can take.
 
 The bytes of a turn's result in the rolling hash.
 """

@@ -1,4 +1,4 @@
-"""What the groups of a node share.
+"""Parts that the groups of a node share.
 
 What links and heartbeats say of the other nodes.
 

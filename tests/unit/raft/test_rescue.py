@@ -414,7 +414,7 @@ def test_by_the_word_of_all_others_it_goes_on_with_what_it_has(applied: int) -> 
 
 
 def follows(net: Loopback, group: Group) -> None:
-    """What comes now is there after the next start."""
+    """Entries that come now are there after the next start."""
     group.propose(b"new")
     net.run(0.1)
     assert net["A"].machine().commands()[-1] == b"new"
