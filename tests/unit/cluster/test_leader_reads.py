@@ -46,7 +46,7 @@ async def test_one_that_does_not_lead_says_nothing() -> None:
 
 @virtual_time
 async def test_a_meta_index_that_is_never_reached_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers of a leader whose log others did not have, or that said something wrong: the node would never serve."""
+    """A leader whose log others did not have, or that said something wrong: the node would never serve."""
     async with Cluster() as cluster:
         await cluster.create("S")
         answers = [10**12]

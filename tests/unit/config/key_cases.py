@@ -82,7 +82,7 @@ def load(text: str) -> tuple[Options, list[str]]:
 
 
 def outcome(block: str, pair: str) -> dict[str, str | list[str]]:
-    """The effect of reading the pair: `set`, `inert`, `warned`, `noted` or `refused`; and `reload` or `fixed`, of taking it
+    """Effect of the pair: `set`, `inert`, `warned`, `noted` or `refused`; and `reload` or `fixed`, of taking it
     into a running server."""
     try:
         new, warnings = load(BLOCKS[block] % pair)
