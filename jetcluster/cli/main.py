@@ -73,14 +73,13 @@ def serve(words: Sequence[str], program: str) -> int:
         return _signal(str(flags["signal"]))
     if flags.get("check_config"):
         return _check_config(str(flags.get("config", "")))
+    import signal
+
     from jetcluster.net.early_port import EARLY
 
+    # Before the port is open: who sees it may send one at once. Nothing has begun yet, and the node has its own handlers.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     EARLY.open(flags)
-    if EARLY.sockets:
-        import signal
-
-        # Who sees the port may send one at once. Nothing has begun yet, and the node has handlers of its own.
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     return _run(flags)
 
 

@@ -208,3 +208,16 @@ def test_a_drill_that_is_not_understood_is_no_start(
     monkeypatch.setenv("JETCLUSTER_FAULTS", "journal.write=explode")
     assert main(["serve", "-p", "-1"], "jetcluster") == 1
     assert "JETCLUSTER_FAULTS: unknown action 'explode'" in capfd.readouterr().err
+
+
+def test_a_signal_ends_in_order_from_the_moment_the_port_is_open() -> None:
+    """Who sees the port may send TERM before the next line runs."""
+    script = (
+        "import os, signal\n"
+        "from jetcluster.cli.main import main\n"
+        "from jetcluster.net.early_port import EarlyPort\n"
+        "EarlyPort.open = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "main(['serve'], 'jetcluster')\n"
+    )
+    done = python("-c", script)
+    assert (done.returncode, done.stderr) == (0, "")
