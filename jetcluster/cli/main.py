@@ -77,7 +77,7 @@ def serve(words: Sequence[str], program: str) -> int:
 
     from jetcluster.net.early_port import EARLY
 
-    # Before the port is open: who sees it may send one at once. Nothing has begun yet, and the node has its own handlers.
+    # Before the port is open: who sees it may send one at once. Nothing has begun yet; the node has its own handlers.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     EARLY.open(flags)
     return _run(flags)
