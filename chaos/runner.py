@@ -20,7 +20,7 @@ from chaos.scenarios import Scenario
 from chaos.target import Target
 from chaos.workloads import USUAL, WORKLOADS, Workload
 from chaos.workloads.base import TROUBLE
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Finding
 from testkit.client import Client
 from testkit.harness import HarnessError
 

@@ -10,9 +10,8 @@ from typing import Any
 from jetcluster.auth.authenticator import Authenticator, AuthResult
 from jetcluster.clock import SystemClock
 from jetcluster.config.options import ClusterOptions, JetStreamOptions, Options
-from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.bus import Outgoing, Valve
 from jetcluster.protocol.interest import RemotePeer
-from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.subscription import LeafPeer
 from jetcluster.server.client.client import Client
 from jetcluster.server.server import Server

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import Event
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding
 
 ROT = "rot-two"
 

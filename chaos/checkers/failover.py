@@ -19,8 +19,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import Event
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding
 
 PROBE = "probe"
 PROBED = "probed"

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import Event
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding
 
 EARLY = 0.5
 BOUND = 6.0

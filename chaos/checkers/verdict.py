@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from chaos.checkers import availability, damage, failover, times
 from jetcluster.pipeline import checkers
-from jetcluster.pipeline.checkers.event import Event, operations
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding, operations
 
 
 @dataclass

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request, check_target
+from jetcluster.api.request import ApiContext, Request, check_target
 from jetcluster.api.streams import LIST_LIMIT, NAMES_LIMIT, find, on_leader
 from jetcluster.errors import ApiError, by_code
 from jetcluster.meta.state import Assignment

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster import errors
 from jetcluster.api import request as api_request
-from jetcluster.api.context import ApiContext, RequestCounters
 from jetcluster.api.object_claims import NO_RESPONDERS, ObjectClaims
-from jetcluster.api.request import Request, check_api_level, check_size, renumbered
+from jetcluster.api.request import ApiContext, Request, RequestCounters, check_api_level, check_size, renumbered
 from jetcluster.budget import BusyError, Job, Work
 from jetcluster.cluster.requests import wait_until
 from jetcluster.errors import ApiError, by_code

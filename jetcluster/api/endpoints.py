@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from jetcluster import API_LEVEL
 from jetcluster.api import consumers, restore, snapshot, streams
-from jetcluster.api.context import ApiContext, RequestCounters
-from jetcluster.api.request import Request
+from jetcluster.api.request import ApiContext, Request, RequestCounters
 from jetcluster.api.streams import on_leader
 from jetcluster.errors import BAD_REQUEST, CLUSTER_REQUIRED, OBJECT_DELIVER_SUBJECT, STREAM_NOT_FOUND, ApiError, by_code
 from jetcluster.model.api import RescueRequest, ServerRequest, StepdownRequest

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 
 from jetcluster import errors
 from jetcluster.api import streams
-from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request, check_target
+from jetcluster.api.request import ApiContext, Request, check_target
 from jetcluster.api.snapshot import tell_transfer
 from jetcluster.budget import BusyError, Steps
 from jetcluster.cluster.meta_service import ALIVE_SECONDS
@@ -26,7 +25,7 @@ from jetcluster.meta.state import Assignment
 from jetcluster.model import consumer_rules, json_steps, stream_rules
 from jetcluster.model.advisory import stream_action
 from jetcluster.model.api import RestoreRequest, RestoreState
-from jetcluster.model.bounds import check_bounds
+from jetcluster.model.base import check_bounds
 from jetcluster.model.codec import dumps
 from jetcluster.model.consumer import ConsumerCreateRequest
 from jetcluster.model.stream import StreamConfig

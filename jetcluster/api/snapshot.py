@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from jetcluster import errors
-from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import ApiContext, Request
 from jetcluster.api.streams import on_leader
 from jetcluster.budget import BusyError, Steps
 from jetcluster.errors import ApiError, CallerError, by_code

@@ -11,8 +11,7 @@ from typing import Any
 
 from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.api import request as api_request
-from jetcluster.api.context import ApiContext
-from jetcluster.api.request import Request
+from jetcluster.api.request import ApiContext, Request
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.state import Assignment
 from jetcluster.model import link_rules, stream_rules, subjects

@@ -1,19 +1,21 @@
 """The authenticator of operator mode: a user's JWT counts because its account and the operator vouch for it.
 
 Order and outcome of the checks are nats-server's.
+
+`KnownAccounts` are those whose JWTs this server has believed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from jetcluster.auth.authenticator import STANDARD, Authenticator, AuthError, AuthResult, Session
-from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
 from jetcluster.auth.permissions import UserPermissions
 from jetcluster.auth.secrets import is_signed
 from jetcluster.clock import Clock
 from jetcluster.config.account_options import PermissionOptions
+from jetcluster.config.claims.account import AccountClaims
 from jetcluster.config.claims.rights import Rights
 from jetcluster.config.claims.token import ClaimsError
 from jetcluster.config.claims.user import UserClaims, decode_user, filled_in
@@ -231,3 +233,29 @@ def _session(user: _Remembered, account: KnownAccount, now: float, left: float) 
         issuer=token.issuer,
         account_name=account.claims.token.name,
     )
+
+
+@dataclass(slots=True)
+class KnownAccount:
+    claims: AccountClaims
+    updated_ns: int
+    """When these claims were taken over, nanoseconds since the epoch."""
+    expired: bool = False
+    """Its time is over, or it was removed. Nobody logs in any more."""
+    removed: bool = False
+
+    def signers(self, strict_keys: Collection[str]) -> Mapping[str, Rights | None]:
+        """Keys that sign users, with the template of those that have one."""
+        if self.claims.token.issuer in strict_keys:
+            return self.claims.scopes
+        return {**self.claims.scopes, self.claims.key: None}
+
+
+class KnownAccounts:
+    """By public key."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[str, KnownAccount] = {}
+
+    def find(self, key: str) -> KnownAccount | None:
+        return self.by_key.get(key)

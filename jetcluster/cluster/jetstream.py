@@ -16,7 +16,7 @@ from jetcluster.cluster.consumer_requests import ConsumerRequests
 from jetcluster.cluster.every_node import EveryNode
 from jetcluster.cluster.flusher import Flusher
 from jetcluster.cluster.health_report import Durability, HealthReport, NodeWatch
-from jetcluster.cluster.joining import Joining
+from jetcluster.cluster.joining import Joining, Roster
 from jetcluster.cluster.leader_reads import LeaderReads, MetaCatchUp
 from jetcluster.cluster.local_streams import LocalStreams
 from jetcluster.cluster.meta_members import MetaMembers, NodeRegistry
@@ -26,7 +26,6 @@ from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
 from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
-from jetcluster.cluster.roster import Roster
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
 from jetcluster.cluster.stream_requests import StreamRequests

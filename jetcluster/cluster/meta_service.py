@@ -26,7 +26,7 @@ from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.meta.machine import MetaMachine
 from jetcluster.meta.placement import Candidate, ChosenPeers, PlacementRules, fits, place
 from jetcluster.meta.state import Assignment
-from jetcluster.model.patterns import Patterns
+from jetcluster.model.subjects import Patterns
 from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]

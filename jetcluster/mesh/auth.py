@@ -181,7 +181,7 @@ class Handshake:
         return frame(Kind.CHALLENGE, challenge)
 
     def statement(self, *, dialer: bool) -> bytes:
-        """Bytes that the dialer, or the acceptor, of this very connection signs with its node's key (`node_key`)."""
+        """Bytes that the dialer, or the acceptor, of this very connection signs with its node's key (`identity`)."""
         assert self.done
         return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
@@ -266,7 +266,7 @@ def first_info(
 
 def check_info(info: NodeInfo, body: bytes, handshake: Handshake, dialled: str, own: tuple[str, ...]) -> None:
     """`body`: the INFO of a peer with a key. Raises Refused, FrameError."""
-    from jetcluster.mesh.node_key import verify
+    from jetcluster.mesh.identity import verify
 
     proof = decode_proof(body)
     said = handshake.statement(dialer=not handshake.dialer)

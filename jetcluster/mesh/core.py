@@ -102,7 +102,7 @@ class MeshCore:
         """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
         out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
-        """The public key by which the cluster knows a peer, "" when it knows none (`node_key`)."""
+        """The public key by which the cluster knows a peer, "" when it knows none (`identity`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
         self._left_out: Mapping[str, tuple[int, str]] = {}

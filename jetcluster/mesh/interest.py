@@ -72,7 +72,7 @@ class ToldValve:
 
 class FarValves:
     """The valves of all other nodes, as they have told them: clients wait here, too, for what takes no more there
-    (`protocol.valve`). One per node.
+    (`protocol.bus`). One per node.
 
     A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` while it
     is. A node that has not heard so for `HEED_SECONDS` lets its clients go on: publishers must not wait for

@@ -9,7 +9,7 @@ what they are themselves. Without that share a replica that lags, for which appe
 acks and answers for the clients of its node until it has caught up. Single large frames cannot be overtaken, so
 catch-up asks for one bounded chunk at a time (replica/catchup.py).
 
-Bounds: publishers wait (`protocol.valve`) from `FULL_LANE_BYTES` in the ordered lane on, but not for a silent peer;
+Bounds: publishers wait (`protocol.bus`) from `FULL_LANE_BYTES` in the ordered lane on, but not for a silent peer;
 messages are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of
 it does, or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
 `STRANGERS_PENDING` is the bound: a holder of the routes' password could stop all publishers by reading slowly.

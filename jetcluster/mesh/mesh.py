@@ -358,7 +358,7 @@ class NodeMesh(MeshCore):
         assert remote is not None
         key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
         if key and refusal.signature:
-            from jetcluster.mesh.node_key import verify
+            from jetcluster.mesh.identity import verify
 
             if verify(key, handshake.last_word(str(refusal), dialer=not handshake.dialer), refusal.signature):
                 self._told_left_out(str(refusal))

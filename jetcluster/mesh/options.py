@@ -69,7 +69,7 @@ class MeshOptions:
     tls: MeshTls | None = None
     """Every connection begins with a handshake in which both ends show certificates."""
     sign: Callable[[bytes], bytes] | None = None
-    """Signs with the key whose public part is `NodeInfo.key` (`node_key`)."""
+    """Signs with the key whose public part is `NodeInfo.key` (`identity`)."""
     trusted_network: bool = False
     """Strangers from other machines may be linked although nothing is asked of them."""
     max_frame: int = MAX_FRAME

@@ -17,9 +17,8 @@ from jetcluster.mesh.frames import (
     encode_msg,
     encode_msgs,
 )
-from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.bus import Outgoing, Valve
 from jetcluster.protocol.connection_states import CLOSED, JOINED, NEW, ConnectionEvent, after
-from jetcluster.protocol.valve import Valve
 from jetcluster.records import dataclass
 
 MAX_ACCOUNTS = 16_384

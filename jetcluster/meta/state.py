@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from jetcluster.model.patterns import Patterns
+from jetcluster.model.subjects import Patterns
 from jetcluster.model.times import rfc3339
 from jetcluster.records import dataclass
 
@@ -172,7 +172,7 @@ class Node:
     level: int = 0
     """Which commands it understands, as it said last (`raft.node_state`); 0 before it did."""
     key: str = ""
-    """Its public key (`mesh.node_key`), "" before that is known; once it is, it stays."""
+    """Its public key (`mesh.identity`), "" before that is known; once it is, it stays."""
 
     def to_dict(self) -> dict[str, Any]:
         node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}

@@ -17,8 +17,8 @@ from jetcluster import API_LEVEL, REPORTED_VERSION, errors
 from jetcluster.errors import ApiError, by_code, invalid_config
 from jetcluster.model import durations, subjects
 from jetcluster.model.limits import UNLIMITED, AccountLimits
-from jetcluster.model.patterns import MAX_SHAPES, one_within_another, too_various
 from jetcluster.model.stream_rules import MAX_DESCRIPTION, MAX_METADATA_BYTES, MAX_NAME
+from jetcluster.model.subjects import MAX_SHAPES, one_within_another, too_various
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND, parse_rfc3339, rfc3339
 
 Config = Mapping[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from jetcluster.errors import by_code, invalid_config
-from jetcluster.model.patterns import Patterns
+from jetcluster.model.subjects import Patterns
 
 Config = Mapping[str, Any]
 Find = Callable[[str], Config | None]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from jetcluster.errors import by_code, invalid_config
 from jetcluster.model import subjects
-from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, one_within_another, too_various
+from jetcluster.model.subjects import MAX_SHAPES, Patterns, first_overlap, one_within_another, too_various
 from jetcluster.model.transforms import SubjectTransform, TransformError, bounded, check_length, check_mapping
 
 Config = Mapping[str, Any]

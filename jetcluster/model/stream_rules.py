@@ -13,8 +13,8 @@ from jetcluster import errors
 from jetcluster.errors import by_code, invalid_config
 from jetcluster.model import durations, subjects
 from jetcluster.model.limits import FARTHEST_SEQ, UNLIMITED, AccountLimits
-from jetcluster.model.patterns import MAX_SHAPES, first_overlap, too_various
 from jetcluster.model.source_rules import check_links
+from jetcluster.model.subjects import MAX_SHAPES, first_overlap, too_various
 from jetcluster.model.times import MILLISECOND, MINUTE, SECOND
 
 Config = Mapping[str, Any]

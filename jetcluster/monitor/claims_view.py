@@ -10,7 +10,7 @@ from jetcluster.node.node import Node
 from jetcluster.server.client.clients import ClosedClient
 
 if TYPE_CHECKING:
-    from jetcluster.auth.known_accounts import KnownAccount
+    from jetcluster.auth.operator_mode import KnownAccount
     from jetcluster.config.claims.token import Token
     from jetcluster.server.client.connection import ClientConnection
 

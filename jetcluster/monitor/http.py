@@ -20,8 +20,7 @@ from jetcluster import REPORTED_VERSION
 from jetcluster.budget import BusyError, Steps
 from jetcluster.logs import get_logger
 from jetcluster.model.codec import encoding
-from jetcluster.monitor.exposition import CONTENT_TYPE
-from jetcluster.monitor.metrics import Metrics
+from jetcluster.monitor.metrics import CONTENT_TYPE, Metrics
 from jetcluster.monitor.pages import NodeSource
 from jetcluster.monitor.source import BUSY, Json, Query, QueryError
 

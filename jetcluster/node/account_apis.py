@@ -14,9 +14,9 @@ from jetcluster.model.limits import AccountLimits
 from jetcluster.server.server import Server
 
 if TYPE_CHECKING:
-    from jetcluster.api.context import ApiContext
     from jetcluster.api.dispatch import JetStreamApi
     from jetcluster.api.relay import ApiRelay
+    from jetcluster.api.request import ApiContext
     from jetcluster.cluster.jetstream import JetStream
 
 DEFAULT_ACCOUNT = "$G"
@@ -45,7 +45,7 @@ class AccountApis:
         own_limits: Callable[[str], AccountLimits],
     ) -> None:
         """`limits`: of an account in the cluster; `own_limits`: of an account on this node."""
-        from jetcluster.api.context import ApiContext
+        from jetcluster.api.request import ApiContext
 
         options, server = self._options, self._server
         self._context = ApiContext(

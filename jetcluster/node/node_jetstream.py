@@ -157,7 +157,7 @@ class NodeJetStream:
             )
             key = None
             if directory is not None and options.is_clustered:
-                from jetcluster.mesh.node_key import load_key
+                from jetcluster.mesh.identity import load_key
 
                 key, identity = load_key(directory, identity, rng, files)
         except IdentityError as error:

@@ -12,8 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
-from jetcluster.auth.operator_mode import OperatorAuthenticator
+from jetcluster.auth.operator_mode import KnownAccount, KnownAccounts, OperatorAuthenticator
 from jetcluster.auth.resolver import AccountStoreError, DirectoryStore, MemoryResolver, Resolver, Store, UrlStore
 from jetcluster.clock import Clock
 from jetcluster.config.account_options import AccountOptions

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jetcluster import faults
 from jetcluster.pipeline import manifest
 from jetcluster.pipeline.arguments import add_server, source_options, stream_state_of
-from jetcluster.pipeline.console import progress
+from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.folder import Folder, open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, Result, UsageError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetcluster.pipeline import environment
 from jetcluster.pipeline.arguments import add_server, server_options_of
-from jetcluster.pipeline.console import progress
+from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import ENVIRONMENT, OK, EnvironmentProblem, Result, explain
 
 if TYPE_CHECKING:

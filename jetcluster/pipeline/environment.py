@@ -1,15 +1,20 @@
-"""Can Spark run here? Asked before pyspark is imported: what is missing becomes one line, never a traceback."""
+"""Can Spark run here? Asked before pyspark is imported: what is missing becomes one line, never a traceback.
+
+Progress goes to stderr, as stdout is for a job's result, and how it gets there depends on where Spark runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jetcluster.pipeline.result import EnvironmentProblem
 
@@ -72,3 +77,24 @@ def parse_java_version(text: str) -> int:
         return 0
     major = int(match[1])
     return int(match[2] or 0) if major == 1 else major
+
+
+def progress(text: str) -> None:
+    """One line on stderr, at once."""
+    java = _java_stderr() if is_submitted() else None
+    if java is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        java.println(text)
+
+
+def _java_stderr() -> Any:
+    """spark-submit puts stdout and stderr of the Python that it runs on its own stdout (`PythonRunner` of pyspark
+    4.3.0); only its JVM reaches stderr. None where the JVM cannot be reached."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    with contextlib.suppress(Exception):
+        context._ensure_initialized()
+        return context._jvm.java.lang.System.err
+    return None

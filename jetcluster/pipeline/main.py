@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol, cast
 
 from jetcluster.pipeline import arguments, environment, result
-from jetcluster.pipeline.console import progress
+from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.result import Result
 
 if TYPE_CHECKING:

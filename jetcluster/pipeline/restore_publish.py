@@ -9,7 +9,7 @@ from typing import Any
 
 from jetcluster.errors import ApiError
 from jetcluster.pipeline.arguments import server_options_of, source_options
-from jetcluster.pipeline.console import progress
+from jetcluster.pipeline.environment import progress
 from jetcluster.pipeline.restore_plan import RestorePlan
 from jetcluster.pipeline.result import UsageError
 
@@ -21,7 +21,7 @@ def publish(plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
     job = f"restore.{plan.stream}.{zlib.crc32(plan.created.encode()):08x}"
     begin = _place(plan, args, job) if args.mode == "fence" else 0
     before = _messages(plan, args)
-    from jetcluster.pipeline import restore_rows
+    from jetcluster.pipeline import restore_plan
 
     for one in plan.manifests[begin:]:
         rows = plan.rows(one)
@@ -29,8 +29,8 @@ def publish(plan: RestorePlan, args: argparse.Namespace) -> dict[str, Any]:
             rows = rows.coalesce(1).sortWithinPartitions("seq")
         else:
             rows = rows.repartition("subject").sortWithinPartitions("seq")
-        convert = partial(restore_rows.rows_for_sink, stream=plan.stream, source_seq=args.source_seq)
-        messages = rows.mapInArrow(convert, restore_rows.SINK_SCHEMA)
+        convert = partial(restore_plan.rows_for_sink, stream=plan.stream, source_seq=args.source_seq)
+        messages = rows.mapInArrow(convert, restore_plan.SINK_SCHEMA)
         options = source_options(args) | {
             "stream": plan.target,
             "idempotence": args.mode,
@@ -78,7 +78,7 @@ def _messages(plan: RestorePlan, args: argparse.Namespace) -> int:
 def _place(plan: RestorePlan, args: argparse.Namespace, job: str) -> int:
     """Index of the first batch that is not wholly there, by the marker of the stream's last message."""
     from jetcluster.spark import fence
-    from jetcluster.spark.fence_writer import read_last
+    from jetcluster.spark.fence import read_last
     from jetcluster.spark.stream_state import ask
 
     last = ask(server_options_of(args), lambda connection: read_last(connection, plan.target))

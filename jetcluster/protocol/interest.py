@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from jetcluster.protocol.bus import Outgoing
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Outgoing, Valve
 
 FORWARDED = b"\x00"
 """Prefix of a queue name in `queues` of a message that was handed on because its first choice had no member left. Such

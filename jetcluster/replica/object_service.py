@@ -2,7 +2,7 @@
 
 What clients publish to `$OBJ.<b>.info.>` is caught where they are connected (`api.object_claims`) and comes here on
 `$JS.API.$OBJ.<b>.>`; chunks come on the stream's own subjects; requests to `$OBJ.<b>` come through the API
-(`cluster.object_requests`). All decisions are `objects.bucket`'s.
+(`cluster.stream_requests`). All decisions are `objects.bucket`'s.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from jetcluster.consumer.state.state import ConsumerState
-from jetcluster.model import consumer_advisory as events
+from jetcluster.model import advisory as events
 from jetcluster.model.cluster_info import ReplicaInfo, cluster_wire, desired_wire, replica_wire
 from jetcluster.raft.api import GroupStatus, PeerStatus
 from jetcluster.replica.context import NodeContext
@@ -133,7 +133,7 @@ def tell_elected(replica: ReplicaState, state: ConsumerState) -> None:
     account. The owner in a group of one tells nothing."""
     if len(replica.group.peers) < 2:
         return
-    event = events.leader_elected(replica.assignment.name, state.name, replica.context.name)
+    event = events.consumer_leader_elected(replica.assignment.name, state.name, replica.context.name)
     tell_both(replica, event, replicas=lambda: [replica_wire(info) for info in all_replicas(replica)])
 
 

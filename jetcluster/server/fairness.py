@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import Clock, Timers
 from jetcluster.health.descriptors import DescriptorWatch
-from jetcluster.protocol.valve import Valve, Waiter
+from jetcluster.protocol.bus import Valve, Waiter
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -68,7 +68,7 @@ class Governor:
     input is worked on at once. One that has sent more than a quantum is paused (`Connection.pause_reading`), and its
     turn comes again when all the others that wait have had theirs; the loop gets to Raft, routes, timers and requests
     after every few milliseconds (`budget.LoopBudget`, whose time it is). Connections that met a closed valve wait there
-    (`protocol.valve`), and take turns once it is open."""
+    (`protocol.bus`), and take turns once it is open."""
 
     def __init__(self, clock: Clock, timers: Timers, budget: LoopBudget) -> None:
         self._clock = clock

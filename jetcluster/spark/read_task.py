@@ -1,22 +1,114 @@
-"""A task of the source on its executor: record batches of a range of a stream, complete or an error."""
+"""A task of the source on its executor: record batches of a range of a stream, complete or an error.
+
+`LastFetch`: the last message of each of many subjects as of a sequence, by `multi_last` Direct Gets.
+
+An answer of a replica that has not applied the stream up to that sequence would show older messages as the last ones,
+so it counts only with the replica's word for that (`Jc-Applied-Seq`). nats-server gives none: there, planning has seen
+all replicas current (`resolve`).
+"""
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from jetcluster.errors import ApiError
+from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.arrow import Converter
-from jetcluster.spark.fetch import RangeFetch, merged
-from jetcluster.spark.frames import MessageBatch
-from jetcluster.spark.last import LastFetch
+from jetcluster.spark.fetch import (
+    LONGEST_PAUSE,
+    PROOF,
+    SHORTEST_PAUSE,
+    IncompleteError,
+    RangeFetch,
+    ReplicaLagError,
+    merged,
+    refuse,
+)
+from jetcluster.spark.frames import MessageBatch, answering_stream, is_whole, sequence
 from jetcluster.spark.link import Link
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.planner import LastTask, RangeTask, Task, check_start, lowest
+from jetcluster.spark.planner import LAST_CHUNK, LastTask, RangeTask, Task, check_start, lowest
 from jetcluster.spark.reply import ConnectionLostError, NoRespondersError, RequestTimeoutError
-from jetcluster.spark.stream_state import DataLossError, StreamState, ask, stream_state
+from jetcluster.spark.stream_state import DataLossError, StreamState, ask, is_ours, stream_state
+
+
+class LastFetch:
+    def __init__(self, link: Link, options: SourceOptions, task: LastTask) -> None:
+        self._link = link
+        self._options = options
+        self._task = task
+
+    def __iter__(self) -> Iterator[MessageBatch]:
+        """Per request a batch, by sequence. Raises ReplicaLagError, StreamError, and what the last attempt raised."""
+        names = self._task.subjects
+        for at in range(0, len(names), LAST_CHUNK):
+            yield from self._chunk(names[at : at + LAST_CHUNK])
+
+    def _chunk(self, names: tuple[str, ...]) -> Iterator[MessageBatch]:
+        """Page by page: `max_bytes` may cut an answer."""
+        after = 0
+        while True:
+            batch, left = self._patiently(names, after)
+            if batch.heads:
+                yield batch
+                after = sequence(batch.heads[-1])
+            if not left:
+                return
+
+    def _patiently(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+        begun, pause = time.monotonic(), SHORTEST_PAUSE
+        while True:
+            try:
+                return self._page(names, after)
+            except ReplicaLagError as error:
+                failure: JetclusterError = error
+                most = self._options.replica_wait
+                self._link.go_on()
+            except NoRespondersError as error:
+                failure, most = error, self._options.retry_timeout
+                self._link.no_responders()
+            except (ConnectionLostError, RequestTimeoutError, IncompleteError, ApiError) as error:
+                if not error.retriable:
+                    raise
+                failure, most = error, self._options.retry_timeout
+                self._link.go_on()
+            if time.monotonic() - begun + pause > most:
+                raise failure
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _page(self, names: tuple[str, ...], after: int) -> tuple[MessageBatch, int]:
+        """(messages, how many are to follow)."""
+        request = {
+            "multi_last": names, "up_to_seq": self._task.up_to, "seq": after + 1, "batch": LAST_CHUNK,
+            "max_bytes": self._options.fetch_bytes,
+        }  # fmt: skip
+        link, task = self._link, self._task
+        gather = link.connection.gather(
+            link.subject, json.dumps(request).encode(), PROOF, self._options.request_timeout
+        )
+        end = gather.wait()
+        if end.status not in (204, 404):
+            refuse(end, task.target.stream)
+        applied = int(end.get("Jc-Applied-Seq") or 0) if end.get("Jc-Stream") == link.stream else 0
+        if applied < task.up_to and is_ours(link.connection):
+            raise ReplicaLagError(
+                f"{task.target.stream}: the replica on {end.get('Jc-Peer')} has applied {applied} of {task.up_to}"
+            )
+        if not gather.heads:
+            return MessageBatch([], []), 0
+        left = int(end.get("Nats-Num-Pending") or -1)
+        if not is_whole(gather.heads, left, int(end.get("Nats-Last-Sequence") or 0)):
+            raise IncompleteError(f"an answer of {len(gather.heads)} last messages has holes")
+        if answering_stream(gather.heads[-1]) != link.stream:
+            raise IncompleteError(f"a mirror answered for {link.stream}")
+        link.answered()
+        return MessageBatch(gather.heads, gather.payloads), left
+
 
 MAX_BATCH_BYTES: Final = 16 << 20
 """Bytes of one record batch; Arrow's binary columns end at 2 GiB."""

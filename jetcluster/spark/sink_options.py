@@ -9,7 +9,7 @@ from typing import Any, Final
 from jetcluster.errors import JetclusterError
 from jetcluster.protocol.subjects import is_subset, is_valid_literal
 from jetcluster.spark import fence
-from jetcluster.spark.fence_writer import MAX_BATCH
+from jetcluster.spark.fence import MAX_BATCH
 from jetcluster.spark.options import SERVER_OPTIONS, OptionError, OptionReader, ServerOptions, server_options
 
 _TEXT: Final = ("string",)

@@ -23,8 +23,7 @@ from jetcluster.spark import offsets as offset_json
 from jetcluster.spark import planner, resolve
 from jetcluster.spark.offsets import Offset, Offsets
 from jetcluster.spark.options import SourceOptions, check_streaming
-from jetcluster.spark.pushdown import Pushdown
-from jetcluster.spark.resolve import Extent
+from jetcluster.spark.resolve import Extent, Pushdown
 from jetcluster.spark.stream_state import StreamState
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from chaos.cli import MISSED, found, main
 from chaos.plants import PLANTS
 from chaos.runner import Result
 from chaos.scenarios import SCENARIOS
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Finding
 from testkit.harness import TOP
 
 pytestmark = pytest.mark.long

@@ -12,7 +12,7 @@ from chaos.history import History
 from chaos.html_report import render
 from chaos.report import show
 from chaos.runner import Result
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Finding
 
 
 def results() -> list[Result]:

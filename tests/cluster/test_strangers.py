@@ -17,8 +17,7 @@ from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Reason, RouteCredentials
 from jetcluster.mesh.frames import Kind, encode_call, encode_notice, encode_ping, encode_raft, encode_sub
-from jetcluster.mesh.identity import new_id
-from jetcluster.mesh.node_key import NodeKey
+from jetcluster.mesh.identity import NodeKey, new_id
 from jetcluster.raft import codec
 from testkit.client import create_stream
 from testkit.harness import Node, ProcessCluster, eventually

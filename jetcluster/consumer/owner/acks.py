@@ -18,7 +18,7 @@ from jetcluster.consumer.state.pending import NEVER
 from jetcluster.consumer.state.rules import ALL, FLOW_CONTROL
 from jetcluster.consumer.state.turn import ACK, NAK, PROGRESS, TERM, SettledMessages, Value
 from jetcluster.model import durations
-from jetcluster.model.consumer_advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
+from jetcluster.model.advisory import ACK_METRIC, MSG_NAKED, MSG_TERMINATED
 from jetcluster.protocol.bus import Origin
 
 KINDS: Final = frozenset((ACK, NAK, TERM, PROGRESS))

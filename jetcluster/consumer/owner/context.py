@@ -14,7 +14,7 @@ from jetcluster.consumer.owner.scheduler import OwnerWakes
 from jetcluster.consumer.owner.selection import Selection
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import DELIVER, Value
-from jetcluster.model import consumer_advisory as events
+from jetcluster.model import advisory as events
 from jetcluster.model.advisory import Event
 from jetcluster.protocol.bus import Bus, Origin
 from jetcluster.store.block_store import BlockStore
@@ -32,7 +32,7 @@ class Advise:
         self._subjects: dict[str, bytes] = {}
 
     def wanted(self, name: str) -> bool:
-        """Somebody listens to the events called so in `model.consumer_advisory`."""
+        """Somebody listens to the events called so in `model.advisory`."""
         subject = self._subjects.get(name)
         if subject is None:
             subject = self._subjects[name] = events.subject(name, *self._names)

@@ -12,7 +12,7 @@ from jetcluster.consumer.state.rules import EXPLICIT, FLOW_CONTROL, ConsumerRule
 from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.errors import ApiError
 from jetcluster.model import consumer_rules
-from jetcluster.model.patterns import Patterns
+from jetcluster.model.subjects import Patterns
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from jetcluster.pipeline.checkers.event import Event
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding
 from jetcluster.pipeline.checkers.log import differences, replicas
 
 Content = dict[int, tuple[str, str]]

@@ -20,8 +20,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from jetcluster.pipeline.checkers.event import Event
-from jetcluster.pipeline.checkers.finding import Finding
+from jetcluster.pipeline.checkers.event import Event, Finding
 from jetcluster.pipeline.checkers.log import replicas
 
 _KINDS = ("cas", "read", "direct")

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from jetcluster.protocol.bus import Callback, Origin, Outgoing
+from jetcluster.protocol.bus import Callback, Origin, Outgoing, Valve
 from jetcluster.protocol.interest import FORWARDED, RemotePeer
-from jetcluster.protocol.valve import Valve
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 
 ORIGIN = b"\x01"

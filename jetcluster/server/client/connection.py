@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.auth.authenticator import STANDARD
 from jetcluster.protocol import writer
+from jetcluster.protocol.bus import Valve
 from jetcluster.protocol.connection_states import RECHECKED, RECHECKING, SETTLED
-from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.subscription import ClientSubscription, Sink
 from jetcluster.server.connection import Connection, Sockets
 from jetcluster.server.state import ServerState, new_nonce, server_info
@@ -136,7 +136,7 @@ class ClientConnection(Connection, Sink):
         raise NotImplementedError
 
     def wait_at(self, valve: Valve) -> None:
-        """See `valve.Waiter`: this message is the last of its portion."""
+        """See `bus.Waiter`: this message is the last of its portion."""
         self.valve = valve
 
     def spend(self, messages: int) -> None:

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from jetcluster.config.options import LeafRemoteOptions
 from jetcluster.protocol import leaf, writer
-from jetcluster.protocol.bus import Origin, Outgoing
+from jetcluster.protocol.bus import Origin, Outgoing, Valve
 from jetcluster.protocol.connection_states import JOINED
-from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import LeafPeer
 from jetcluster.server.client.clients import ServerParts

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jetcluster.auth.authenticator import Authenticator
 from jetcluster.net.open_port import open_port
 from jetcluster.net.tls_listener import TlsListener
-from jetcluster.protocol.ws_handshake import Rules, UpgradeRequest, places_of
+from jetcluster.protocol.websocket import Rules, UpgradeRequest, places_of
 from jetcluster.records import dataclass
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jetcluster.auth.authenticator import Authenticator
     from jetcluster.config.options import WebSocketOptions
     from jetcluster.config.tls_options import TlsOptions
-    from jetcluster.protocol.ws_handshake import UpgradeRequest
+    from jetcluster.protocol.websocket import UpgradeRequest
     from jetcluster.server.client.clients import ServerParts
     from jetcluster.server.state import ServerState
 

@@ -13,9 +13,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from jetcluster.budget import BusyError, Job, LoopBudget, Steps
-from jetcluster.protocol import websocket, ws_handshake
-from jetcluster.protocol.websocket import BINARY, CLOSE, PING, PONG, Event, FrameWriter, WebSocketError, WebSocketReader
-from jetcluster.protocol.ws_handshake import HandshakeError, Rules, UpgradeRequest
+from jetcluster.protocol import websocket
+from jetcluster.protocol.websocket import FrameWriter, HandshakeError, Rules, UpgradeRequest, WebSocketReader
 from jetcluster.server.fairness import SMALL_READ
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class WsTransport(asyncio.Transport):
         if payload is None:
             reason = self._owner.close_reason
             payload = websocket.close_payload(_CODES.get(reason, websocket.INTERNAL_ERROR), reason)
-        self.control(CLOSE, payload)
+        self.control(websocket.CLOSE, payload)
         self._said_goodbye = True
 
     def can_write_eof(self) -> bool:
@@ -263,7 +262,7 @@ class WebSocket(asyncio.Protocol):
         return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
 
     def _handshake(self) -> None:
-        head, end, rest = self._head.partition(ws_handshake.END)
+        head, end, rest = self._head.partition(websocket.END)
         if not end and len(head) <= MAX_HEAD:
             return
         self._head = b""
@@ -272,7 +271,7 @@ class WebSocket(asyncio.Protocol):
         except HandshakeError as error:
             log.info("%s - websocket handshake error: %s", self._peer(), error)
             self._over()
-            self._socket.write(ws_handshake.refusal(error))
+            self._socket.write(websocket.refusal(error))
             self._socket.close()
             return
         self._over()
@@ -289,8 +288,8 @@ class WebSocket(asyncio.Protocol):
         """The request and the answer to it. Raises HandshakeError."""
         if len(head) > MAX_HEAD:
             raise HandshakeError(400, "request too long")
-        request = ws_handshake.parse(head)
-        answer = ws_handshake.accept(request, self._rules)
+        request = websocket.parse(head)
+        answer = websocket.accept(request, self._rules)
         if rest:
             raise HandshakeError(400, "client sent data before handshake is complete")
         return request, answer
@@ -347,7 +346,7 @@ class WebSocket(asyncio.Protocol):
         size = 0
         for _ in range(STEP_EVENTS):
             event, broken = self._event()
-            if event is None or event[0] == CLOSE:
+            if event is None or event[0] == websocket.CLOSE:
                 self._hand_on(pieces, pongs)
                 if broken is not None:
                     self._reader = None
@@ -357,23 +356,23 @@ class WebSocket(asyncio.Protocol):
                     self._closed_by_peer(event[1])
                 return False
             opcode, payload = event
-            if opcode == BINARY:
+            if opcode == websocket.BINARY:
                 pieces.append(payload)
                 size += len(payload)
                 if size >= STEP_BYTES:
                     break
-            elif opcode == PING:
-                pongs.append(websocket.control(PONG, payload))
+            elif opcode == websocket.PING:
+                pongs.append(websocket.control(websocket.PONG, payload))
         self._hand_on(pieces, pongs)
         return self._reader is not None and not transport.paused
 
-    def _event(self) -> tuple[Event | None, WebSocketError | None]:
+    def _event(self) -> tuple[websocket.Event | None, websocket.WebSocketError | None]:
         """(the next event, None) or (None, why there is none)."""
         if self._reader is None:
             return None, None
         try:
             return self._reader.next(), None
-        except WebSocketError as error:
+        except websocket.WebSocketError as error:
             return None, error
 
     def _hand_on(self, pieces: list[bytes], pongs: list[bytes]) -> None:

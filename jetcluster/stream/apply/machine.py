@@ -23,7 +23,7 @@ from jetcluster.model.limits import FARTHEST_SEQ
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
-from jetcluster.stream.apply import atomic_checks, replacing, restoring, sourced
+from jetcluster.stream.apply import atomic_checks, publish, restoring, sourced
 from jetcluster.stream.apply.asked import Asked, AskedError
 from jetcluster.stream.apply.atomic_checks import AtomicChecks, BatchParts
 from jetcluster.stream.apply.checks import SEALED, SUBJECT_TOO_LONG, PublishKind
@@ -425,7 +425,7 @@ class StreamMachine:
         return self._update(index, StreamRules.from_config(command.config), command)
 
     def _replace(self, index: int, command: Replace) -> int | ApiError:
-        refused = replacing.refusal(self.store, self.rules, command)
+        refused = publish.refusal(self.store, self.rules, command)
         if refused is not None:
             return refused
         removed = 0

@@ -4,6 +4,10 @@ A batch that no limit can refuse and that brings nothing but user's headers and 
 in one step. Otherwise every message passes nats-server's checks, in the order of its
 clustered streams (deduplication before expectations, so a retry is acked as a duplicate with any expectation); what
 passes is staged (`staging`), with what storing it brings about.
+
+REPLACE is here too: messages take the place of others in one step, if the stream is still as its proposer saw it. The
+object service ends an upload with it: the object's metadata is stored, the record of the upload, the older
+metadata and the replaced object's chunks go. No crash leaves half of that.
 """
 
 from __future__ import annotations
@@ -18,13 +22,30 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER, CheckOrder, Publication, PublishKind
+from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER, SEALED, CheckOrder, Publication, PublishKind
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.staging import Staging
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
+from jetcluster.stream.log.bodies import Replace
 from jetcluster.stream.log.fast_parts import FastGate
 from jetcluster.stream.ports import PublishResult, Verdict
 from jetcluster.stream.rules import StreamRules
+
+_PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not permitted")
+
+
+def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError | None:
+    """Why it may not be: 10071 says that a guard does not hold."""
+    if rules.sealed:
+        return SEALED
+    if rules.deny_purge:
+        return _PURGE_DENIED
+    for subject, seq in command.guards:
+        actual = store.last_seq_of(subject)
+        if actual != seq:
+            return errors.by_code(errors.WRONG_LAST_SEQUENCE, seq=actual)
+    return None
+
 
 EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
 """There are no more sequences."""

@@ -6,7 +6,7 @@ PubAcks as bytes, for whole commands at once.
 
 A client that publishes a message and waits for its ack waits for all that was proposed before it. So the amount is
 bounded by time, not by size: the window is what was lately applied within `TARGET` seconds, learned from how long
-proposals take. While it is full the valve is closed, and publishers wait (`protocol.valve`). How long a proposal takes
+proposals take. While it is full the valve is closed, and publishers wait (`protocol.bus`). How long a proposal takes
 with hardly anything in front of it (a slow disk, a far majority) is not held against those in front.
 """
 
@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 from jetcluster import errors
 from jetcluster.errors import ApiError
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Valve
 from jetcluster.raft.api import (
     BackpressureError,
     EntryTooLargeError,

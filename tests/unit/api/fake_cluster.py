@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.api.request import ApiContext
 from jetcluster.budget import LoopBudget
 from jetcluster.clock import SystemClock
 from jetcluster.cluster.meta_service import MetaService

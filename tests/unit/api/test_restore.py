@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.api import restore
-from jetcluster.api.context import RestoreRoom
+from jetcluster.api.request import RestoreRoom
 from jetcluster.budget import at_once
 from jetcluster.errors import PASSING, ApiError, by_code
 from jetcluster.protocol import s2

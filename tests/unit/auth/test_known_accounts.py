@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
+from jetcluster.auth.operator_mode import KnownAccount, KnownAccounts
 from jetcluster.config.claims.account import unlimited_account
 from jetcluster.config.claims.rights import Rights
 

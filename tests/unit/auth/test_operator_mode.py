@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from jetcluster.auth.authenticator import AuthError, AuthResult
-from jetcluster.auth.known_accounts import KnownAccount, KnownAccounts
-from jetcluster.auth.operator_mode import OperatorAuthenticator
+from jetcluster.auth.operator_mode import KnownAccount, KnownAccounts, OperatorAuthenticator
 from jetcluster.clock import SystemClock
 from jetcluster.config.claims.account import verified_account
 from jetcluster.config.claims.token import ClaimsError

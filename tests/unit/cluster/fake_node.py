@@ -11,9 +11,9 @@ from jetcluster.clock import SystemRng
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.auth import Greeting, Handshake, Refused, RouteCredentials, derive_key
 from jetcluster.mesh.frames import Kind
+from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.info import encode_info, split_url
 from jetcluster.mesh.mesh import NodeMesh
-from jetcluster.mesh.node_key import NodeKey
 
 SECRET = RouteCredentials("route", "secret")
 

@@ -10,9 +10,9 @@ import pytest
 
 from jetcluster.clock import SystemRng
 from jetcluster.mesh.auth import Greeting, Handshake, Reason, encode_refused
+from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.info import split_url
 from jetcluster.mesh.mesh import NodeMesh
-from jetcluster.mesh.node_key import NodeKey
 from tests.unit.cluster.fake_node import SECRET, Rogue
 from tests.unit.cluster.mesh_support import full, info, node, route_to, stop, until
 

@@ -1,4 +1,4 @@
-"""Requests to buckets on the leader of the stream (cluster/object_requests.py)."""
+"""Requests to buckets on the leader of the stream (cluster/stream_requests.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from jetcluster.cluster import object_requests
+from jetcluster.cluster import stream_requests
 from jetcluster.errors import ApiError
 from jetcluster.replica.reads import pages
 from jetcluster.store.api import DamagedError
@@ -20,7 +20,7 @@ async def test_limits_of_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     async with Cluster() as cluster:
         leader = await bucket(cluster)
         await put(leader, "n")
-        monkeypatch.setattr(object_requests, "MAX_LISTS", 0)
+        monkeypatch.setattr(stream_requests, "MAX_LISTS", 0)
         with pytest.raises(ApiError, match="10167"):
             await ask(leader, "list")
         leader.replica("OBJ_b").reads.answers.pages.streaming = pages.MAX_STREAMING

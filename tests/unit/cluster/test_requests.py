@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from jetcluster.api import dispatch, endpoints
-from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.api.request import ApiContext
 from jetcluster.cluster.requests import (
     DEADLINE,
     LAST_WORDS,

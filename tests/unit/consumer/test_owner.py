@@ -12,8 +12,7 @@ from jetcluster.consumer.owner.context import Advise
 from jetcluster.consumer.owner.statuses import LEADERSHIP_CHANGE
 from jetcluster.consumer.state.rules import ALL, EXPLICIT
 from jetcluster.consumer.state.turn import ACK, TERM
-from jetcluster.model.advisory import Advisories
-from jetcluster.model.consumer_advisory import MAX_DELIVERIES
+from jetcluster.model.advisory import MAX_DELIVERIES, Advisories
 from jetcluster.stream.log import commands
 from testkit.twins.time import ManualTime, SeededRng
 from tests.unit.consumer.rig import MS, SECOND, Frame, Rig, TwinBus

@@ -25,8 +25,8 @@ from jetcluster.mesh.auth import (
     own_addresses,
 )
 from jetcluster.mesh.frames import FrameError, FrameReader, Kind
+from jetcluster.mesh.identity import NodeKey
 from jetcluster.mesh.mesh import NodeMesh
-from jetcluster.mesh.node_key import NodeKey
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.fake_node import SECRET
 from tests.unit.cluster.mesh_support import Proxy, full, info, node, route_to, stop, until

@@ -12,8 +12,7 @@ import pytest
 from jetcluster.mesh import interest
 from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, MeshInterest, ToldValve
 from jetcluster.mesh.peer_link import Traffic
-from jetcluster.protocol.bus import Origin
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.accounts.accounts import Accounts
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import ManualTime, SeededRng

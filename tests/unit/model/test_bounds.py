@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.model.api import StreamConfigRequest
-from jetcluster.model.bounds import MAX_SOURCES, MAX_VALUES, check_bounds
+from jetcluster.model.base import MAX_SOURCES, MAX_VALUES, check_bounds
 
 
 def sources(count: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.model import consumer_advisory as events
+from jetcluster.model import advisory as events
 from jetcluster.model.advisory import Advisories, Event
 from testkit.twins.time import ManualTime, SeededRng
 

@@ -8,8 +8,15 @@ import time
 
 import pytest
 
-from jetcluster.model.patterns import MAX_SHAPES, Patterns, first_overlap, one_within_another, too_various
-from jetcluster.model.subjects import is_subset, overlap
+from jetcluster.model.subjects import (
+    MAX_SHAPES,
+    Patterns,
+    first_overlap,
+    is_subset,
+    one_within_another,
+    overlap,
+    too_various,
+)
 
 PARTS = ["a", "b", "c", "*"]
 
@@ -63,8 +70,8 @@ def test_what_was_asked_before_is_kept_up_to_date() -> None:
 
 
 def test_tables_are_made_anew_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.model.patterns.MAX_PROJECTED", 5)
-    monkeypatch.setattr("jetcluster.model.patterns.PLANS_KEPT", 2)
+    monkeypatch.setattr("jetcluster.model.subjects.MAX_PROJECTED", 5)
+    monkeypatch.setattr("jetcluster.model.subjects.PLANS_KEPT", 2)
     rng = random.Random(13)
     for _ in range(100):
         known = some(rng, 8)

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from jetcluster.model.import_transforms import strict_transform
+from jetcluster.config.import_rules import strict_transform
 from jetcluster.model.transforms import (
     MAX_DESTINATION,
     MAX_INT32,

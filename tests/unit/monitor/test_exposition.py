@@ -4,8 +4,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from jetcluster.latency import BOUNDS, Latency
-from jetcluster.monitor import exposition
-from jetcluster.monitor.exposition import Exposition
+from jetcluster.monitor import metrics
+from jetcluster.monitor.metrics import Exposition
 
 
 def test_samples_of_a_family_stand_together_whatever_the_order() -> None:
@@ -43,7 +43,7 @@ def test_a_histogram_is_cumulative() -> None:
 
 
 def test_a_scrape_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exposition, "MAX_SAMPLES", 3)
+    monkeypatch.setattr(metrics, "MAX_SAMPLES", 3)
     out = Exposition()
     for number in range(5):
         out.gauge("a", "many", number, (("n", number),))

@@ -109,7 +109,7 @@ CHOSEN = {"push, no acks", "push, acks", "flow control", "heartbeat", "snapshot"
 PUBLISHERS: dict[str, str] = {
     "api/dispatch.py": "answer", "api/object_claims.py": "passes on what a client publishes",
     "api/relay.py": "refusal", "api/restore.py": "answer", "api/endpoints.py": "answer", "api/snapshot.py": "snapshot",
-    "cluster/object_requests.py": "object", "objects/host.py": "object",
+    "cluster/stream_requests.py": "object", "objects/host.py": "object",
     "objects/bucket.py": "tells watchers of a bucket, at its own subjects",
     "objects/uploads.py": "tells watchers of a bucket, at its own subjects",
     "consumer/owner/acks.py": "answer to an ack", "consumer/owner/context.py": "advisories, at their own subjects",

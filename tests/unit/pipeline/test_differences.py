@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.pipeline.differences import Stored, describe, differing, lasting, odd_ones
+from jetcluster.pipeline.audit import Stored, describe, differing, lasting, odd_ones
 
 A, B = (1, 11), (2, 22)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from jetcluster.pipeline import restore_rows
-from jetcluster.pipeline.restore_rows import ArchiveDamagedError, RowTotals
+from jetcluster.pipeline import restore_plan
+from jetcluster.pipeline.restore_plan import ArchiveDamagedError, RowTotals
 from jetcluster.protocol import s2
 from jetcluster.spark.sink_options import SinkError
 from jetcluster.stream.apply import restoring
@@ -48,12 +48,12 @@ def read_back(data: bytes) -> list[restoring.ArchiveEntry]:
 
 
 def test_pieces_are_one_archive() -> None:
-    made = [row for batch in restore_rows.blobs(batches(MESSAGES)) for row in batch.to_pylist()]
+    made = [row for batch in restore_plan.blobs(batches(MESSAGES)) for row in batch.to_pylist()]
     assert len(made) > 1
-    whole = restore_rows.head(b'{"last_seq": 700}', 5)
+    whole = restore_plan.head(b'{"last_seq": 700}', 5)
     for row in made:
-        whole += row["blob"] + restore_rows.PADDING
-    state, *entries = read_back(whole + restore_rows.tail())
+        whole += row["blob"] + restore_plan.PADDING
+    state, *entries = read_back(whole + restore_plan.tail())
     assert (state.name, state.seq, state.payload) == (b"state.json", 0, b'{"last_seq": 700}')
     assert [(e.seq, e.ts, e.name, e.headers, e.payload) for e in entries] == MESSAGES
     totals = reduce(RowTotals.plus, [RowTotals(r["rows"], r["bytes"], r["digest"], r["places"]) for r in made])
@@ -63,8 +63,8 @@ def test_pieces_are_one_archive() -> None:
 
 
 def test_nothing_is_an_archive_too() -> None:
-    assert list(restore_rows.blobs([])) == []
-    assert len(read_back(restore_rows.head(b"{}", 1) + restore_rows.tail())) == 1
+    assert list(restore_plan.blobs([])) == []
+    assert len(read_back(restore_plan.head(b"{}", 1) + restore_plan.tail())) == 1
 
 
 @pytest.mark.parametrize("column", ["subject", "headers_raw", "data"])
@@ -75,13 +75,13 @@ def test_damage(column: str) -> None:
     at = batch.schema.names.index(column)
     damaged = batch.set_column(at, batch.schema.field(at), pa.array(values, batch.schema.field(at).type))
     with pytest.raises(ArchiveDamagedError, match="the archived message 15 is damaged"):
-        list(restore_rows.blobs([damaged]))
+        list(restore_plan.blobs([damaged]))
     with pytest.raises(ArchiveDamagedError):
-        list(restore_rows.rows_for_sink([damaged], "S", source_seq=False))
+        list(restore_plan.rows_for_sink([damaged], "S", source_seq=False))
 
 
 def test_rows_for_the_sink() -> None:
-    found = [r for b in restore_rows.rows_for_sink(batches(MESSAGES), "ORD", source_seq=False) for r in b.to_pylist()]
+    found = [r for b in restore_plan.rows_for_sink(batches(MESSAGES), "ORD", source_seq=False) for r in b.to_pylist()]
     assert [(r["seq"], r["subject"].encode(), r["headers_raw"] or b"", r["data"]) for r in found] == [
         (seq, subject, block, data) for seq, _, subject, block, data in MESSAGES
     ]
@@ -93,13 +93,13 @@ def test_a_subject_that_is_no_text_comes_back_or_is_refused() -> None:
     (batch,) = batches(messages)
     at = batch.schema.names.index("subject_raw")
     batch = batch.set_column(at, "subject_raw", pa.array([b"s.\xff", None], pa.binary()))
-    (made,) = [row for one in restore_rows.blobs([batch]) for row in one.to_pylist()]
-    _, *entries = read_back(restore_rows.head(b"{}", 5) + made["blob"] + restore_rows.tail())
+    (made,) = [row for one in restore_plan.blobs([batch]) for row in one.to_pylist()]
+    _, *entries = read_back(restore_plan.head(b"{}", 5) + made["blob"] + restore_plan.tail())
     assert [entry.name for entry in entries] == [b"s.\xff", b"s.1"]
     with pytest.raises(SinkError, match=r"message 3 has subject .* no UTF-8: only --mode exact"):
-        list(restore_rows.rows_for_sink([batch], "S", source_seq=False))
+        list(restore_plan.rows_for_sink([batch], "S", source_seq=False))
 
 
 def test_the_old_sequence_as_a_header() -> None:
-    assert restore_rows.with_source_seq(b"", 7) == b"NATS/1.0\r\nJc-Source-Seq: 7\r\n\r\n"
-    assert restore_rows.with_source_seq(BLOCK, 7) == b"NATS/1.0\r\nB: 1\r\na:2\r\nJc-Source-Seq: 7\r\n\r\n"
+    assert restore_plan.with_source_seq(b"", 7) == b"NATS/1.0\r\nJc-Source-Seq: 7\r\n\r\n"
+    assert restore_plan.with_source_seq(BLOCK, 7) == b"NATS/1.0\r\nB: 1\r\na:2\r\nJc-Source-Seq: 7\r\n\r\n"

@@ -13,9 +13,9 @@ import pytest
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 
 from jetcluster.errors import ApiError, by_code
-from jetcluster.pipeline import restore_rows, restore_transfer
-from jetcluster.pipeline.restore_rows import RowTotals
-from jetcluster.pipeline.restore_transfer import NotTheArchiveError, RestoreTransfer, with_pauses
+from jetcluster.pipeline import restore_exact, restore_plan
+from jetcluster.pipeline.restore_exact import NotTheArchiveError, RestoreTransfer, with_pauses
+from jetcluster.pipeline.restore_plan import RowTotals
 from jetcluster.protocol import s2
 from jetcluster.spark.connection import Connection
 from jetcluster.stream.apply import restoring
@@ -89,7 +89,7 @@ def test_refusals(at: int, code: int) -> None:
 
 
 def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_transfer, "SILENCE_SECONDS", 0.02)
+    monkeypatch.setattr(restore_exact, "SILENCE_SECONDS", 0.02)
     server = Server()
 
     def slow() -> Iterator[tuple[bytes, RowTotals]]:
@@ -101,7 +101,7 @@ def test_while_there_is_nothing_to_send_the_server_is_kept_waiting(monkeypatch: 
 
     with transfer(server) as one:
         one.send(slow(), lambda totals: "")
-    assert restore_rows.PADDING in server.data
+    assert restore_plan.PADDING in server.data
     reader = restoring.ArchiveReader()
     assert [e.seq for content in s2.Decoder().feed(server.data) for e in reader.feed(content)] == [0, 4, 9]
 

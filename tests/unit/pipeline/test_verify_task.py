@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from jetcluster.pipeline.verify_task import BROKEN, FIGURES, findings
+from jetcluster.pipeline.verify import BROKEN, FIGURES, findings
 from tests.chaos.test_checkers import clean
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from jetcluster.protocol.bus import Origin
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Origin, Valve
 
 
 class Node(Origin):

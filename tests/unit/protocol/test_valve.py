@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Valve
 
 
 class Publisher:

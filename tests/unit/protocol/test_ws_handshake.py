@@ -1,10 +1,10 @@
-"""The request that opens a WebSocket (protocol/ws_handshake.py). Statuses are those of nats-server 2.15."""
+"""The request that opens a WebSocket (protocol/websocket.py). Statuses are those of nats-server 2.15."""
 
 from __future__ import annotations
 
 import pytest
 
-from jetcluster.protocol.ws_handshake import HandshakeError, Rules, accept, parse, place_of, places_of, refusal
+from jetcluster.protocol.websocket import HandshakeError, Rules, accept, parse, place_of, places_of, refusal
 
 USUAL = {
     "Host": "a.example:8080",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jetcluster.api import dispatch, endpoints
-from jetcluster.api.context import ApiContext
 from jetcluster.api.dispatch import JetStreamApi
+from jetcluster.api.request import ApiContext
 from jetcluster.mirror.link import SILENCE_SECONDS
 from jetcluster.replica.reads import confirm, membership
 from jetcluster.stream.apply import sourced

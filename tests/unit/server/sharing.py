@@ -14,8 +14,7 @@ from jetcluster.config.account_options import (
     MappingOptions,
 )
 from jetcluster.config.options import Options
-from jetcluster.protocol.bus import Outgoing
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Outgoing, Valve
 from testkit.server_rig import QUIET, Bench, Peer
 
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetcluster.budget import LoopBudget
-from jetcluster.protocol.bus import Origin
-from jetcluster.protocol.valve import Valve
+from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.client.commands import LIGHT_MESSAGES, NARROW_BYTES
 from jetcluster.server.fairness import (
     CROWD_SIZE,

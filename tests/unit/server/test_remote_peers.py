@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.protocol.bus import Outgoing
+from jetcluster.protocol.bus import Outgoing, Valve
 from jetcluster.protocol.sublist import Sublist
-from jetcluster.protocol.valve import Valve
 from jetcluster.server.accounts import bulk, remote_peers
 from jetcluster.server.accounts.local_interest import LocalInterest
 from jetcluster.server.accounts.remote_peers import ASK_EVERY, RemoteBacklog, RemotePeers, ServerOrigin

@@ -1,4 +1,4 @@
-"""Places, ranges, limits (spark/planner.py, spark/offsets.py) and what filters narrow (spark/pushdown.py)."""
+"""Places, ranges, limits (spark/planner.py, spark/offsets.py) and what filters narrow (spark/resolve.py)."""
 
 from __future__ import annotations
 

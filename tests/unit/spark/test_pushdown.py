@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from jetcluster.spark.options import SourceOptions
-from jetcluster.spark.pushdown import Pushdown
+from jetcluster.spark.resolve import Pushdown
 from tests.unit.spark.test_planner import options
 
 

@@ -17,9 +17,9 @@ from jetcluster.spark.fetch import ReplicaLagError
 from jetcluster.spark.offsets import Offset
 from jetcluster.spark.options import SourceOptions
 from jetcluster.spark.planner import LastTask, RangeTask, Target, narrower_limits
-from jetcluster.spark.pushdown import Pushdown
 from jetcluster.spark.read_task import read_task
 from jetcluster.spark.reply import ConnectionLostError
+from jetcluster.spark.resolve import Pushdown
 from jetcluster.spark.stream_state import DataLossError, StreamError
 from tests.unit.spark.fake_server import CREATED, T0, Peer, StreamPeer, msg, numbered, options_for, store_of
 

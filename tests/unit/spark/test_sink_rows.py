@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.spark import sink_options
 from jetcluster.spark.schema import arrow_schema
-from jetcluster.spark.sink_rows import Row, RowError, RowReader, build
+from jetcluster.spark.sink import Row, RowError, RowReader, build
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'jetcluster[spark]'")
 

@@ -4,7 +4,7 @@ import pytest
 
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
-from jetcluster.stream.apply.replacing import Replace
+from jetcluster.stream.apply.publish import Replace
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import CommandError
 from tests.unit.stream.test_machine import T0, Stream

@@ -13,8 +13,7 @@ import pytest
 from jetcluster import files as node_files
 from jetcluster.clock import SystemRng
 from jetcluster.files import make_folder, read, sync, write, write_durably
-from jetcluster.mesh.identity import IdentityError, load_identity
-from jetcluster.mesh.node_key import load_key
+from jetcluster.mesh.identity import IdentityError, load_identity, load_key
 from jetcluster.raft.journal.disk import FileDisk, FileMark
 from jetcluster.store.progress import probe
 from testkit.twins.storage import SimDisk, SimWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.model.import_transforms import numbered, reverse, starred, strict_transform
+from jetcluster.config.import_rules import numbered, reverse, starred, strict_transform
 from jetcluster.model.transforms import TransformError
 
 
