@@ -1,6 +1,6 @@
 """The copies of a stream: its replicas, those of its mirrors, or one as a whole; who they are, and how far each is.
 
-`Republished`: a stream against one that it was published into anew (`restore --mode fence|msgid --source-seq`).
+`compared`: a stream against one that it was published into anew (`restore --mode fence|msgid --source-seq`).
 Sequences and times are new there, gaps are closed, and publishing leaves headers of its own, so subjects and payloads
 are compared, by the header `Jc-Source-Seq`: each message once, and those of one subject in their order.
 """
@@ -11,15 +11,16 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-
-from pyspark.sql import DataFrame, Row, SparkSession
+from typing import TYPE_CHECKING, Any, Final
 
 from jetcluster.errors import ApiError, JetclusterError
 from jetcluster.spark.connection import Connection
 from jetcluster.spark.fetch import PROOF
 from jetcluster.spark.options import ServerOptions
 from jetcluster.spark.stream_state import StreamState, stream_state
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 TRIES: Final = 3
 PROBE_SECONDS: Final = 3.0

@@ -16,7 +16,6 @@ from jetcluster.pipeline.folder import open_folder
 from jetcluster.pipeline.manifest import Manifest
 from jetcluster.pipeline.result import DataLoss, UsageError
 from jetcluster.protocol import s2
-from jetcluster.spark.arrow import digest
 from jetcluster.spark.sink_options import SinkError
 from jetcluster.stream.apply import restoring
 
@@ -50,6 +49,8 @@ class RowTotals(NamedTuple):
 
 def checked(batch: Any) -> Iterator[tuple[int, int, bytes, bytes, bytes, int, int]]:
     """(seq, time_ns, subject, header block, payload, digest, place) of the rows. Raises ArchiveDamagedError."""
+    from jetcluster.spark.arrow import digest  # imports pyarrow
+
     columns = [
         batch.column(name).to_pylist()
         for name in ("seq", "time_ns", "subject", "headers_raw", "data", "digest", "place", "subject_raw")

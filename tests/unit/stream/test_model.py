@@ -34,6 +34,11 @@ Message = tuple[int, bytes, bytes, bytes]
 """Time, subject, header block, payload."""
 
 
+def record(subject: bytes, headers: bytes, payload: bytes) -> int:
+    """Bytes of a stored message, as `max_bytes` counts them."""
+    return 30 + len(subject) + len(headers) + len(payload) + (4 if headers else 0)
+
+
 @dataclass
 class Model:
     """The rules once more, without batches: every message is checked, stored and followed by evictions."""
@@ -162,15 +167,14 @@ class Model:
         at_limit = 0 < self.limit("max_msgs_per_subject") <= of_subject
         if at_limit and self.config.get("discard_new_per_subject") and not rollup:
             return False
-        if at_limit:
-            return True
-        size = 30 + len(subject) + len(headers) + len(payload) + (4 if headers else 0)
-        if 0 < self.limit("max_msgs") <= len(self.messages):
-            return False
-        return not self.limit("max_bytes") or self.bytes() + size <= self.limit("max_bytes")
+        size = record(subject, headers, payload)
+        if not self.limit("max_bytes") or self.bytes() + size <= self.limit("max_bytes"):
+            return at_limit or not 0 < self.limit("max_msgs") <= len(self.messages)
+        oldest = next((record(*m[1:]) for _, m in sorted(self.messages.items()) if m[1] == subject), 0)
+        return at_limit and size <= oldest
 
     def bytes(self) -> int:
-        return sum(30 + len(m[1]) + len(m[2]) + len(m[3]) + (4 if m[2] else 0) for m in self.messages.values())
+        return sum(record(*m[1:]) for m in self.messages.values())
 
     def evict(self) -> None:
         per_subject = self.limit("max_msgs_per_subject")
@@ -347,6 +351,7 @@ def consistent(config: dict[str, Any]) -> dict[str, Any]:
         config["allow_rollup_hdrs"] = True
     if "allow_msg_counter" in config or "allow_msg_schedules" in config:
         config.pop("discard", None)
+        config.pop("discard_new_per_subject", None)
     if "max_bytes" in config and "max_msgs_per_subject" in config and "discard" not in config:
         # Evicting for bytes before or after a message of the same command was replaced are different answers, both
         # right: a command is stored in one step, so ours keeps more. The model is message by message.
