@@ -137,7 +137,6 @@ def chosen(copies: Sequence[Copy], peers: str) -> list[Copy]:
 
 
 SHOWN: Final = 20
-
 _PLACED: Final = """
 SELECT try_cast(headers['Jc-Source-Seq'][0] AS bigint) AS seq, seq AS at, subject, xxhash64(subject, data) AS hash
 FROM {rows}

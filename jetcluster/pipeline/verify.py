@@ -2,7 +2,6 @@
 
 A history (checkers/event.py) says what clients were told; what is stored is in it too, or is read from the cluster or
 from an archive. A broken promise is exit code 1.
-
 Lines of histories come to a task as Arrow batches, the findings of each history go out as one. A task holds its history
 in memory, about 1 KB per event, as the run that wrote it did.
 """
