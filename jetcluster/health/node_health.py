@@ -1,6 +1,6 @@
 """`NodeHealth`: the promises that a node may make at the moment, by the troubles of its parts.
 
-| aspect | reported by, and when | leads | votes | vouches for reads |
+| aspect | reported by, and when | may lead | may vote | may answer reads |
 |---|---|---|---|---|
 | JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
 | SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
@@ -47,7 +47,7 @@ class Aspect(enum.Enum):
 
 
 _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
-"""With these the node vouches for no reads."""
+"""With these the node answers no reads while another voter's node may."""
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class NodeHealth:
         return Aspect.JOURNAL not in self.troubles
 
     @property
-    def vouches(self) -> bool:
+    def may_answer(self) -> bool:
         """Replicas here may answer reads, also where others could."""
         return self.troubles.keys().isdisjoint(_SILENCES)
 

@@ -150,7 +150,7 @@ class ConsumerHost:
     @property
     def active(self) -> bool:
         """Owners may live here."""
-        return self.context.meta_current and self.replica.trusted and self.replica.vouches and not self._stopped
+        return self.context.meta_current and self.replica.trusted and self.replica.may_answer and not self._stopped
 
     @property
     def _restoring(self) -> bool:

@@ -83,7 +83,7 @@ class HashVotes:
         if own is None or not replica.sound:
             return
         if leader and not replica.leading:
-            replica.set_doubt(f"differs from its leader at {index}")
+            replica.set_disputed(f"differs from its leader at {index}")
         if gid not in self._votes:
             self._votes[gid] = _Vote((index, own), 0.0)
             self.tick()
@@ -93,7 +93,7 @@ class HashVotes:
         vote = self._votes.get(gid)
         if vote is None or index >= vote.first[0]:
             self._votes.pop(gid, None)
-            self._replicas[gid].set_doubt("")
+            self._replicas[gid].set_disputed("")
 
     def forget(self, gid: int) -> None:
         self._votes.pop(gid, None)
@@ -135,7 +135,7 @@ class HashVotes:
     def _decided(self, gid: int, replica: StreamReplica, index: int, *, right: bool) -> None:
         del self._votes[gid]
         if right:
-            replica.set_doubt("")
+            replica.set_disputed("")
         else:
             replica.diverged(index)
 
@@ -242,7 +242,7 @@ class DriftCheck:
                 continue
             if own == digest:
                 self.compared += 1
-                if replica.doubt:
+                if replica.disputed:
                     self.votes.agrees(gid, index)
             else:
                 self.votes.differs(gid, index, leader=True)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -65,6 +66,31 @@ class Checkpoints:
         return told
 
 
+class Condition(enum.Enum):
+    """Verdicts on a replica's stored state, worst first; the first that applies counts (docs/reference/terms.md)."""
+
+    DAMAGED = "damaged"
+    REJECTED = "rejected"
+    STOPPED = "stopped"
+    INSTALLING = "installing"
+    DISPUTED = "disputed"
+    CONFIRMED = "confirmed"
+
+    @property
+    def sound(self) -> bool:
+        return self in _SOUND
+
+    @property
+    def keeps_state(self) -> bool:
+        return self in _KEPT
+
+
+_SOUND = (Condition.DISPUTED, Condition.CONFIRMED)
+"""All of the stream is there, as of the applied index: it is compared with others, scrubbed, flushed and counted."""
+_KEPT = (Condition.DAMAGED, Condition.REJECTED)
+"""The state may hold what the giver of another one lacks, so it is kept until that one has arrived whole."""
+
+
 class ReplicaState:
     """One per replica. Making one raises DamagedError where what is stored cannot be read."""
 
@@ -83,11 +109,11 @@ class ReplicaState:
         self.machine = StreamMachine(assignment.name, rules, self.store, self.table)
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
         self.damaged: str = ""
-        """Damage that was found in the store; empty while nothing was."""
-        self.suspect: str = ""
-        """Why the own state is not to be trusted; it is being replaced by the leader's then."""
-        self.doubt: str = ""
-        """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
+        """The damage that was found in the store."""
+        self.rejected: str = ""
+        """Why the state is wrong and must be replaced by another replica's."""
+        self.disputed: str = ""
+        """Why the state may be wrong: it differs from the leader's, and no majority has decided yet."""
         self.installing = self.store.incomplete
         self.resting = False
         """It is left out of the ticks (`replica.rounds`)."""
@@ -106,9 +132,33 @@ class ReplicaState:
         return self.group.stopped
 
     @property
+    def condition(self) -> Condition:
+        if self.damaged:
+            return Condition.DAMAGED
+        if self.rejected:
+            return Condition.REJECTED
+        if self.failed:
+            return Condition.STOPPED
+        if self.installing:
+            return Condition.INSTALLING
+        if self.disputed or self.group.contradicted or self.group.refused:
+            return Condition.DISPUTED
+        return Condition.CONFIRMED
+
+    @property
+    def sound(self) -> bool:
+        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
+        return self.condition.sound
+
+    @property
+    def trusted(self) -> bool:
+        """True when the state is sound and undisputed."""
+        return self.condition is Condition.CONFIRMED
+
+    @property
     def keeps_state(self) -> bool:
         """See `SnapshotOwner`."""
-        return bool(self.damaged or self.suspect)
+        return self.condition.keeps_state
 
     @property
     def wants_state(self) -> bool:
@@ -121,21 +171,11 @@ class ReplicaState:
         return 0 if self.group.contradicted else self.machine.applied_index
 
     @property
-    def sound(self) -> bool:
-        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
-        return not (self.installing or self.damaged or self.suspect or self.failed)
-
-    @property
-    def trusted(self) -> bool:
-        """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not (self.doubt or self.group.contradicted or self.group.refused)
-
-    @property
-    def vouches(self) -> bool:
-        """The node may answer for this replica, as far as its own health goes. Where no other replica's node is better
-        it answers all the same: what it has is all there is."""
+    def may_answer(self) -> bool:
+        """True while the node's health allows this replica to answer reads (`NodeHealth.may_answer`), and also where no
+        other replica's node is healthier: its data is all there is."""
         raft = self.context.raft
-        return raft.health.vouches or raft.peers.may_lead(self.group.peers)
+        return raft.health.may_answer or raft.peers.may_lead(self.group.peers)
 
     @property
     def retiring(self) -> bool:

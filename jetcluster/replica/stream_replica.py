@@ -200,7 +200,7 @@ class StreamReplica(ReplicaState):
 
     def _take_over(self, term: int) -> None:
         self.leader_since_ns = self.context.clock.time_ns()
-        self.doubt = ""
+        self.disputed = ""
         self._config_proposed = 0
         self.duties.begin()
         if self.objects is not None:
@@ -234,11 +234,11 @@ class StreamReplica(ReplicaState):
         if leader == self.context.me:
             # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
             # left; somebody has to decide (the data stays as it is).
-            if not self.suspect:
+            if not self.rejected:
                 self.context.log.error(
                     "no other replica has the state that this one lacks", stream=self.assignment.name
                 )
-                self.suspect = "lacks log entries that no other replica has"
+                self.rejected = "lacks log entries that no other replica has"
             return
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
@@ -290,7 +290,7 @@ class StreamReplica(ReplicaState):
         self.keep_members(Members(index, config))
         await self.context.kv.flush()
         self.installing = False
-        self.suspect = self.doubt = ""
+        self.rejected = self.disputed = ""
         self.repair.rebuilt()
         self.group.install(index, term, config)
         self.config_changed()
@@ -350,7 +350,7 @@ class StreamReplica(ReplicaState):
             return 0.0
         if group.told_index > group.applied_index or group.lacks_state or self.retiring or not self.trusted:
             return 0.0
-        if not (self.context.meta_current and self.context.raft.health.vouches):
+        if not (self.context.meta_current and self.context.raft.health.may_answer):
             return 0.0
         if self.reads.unsettled or self.consumers.unsettled:
             return 0.0
@@ -392,8 +392,8 @@ class StreamReplica(ReplicaState):
         self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it, in the middle of its work
 
     def diverged(self, index: int) -> None:
-        """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
-        for that until it is done, under the next leader as well; one that leads itself lets another one do it first."""
+        """Rejects this replica's state: a majority had another one at `index`. The Raft group asks for the state of
+        another replica until it has it, under the next leader as well; a leader lets another replica lead first."""
         if not self.sound:
             return
         self.context.log.error(
@@ -401,19 +401,19 @@ class StreamReplica(ReplicaState):
         )
         self.wake()
         self.divergences += 1
-        self.suspect = f"differs from the others at {index}"
+        self.rejected = f"differs from the others at {index}"
         self.reads.abort()
         self.group.suspend()
         self.consumers.refresh()
 
-    def set_doubt(self, doubt: str) -> None:
-        """It is read no more while somebody may be wrong, and nobody knows who; "": it was somebody else."""
+    def set_disputed(self, reason: str) -> None:
+        """Stops reads here while this replica and its leader differ and no majority has decided; "" ends it."""
         self.wake()
-        known, self.doubt = self.doubt, doubt
-        if bool(known) == bool(doubt):
+        known, self.disputed = self.disputed, reason
+        if bool(known) == bool(reason):
             return
-        if doubt:
-            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=doubt)
+        if reason:
+            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=reason)
             self.reads.abort()
         self.consumers.refresh()
 

@@ -185,7 +185,7 @@ class Membership:
                 self._join()
         self._take_addressed()
         group = self._replica.group
-        if not self._replica.vouches or self._leaderless:
+        if not self._replica.may_answer or self._leaderless:
             self.leave()
             return
         if self._replica.leading:
@@ -242,7 +242,7 @@ class Membership:
         allowed = self.allowed and self._context.meta_current
         if self._replica.retiring and not self._replica.leading:
             return  # nobody tells it when its group has done without it; the leader of a move knows
-        if self.joined or not allowed or not self._replica.trusted or not self._replica.vouches:
+        if self.joined or not allowed or not self._replica.trusted or not self._replica.may_answer:
             return
         self._joined_as = self._asked.name
         name = self._joined_as.encode()
@@ -274,7 +274,7 @@ class Membership:
         replica = self._replica
         if self.joined or self.joining is not None or not self.allowed:
             return
-        if not replica.trusted or not replica.vouches:
+        if not replica.trusted or not replica.may_answer:
             return
         if replica.group.leader is None or replica.retiring:
             return
@@ -305,7 +305,7 @@ class Membership:
         """Others than those of the group are answered by a replica that lags, too: they ask for what is stored here.
         Only under `$JS.API.`, never a domain's name: rules of leaf links know Direct Get by its other subjects."""
         replica = self._replica
-        sound = replica.trusted and replica.vouches
+        sound = replica.trusted and replica.may_answer
         if not (self.allowed and self._context.meta_current and sound) or replica.retiring:
             self._drop_addressed()
         elif self._addressed is None and self._asked.name == replica.assignment.name:

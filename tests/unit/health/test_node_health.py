@@ -29,7 +29,7 @@ def test_a_node_is_well_until_something_is_wrong() -> None:
     rig.look()
     assert rig.health.well
     assert rig.health.may_vote
-    assert rig.health.vouches
+    assert rig.health.may_answer
     assert rig.health.reasons == []
 
 
@@ -40,7 +40,7 @@ def test_the_table_of_verdicts(aspect: Aspect) -> None:
     rig.look()
     assert not rig.health.well
     assert rig.health.may_vote is (aspect is not Aspect.JOURNAL)
-    assert rig.health.vouches is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
+    assert rig.health.may_answer is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
     assert rig.health.reasons == [f"{aspect.value}: broken"]
 
 
