@@ -32,7 +32,7 @@ from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
-from jetcluster.replica.rounds import LONGEST_REST
+from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
 from jetcluster.stream.apply.counters import COMMAND_MESSAGES
@@ -354,7 +354,7 @@ class StreamReplica(ReplicaState):
             return 0.0
         if self.reads.unsettled or self.consumers.unsettled:
             return 0.0
-        return self._leaders_rest() if self.leading else LONGEST_REST
+        return self._leaders_rest() if self.leading else MAX_REST_SECONDS
 
     def _leaders_rest(self) -> float:
         if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
@@ -362,7 +362,7 @@ class StreamReplica(ReplicaState):
         uploads = self.objects is not None and self.objects.bucket.uploads is not None
         if uploads or self.mirrors.links.by_key or self.ingest.open_batches:
             return 0.0
-        return min(self.duties.rest(), LONGEST_REST)
+        return min(self.duties.rest(), MAX_REST_SECONDS)
 
     def stop(self, *, deleted: bool = False) -> None:
         """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""

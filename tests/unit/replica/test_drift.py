@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.replica.drift import INTERVAL, METHOD, TELL_TIMES, majority
+from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -44,7 +44,7 @@ async def test_a_replica_that_differs_leaves_the_reads_is_rebuilt_and_comes_back
         for number in range(1, 6):
             await cluster["A"].publish(b"s", b"%d" % number)
         await cluster.all_read("S")
-        await asyncio.sleep(3 * INTERVAL)
+        await asyncio.sleep(3 * NOTICE_SECONDS)
         assert all(node.js.drift.compared for node in cluster.followers("S"))
         node = cluster.followers("S")[0]
         corrupt(node, "S")
@@ -112,19 +112,19 @@ async def test_a_replica_in_doubt_never_leads() -> None:
 async def test_an_idle_leader_tells_a_few_times_and_again_to_whoever_comes_back() -> None:
     async with Cluster() as cluster:
         gid = (await cluster.create("S")).gid
-        await asyncio.sleep((TELL_TIMES + 3) * INTERVAL)
+        await asyncio.sleep((REPEATED_NOTICES + 3) * NOTICE_SECONDS)
         leader, node = cluster.leader("S"), cluster.followers("S")[0]
         before = node.js.drift.compared
-        await asyncio.sleep(5 * INTERVAL)
+        await asyncio.sleep(5 * NOTICE_SECONDS)
         assert node.js.drift.compared == before > 0
         cluster.isolate(node.name)
         await asyncio.sleep(1)
         cluster.heal()
         await cluster.led("S")
-        await asyncio.sleep(5 * INTERVAL)
+        await asyncio.sleep(5 * NOTICE_SECONDS)
         assert node.js.drift.compared > before or node.replica("S").leading
         await cluster.delete("S")
-        await asyncio.sleep(2 * INTERVAL)
+        await asyncio.sleep(2 * NOTICE_SECONDS)
         assert all(gid not in n.js.drift._told for n in cluster) and leader.alive
 
 
@@ -246,7 +246,7 @@ async def test_what_was_equal_at_an_older_checkpoint_ends_no_doubt() -> None:
         await cluster.until(lambda: bool(one.replica("S").disputed), what="it is noticed")
         while one.js.drift.votes.undecided != [gid]:
             assert one.replica("S").disputed and not one.reads("S")
-            await asyncio.sleep(INTERVAL / 8)
+            await asyncio.sleep(NOTICE_SECONDS / 8)
         cluster.heal()
         await cluster.until(lambda: one.replica("S").divergences == 1, 60, "the third one has said who is wrong")
         await cluster.until(lambda: one.replica("S").sound, what="it is rebuilt")
@@ -354,5 +354,5 @@ async def test_questions_that_make_no_sense_are_refused() -> None:
         assert await follower.mesh.call(
             leader.me, METHOD, gid + (10**6).to_bytes(8, "little") + b"?" * 16, 1.0
         ) == bytes(16)
-        await asyncio.sleep(2 * INTERVAL)
+        await asyncio.sleep(2 * NOTICE_SECONDS)
         assert not leader.replica("S").divergences
