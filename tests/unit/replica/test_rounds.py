@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.replica.consumer_host import OUT_OF_TOUCH
-from jetcluster.replica.context import STOOD_STILL, Pulse
+from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
 from jetcluster.replica.rounds import MAX_REST_SECONDS, TICK, Background, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
 from tests.unit.cluster.consumers import consumer, owned_by
@@ -80,7 +80,7 @@ def test_a_stop_of_the_process_is_counted_once_whoever_sees_it_first() -> None:
     pulse = Pulse()
     assert pulse.stops(500.0) == 0, "nothing is known before the first tick"
     pulse.beat(500.0)
-    assert pulse.stops(500.0 + STOOD_STILL) == 0
+    assert pulse.stops(500.0 + STANDSTILL_SECONDS) == 0
     assert pulse.stops(502.0) == 1
     pulse.beat(502.1)
     assert pulse.stops(502.2) == 1
