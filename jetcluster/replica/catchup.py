@@ -246,7 +246,7 @@ def _spans(batch: list[WantedRange]) -> Spans:
 
 
 FULL_SECONDS = 30.0
-"""How long a state that did not fit on the disk is not fetched again, unless it has shrunk by half."""
+"""Time for which a state that did not fit on the disk is not fetched again, unless it has shrunk by half."""
 
 
 class CatchUp:

@@ -30,7 +30,7 @@ LEAVE_NOTICE = "consumer.leave"
 ANSWERED_NOTICE = "consumer.answered"
 ASK_METHOD = "consumer.ask"
 STARTED_SECONDS = 2.0
-"""How long a node waits for an owner to start or to end."""
+"""Longest wait for an owner to start or to end."""
 FLUSH_SECONDS = 0.4
 PAUSE_SECONDS = 0.001
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.replica.consumer_host import OUT_OF_TOUCH
+from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
 from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
 from jetcluster.replica.rounds import MAX_REST_SECONDS, TICK, Background, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
@@ -276,7 +276,7 @@ async def test_owners_go_on_for_as_long_without_a_leader_as_if_they_had_never_re
         await cluster.until(lambda: replica.group.leader is None, what="no leader")
         start = cluster.loop.monotonic()
         await cluster.until(lambda: not turns.is_open, what="the end of the session")
-        assert OUT_OF_TOUCH - 0.1 <= cluster.loop.monotonic() - start <= OUT_OF_TOUCH + LATE
+        assert OUT_OF_TOUCH_SECONDS - 0.1 <= cluster.loop.monotonic() - start <= OUT_OF_TOUCH_SECONDS + LATE
 
 
 class Lines(list[str]):
