@@ -37,7 +37,7 @@ class LoadResult:
 
 
 class CpuWatch:
-    """CPU seconds of processes since it was made, by name, from /proc/<pid>/stat (utime + stime)."""
+    """CPU seconds of processes since it was made, by name, from `/proc`."""
 
     def __init__(self, pids: dict[str, int]) -> None:
         self._pids = {**pids, "client": os.getpid()}
@@ -48,7 +48,26 @@ class CpuWatch:
 
 
 def cpu_seconds(pid: int) -> float:
-    """0.0 for a process that is gone."""
+    """CPU time of the process's threads, from their `schedstat` in nanoseconds; 0.0 for a process that is gone.
+
+    `stat` counts in ticks of 10 ms, which are 8 % of 60,000 messages of 2 us. It is read only where the kernel keeps no
+    `schedstat`. Threads that have ended are not counted; servers keep theirs."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return 0.0
+    spent = [_thread_seconds(task) for task in tasks]
+    return sum(spent) or _ticks(pid)
+
+
+def _thread_seconds(task: Path) -> float:
+    try:
+        return int((task / "schedstat").read_text().split()[0]) / 1e9
+    except OSError:
+        return 0.0
+
+
+def _ticks(pid: int) -> float:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -3,7 +3,7 @@
     python -m bench crossing [--rounds 5] [--count 200000] [--size 128] [--json FILE]
 
 One cluster, and each round runs the four loads in turns: core on one node, core across two, R3 publish at the stream
-leader, R3 publish at a follower (500 outstanding). CPU is utime + stime of all three processes.
+leader, R3 publish at a follower (500 outstanding). CPU is that of all three processes.
 """
 
 from __future__ import annotations

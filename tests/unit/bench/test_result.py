@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from bench.result import LoadResult, cpu_seconds, percentile
 
@@ -10,6 +11,15 @@ from bench.result import LoadResult, cpu_seconds, percentile
 def test_cpu_of_this_process_and_of_none() -> None:
     assert cpu_seconds(os.getpid()) > 0
     assert cpu_seconds(2**22 + 1) == 0.0
+
+
+def test_cpu_is_finer_than_a_tick_of_the_kernel() -> None:
+    """A tick is 10 ms; loads of 100 ms are compared to a percent."""
+    before, begun = cpu_seconds(os.getpid()), time.process_time()
+    while time.process_time() - begun < 0.002:
+        pass
+    spent = time.process_time() - begun
+    assert 0.001 < cpu_seconds(os.getpid()) - before < spent + 0.005
 
 
 def test_summary_scales_cpu_to_a_million() -> None:
