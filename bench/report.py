@@ -136,7 +136,8 @@ def write_page(figures: Figures, rounds: int, seconds: float, folder: Path) -> s
         f"load average before the run {figures.load:.1f}.",
         f"- Versions: jetcluster {own_version()} on Python {platform.python_version()}; "
         + (f"{peer_version()} with `sync_interval: always`." if peer_there else "no nats-server on this machine."),
-        "- Both servers fsync on a majority before they ack. CPU is the time of all threads, from `/proc/<pid>/task/*/schedstat`.",
+        "- Both servers fsync on a majority before they ack. CPU is the time of all threads, from "
+        "`/proc/<pid>/task/*/schedstat`.",
         "",
     ]
     lines += _table(figures, ROWS)
