@@ -72,8 +72,7 @@ class QuotaShare:
     node: int
     """Bytes of this storage that the node may hold, -1 for no limit."""
     left: int = 0
-    """Bytes granted in advance and counted already: the replica takes from them without asking. 0 once a newer share
-    replaces this one."""
+    """Bytes granted in advance, taken without asking. 0 once a newer share replaces this one."""
 
 
 class AccountQuota:

@@ -54,7 +54,7 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 RESUME_SECONDS = 25.0
-"""How long an unreachable peer is asked again; less than the peer keeps the export."""
+"""Time for which an unreachable peer is asked again; less than the peer keeps the export."""
 TIMEOUT_SECONDS = 10.0
 RETRY_SECONDS = 0.2
 STORE_RETRY_SECONDS = 0.05
@@ -317,8 +317,7 @@ class CatchUp:
         self._exports.clear()
 
     async def _pull(self, gid: int, peer: str, index: int) -> None:
-        """Never raises: the group asks again (`on_snapshot_needed`) while it cannot go on. A partial import is marked
-        in the store and never served."""
+        """Never raises: the group asks again (`on_snapshot_needed`). A partial import is marked and never served."""
         try:
             await self._fetch(self._owners[gid], gid, peer, index)
         except MeshError as error:
@@ -365,8 +364,7 @@ class CatchUp:
         return opened
 
     def _begin(self, owner: SnapshotOwner, opened: Opened) -> Taker:
-        """Give up the old state: the peer has answered, so it can give the new one and both sides understand each
-        other."""
+        """Give up the old state, now that the peer has answered: both sides understand each other."""
         if refused := _overtaken(owner, opened):
             raise MeshError(refused)
         return owner.snapshot_begin()
@@ -389,8 +387,7 @@ def _overtaken(owner: SnapshotOwner, opened: Opened) -> str:
 
 
 SETTLE_SECONDS: Final = 2.0
-"""RocksDB deletes the files of deleted rows with a delay: after their last reader, and after a running compaction,
-which needs space of its own."""
+"""RocksDB frees deleted rows after their last reader and the next compaction, which needs space of its own."""
 LOOK_SECONDS: Final = 0.05
 
 

@@ -41,8 +41,7 @@ _ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
-    """These messages for all streams of a node. `host` returns the consumer host of the group's replica here, or
-    None."""
+    """These messages for all streams of a node. `host` returns the consumer host of a group's replica here."""
 
     def __init__(self, context: NodeContext, host: Callable[[int], ConsumerHost | None]) -> None:
         self._context = context
@@ -100,8 +99,7 @@ class ConsumerExchange:
     # -- who leaves
 
     def tell_leaving(self, host: ConsumerHost, leaving: bool) -> None:
-        """Notify all peers, since each may lead the stream next, that this node owns nothing of it any more, or that it
-        can again."""
+        """Notify all peers, since each may lead the stream next, that this node can, or cannot, own its consumers."""
         self._leave(host, self._context.me, leaving=leaving)
         self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(host.replica.assignment.gid, leaving))
 

@@ -154,8 +154,7 @@ class ConsumerHost:
 
     @property
     def _restoring(self) -> bool:
-        """True while the stream is being restored: an ack now could remove a message that a consumer which is not
-        restored yet still needs."""
+        """True during a restore: an ack could remove a message that a consumer not yet restored still needs."""
         return self.replica.machine.rules.restoring
 
     # -- consumer.state.turn.TableObserver (inside apply)

@@ -51,48 +51,36 @@ class SnapshotOwner(Protocol):
     @property
     def state_index(self) -> int:
         """Index of the last command in this replica's state: no older state is taken."""
-        ...
 
     @property
     def wants_state(self) -> bool:
         """True while the replica needs another state to go on."""
-        ...
 
     @property
     def keeps_state(self) -> bool:
         """True when this replica's state may hold what the giver lacks (both may be damaged): it is not given up before
         the giver has announced everything."""
-        ...
 
     def export_failed(self, error: DamagedError) -> None:
         """Note that this replica's state cannot be read completely."""
-        ...
 
     def snapshot_export(self) -> Cut:
         """Return the state to export. Raises MeshError when others should not build upon it, and KvError."""
-        ...
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
         """Note that `peer` fetches the state of `index` and will need the log after it."""
-        ...
 
     def snapshot_begin(self) -> Taker:
-        """Give up this replica's state and return the taker of the new one. Nothing is applied until `snapshot_end`.
-        Raises KvError."""
-        ...
+        """Give up this replica's state; nothing is applied until `snapshot_end`. Raises KvError."""
 
     async def snapshot_room(self, size: int) -> None:
-        """Make room for `size` bytes, from the state that was given up if need be. Raises KvFullError when the disk
-        cannot take them."""
-        ...
+        """Make room for `size` bytes, if need be from the state that was given up. Raises KvFullError."""
 
     async def snapshot_abandon(self) -> None:
         """Remove from the disk what was fetched: the disk cannot take the whole state. Raises KvError."""
-        ...
 
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
         """Make the imported state durable and current, and continue the group after `index`."""
-        ...
 
 
 TROUBLE_SECONDS = 30.0

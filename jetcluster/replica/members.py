@@ -59,8 +59,7 @@ def learners(group: RaftGroup) -> list[str]:
 
 
 def follow_assignment(context: NodeContext, group: RaftGroup, wanted: tuple[str, ...]) -> None:
-    """Take one step, as the stream's leader, towards the assigned peers; none once they are the members, or while the
-    last step is not committed."""
+    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return

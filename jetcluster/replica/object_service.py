@@ -109,8 +109,7 @@ class ObjectService:
             self._guarded(partial(self._proposed.pop(index), None))
 
     def _listen(self) -> None:
-        """Subscribe, also to `$OBJ.<b>.>` of a bucket that has only the clients' usual subjects: to refuse requests
-        that it cannot serve."""
+        """Subscribe, also to the `$OBJ.<b>.>` that a bucket of stock clients lacks: to refuse requests there."""
         layout = self.bucket.layout
         if layout is None:
             return

@@ -1,8 +1,4 @@
-"""`ReplicaState`: the state of one replica of one stream, which its parts share (reads, consumers, repair, ...);
-`StreamReplica` is this state with all of them on top.
-
-`Checkpoints` is the rolling hash of a replica at the last few places in its log, for comparison with others.
-"""
+"""`ReplicaState`: the state of one replica of one stream, which its parts share. `Checkpoints`: its rolling hashes."""
 
 from __future__ import annotations
 
@@ -27,14 +23,14 @@ from jetcluster.stream.rules import StreamRules
 CHECKPOINT_EVERY = 64
 """Log entries between two remembered hashes; a power of two."""
 CHECKPOINTS = 256
-"""Remembered per replica: a follower that lags further than 64 * 256 entries is compared when it has caught up."""
+"""Hashes kept per replica: a follower that lags more than 64 * 256 entries is compared when it has caught up."""
 
 
 class Checkpoints:
     """The rolling hash at the last few checkpoints, and at the newest applied index."""
 
     def __init__(self, index: int = 0, digest: bytes = b"") -> None:
-        """`index` and `digest`: where the state machine stands."""
+        """`index` and `digest`: the state machine's."""
         self._hashes: dict[int, bytes] = {}
         self.newest: tuple[int, bytes] = (index, digest)
 
@@ -57,7 +53,7 @@ class Checkpoints:
         return found
 
     def to_tell(self) -> list[tuple[int, bytes]]:
-        """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
+        """The newest hash, and the newest checkpoint, which a follower that lags a little can compare too."""
         told = [self.newest] if self.newest[0] else []
         if self._hashes:
             index = next(reversed(self._hashes))
@@ -66,44 +62,30 @@ class Checkpoints:
         return told
 
 
-class Condition(enum.Enum):
+class Condition(enum.IntEnum):
     """Verdicts on a replica's stored state, worst first; the first that applies counts (docs/reference/terms.md)."""
 
-    DAMAGED = "damaged"
-    REJECTED = "rejected"
-    STOPPED = "stopped"
-    INSTALLING = "installing"
-    DISPUTED = "disputed"
-    CONFIRMED = "confirmed"
-
-    @property
-    def sound(self) -> bool:
-        return self in _SOUND
-
-    @property
-    def keeps_state(self) -> bool:
-        return self in _KEPT
-
-
-_SOUND = (Condition.DISPUTED, Condition.CONFIRMED)
-"""All of the stream is there, as of the applied index: it is compared with others, scrubbed, flushed and counted."""
-_KEPT = (Condition.DAMAGED, Condition.REJECTED)
-"""The state may hold what the giver of another one lacks, so it is kept until that one has arrived whole."""
+    DAMAGED = 0
+    REJECTED = 1
+    STOPPED = 2
+    INSTALLING = 3
+    DISPUTED = 4
+    CONFIRMED = 5
 
 
 class ReplicaState:
-    """One per replica. Making one raises DamagedError where what is stored cannot be read."""
+    """One per replica. The constructor raises DamagedError where the stored state cannot be read."""
 
     group: RaftGroup
-    """Set before anything happens in it: `StreamReplica`."""
+    """Set by `StreamReplica` before the group starts."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, rules: StreamRules) -> None:
-        """`rules`: of the assignment; those in force are the machine's."""
+        """`rules`: the assignment's; the rules in force are the machine's."""
         self.context = context
         self.assignment = assignment
         self.bus = context.bus(assignment.account)
-        # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
-        # lose nothing to a killed process, and what a power failure takes is what "memory" means.
+        # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
+        # nothing, a power failure may, which is the meaning of "memory".
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
         self.table = ConsumerTable(self.store)
         self.machine = StreamMachine(assignment.name, rules, self.store, self.table)
@@ -116,19 +98,19 @@ class ReplicaState:
         """Why the state may be wrong: it differs from the leader's, and no majority has decided yet."""
         self.installing = self.store.incomplete
         self.resting = False
-        """It is left out of the ticks (`replica.rounds`)."""
+        """Ticks skip this replica (`replica.rounds`)."""
         self.leader_since_ns = 0
 
     # -- verdicts
 
     @property
     def leading(self) -> bool:
-        """It leads, and the node knows that the stream exists."""
+        """True while it leads and the node knows that the stream exists."""
         return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
     @property
     def failed(self) -> str:
-        """Why this replica stopped and does not go on (its state machine raised); empty while it works."""
+        """Why this replica stopped for good (its state machine raised), "" while it works."""
         return self.group.stopped
 
     @property
@@ -148,7 +130,7 @@ class ReplicaState:
     @property
     def sound(self) -> bool:
         """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
-        return self.condition.sound
+        return self.condition >= Condition.DISPUTED
 
     @property
     def trusted(self) -> bool:
@@ -158,7 +140,7 @@ class ReplicaState:
     @property
     def keeps_state(self) -> bool:
         """See `SnapshotOwner`."""
-        return self.condition.keeps_state
+        return self.condition <= Condition.REJECTED
 
     @property
     def wants_state(self) -> bool:
@@ -179,17 +161,17 @@ class ReplicaState:
 
     @property
     def retiring(self) -> bool:
-        """The stream has no place here any more. This replica still votes until its group has done without it."""
+        """True when the stream is not assigned here any more. The replica votes until its group is without it."""
         return self.context.me not in self.assignment.peers
 
     def config_is_current(self) -> bool:
-        """The configuration that the meta group decided has been applied in the stream's own log."""
+        """True when the stream's log has applied the configuration that the meta group decided."""
         return dict(self.assignment.config) == self.machine.config
 
     # -- members
 
     def members(self) -> Members | None:
-        """The configuration that is kept with the state, which on_members told last. Raises DamagedError."""
+        """The configuration stored with the state, from the last `on_members`. Raises DamagedError."""
         stored = self.store.side_get(SIDE_MEMBERS, b"")
         try:
             return decode_members(stored) if stored is not None else None
@@ -197,7 +179,7 @@ class ReplicaState:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def keep_members(self, members: Members | None = None) -> None:
-        """Puts `members` beside the state, or the configuration in force once more."""
+        """Store `members` with the state; None stores the configuration in force."""
         if members is None:
             index = self.machine.applied_index
             members = Members(index, self.group.members_at(index))
@@ -221,7 +203,7 @@ class ReplicaState:
         self.resting = resting
 
     def wake(self) -> None:
-        """Something happened that the next tick may have to look at."""
+        """Let the next tick visit this replica."""
         if self.resting:
             self.context.rounds.wake(self.assignment.gid)
 
@@ -229,8 +211,8 @@ class ReplicaState:
 def tell_both(
     replica: ReplicaState, *events: Event, replicas: Callable[[], Sequence[Mapping[str, Any]]] | None = None
 ) -> None:
-    """Publishes events to the stream's account and, with that account's name, to the system account. `replicas` makes
-    the last field of each event, the replica objects of all peers; it is called only when somebody listens."""
+    """Publish events to the stream's account and, with that account's name, to the system account. `replicas` makes the
+    last field of each event, the replica objects of all peers; it is called only for an event with a subscriber."""
     context, account = replica.context, replica.assignment.account
     system = [for_system_account(event, account) for event in events]
     listening = [(replica.bus, event) for event in events if replica.bus.has_interest(event.subject)]

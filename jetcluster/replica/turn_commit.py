@@ -19,8 +19,7 @@ RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.05
 """Delay before a postponed commit is tried again."""
 HOLD_SECONDS = 0.3
-"""Longest time between commits while commands are applied. No caller waits for it: a flush and a snapshot commit first
-by themselves."""
+"""Longest time between commits while commands are applied. A flush or a snapshot commits first by itself."""
 
 
 class TurnCommit:
