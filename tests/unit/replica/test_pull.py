@@ -67,7 +67,7 @@ async def test_over_a_far_link_several_chunks_are_on_their_way(monkeypatch: pyte
 @virtual_time
 async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (exports, catchup):
-        monkeypatch.setattr(module, "SLICE", 20_000)
+        monkeypatch.setattr(module, "SLICE_BYTES", 20_000)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 2_000)
     values = [b"%01000d" % number for number in range(2_000)]
     cost = 2_000 * (1_012 + transfer.PAIR_COST)
