@@ -1,6 +1,6 @@
 """Makes the data store durable now and then, and lets the journal forget what is.
 
-Only what is flushed lets the journal forget entries (docs/architecture.md, "Storage").
+Only what is flushed lets the journal forget entries (docs/mechanisms.md, "Storage").
 """
 
 from __future__ import annotations

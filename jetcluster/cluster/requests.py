@@ -9,7 +9,7 @@ answered: by the clocks of both sides if these agree about it, else the asker is
 
 Nothing is begun for the asker of a request that does not wait for its answer any more. A client that was told
 503 (10008) counts on it that what it asked for is not done much later. So a request carries how long its asker waits,
-wherever it goes, and whoever proposes something looks at that once more right before (docs/architecture.md, "Requests
+wherever it goes, and whoever proposes something looks at that once more right before (docs/mechanisms.md, "Requests
 that change something").
 """
 
