@@ -20,19 +20,15 @@ class Usage(Protocol):
 
     def memory_bytes(self) -> int:
         """The resident set size."""
-        ...
 
     def cpu_seconds(self) -> float:
         """The processor time of all threads since the start."""
-        ...
 
     def cores(self) -> int:
         """The number of the machine's cores."""
-        ...
 
     def collections(self) -> tuple[int, int]:
         """The numbers of garbage collections and of freed objects."""
-        ...
 
 
 class ProcessUsage:
