@@ -35,7 +35,7 @@ from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_bot
 from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
-from jetcluster.stream.apply.counters import COMMAND_MESSAGES
+from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
@@ -452,7 +452,7 @@ class StreamReplica(ReplicaState):
 
     def _bound_batches(self) -> None:
         counted = self.machine.tracks_sources
-        self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
+        self.ingest.batch_messages = MAX_COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _batches_changed(self) -> None:
         """Wake the replica: an atomic batch began or ended."""
