@@ -1,6 +1,6 @@
 """The protocol trace (`-V`): clients' protocol lines in nats-server's format, without the secrets of CONNECT.
 
-`ServerState.tracer` is None while tracing is off. Routes, whose protocol is our own, and leaf links are not traced.
+`ServerState.tracer` is None while tracing is off. Routes and leaf links are not traced; routes have another protocol.
 """
 
 from __future__ import annotations

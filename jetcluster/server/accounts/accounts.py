@@ -35,8 +35,7 @@ RETRY_SECONDS: Final = 0.01
 DEFAULT_ACCOUNT = "$G"
 """The account of clients when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
-"""Accounts known here; the interest of other nodes in further ones is ignored: a peer could invent names without
-end."""
+"""Largest number of accounts; the interest of peers in further ones is ignored, as they could invent names."""
 MAX_KEPT_INTERESTS = 64
 """Interests of one peer kept for an account without a router; with more the router is made at once, so that the
 account's first client does not wait for them."""
@@ -250,7 +249,7 @@ class Accounts:
 
     def backlog_told(self, peer: RemotePeer, account: str, target: bytes, mark: int, waiting: int) -> None:
         if account in self._routers:
-            self[account].peers.backlog.told(peer, target, mark, waiting)
+            self[account].peers.backlog.answered(peer, target, mark, waiting)
 
     def valve_told(self, peer: RemotePeer, account: str, subject: bytes, closed: bool) -> None:
         if account in self._routers:

@@ -23,9 +23,9 @@ def deliver_from_leaf(
     payload: bytes,
     route: Route | None = None,
 ) -> None:
-    """Routes a message by `target` to all takers but those at the other end of its link, and to one member of each
-    queue group in `queues`, which the other end chose. Takers see the subject `shown`. `route`: that of `target`, if it
-    is known."""
+    """Routes a message by `target` to all takers except at the other end of its link, and to one member of each queue
+    group in `queues`, which the other end chose. Takers see the subject `shown`. `route`: the known route of
+    `target`."""
     route = route or router.literals.get(target) or router.lookup(target)
     if route.reserved:
         return

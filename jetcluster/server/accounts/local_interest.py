@@ -25,9 +25,9 @@ class InterestWatches:
     """Watches of literal subjects, found by a subscription that begins or ends: by the literal subject, for `head.*` (a
     client's inbox) by its head, for other wildcards by comparing all."""
 
-    def __init__(self, most_looked_at: int | None = None) -> None:
-        """`most_looked_at`: watched subjects up to which all are compared; with more, such changes are not reported."""
-        self._most = most_looked_at
+    def __init__(self, max_compared: int | None = None) -> None:
+        """`max_compared`: watched subjects up to which all are compared; with more, none is called in that case."""
+        self._most = max_compared
         self._notes: dict[bytes, dict[object, Note]] = {}
         self._heads: dict[bytes, dict[bytes, None]] = {}
 

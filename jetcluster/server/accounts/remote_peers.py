@@ -88,7 +88,7 @@ class RemoteBacklog:
             self._ask(peer, target, flow)
         return flow.waiting + flow.sent - flow.confirmed
 
-    def told(self, peer: RemotePeer, target: bytes, mark: int, waiting: int) -> None:
+    def answered(self, peer: RemotePeer, target: bytes, mark: int, waiting: int) -> None:
         """Takes the peer's answer; `mark` is `sent` at the question."""
         flow = self._flows.get((peer, target))
         if flow is None or not flow.asked or mark > flow.sent:
@@ -162,11 +162,11 @@ class RemotePeers:
             else:
                 del wants[subject, queue]
                 self._index.remove(known)
-                known.told(closed=False)
+                known.set_valve(closed=False)
                 self._local.note(subject, ended=True)
             return max(count, 0) - before
-        told = count > 0 and len(wants) < MAX_WANTED
-        if not told or not subjects.is_valid(subject):
+        accepted = count > 0 and len(wants) < MAX_WANTED
+        if not accepted or not subjects.is_valid(subject):
             return 0
         interest = kind(peer, subject, queue, count)
         wants[subject, queue] = interest
@@ -186,7 +186,7 @@ class RemotePeers:
         while wants:
             (subject, queue), interest = wants.popitem()
             self._index.remove(interest)
-            interest.told(closed=False)
+            interest.set_valve(closed=False)
             self._local.note(subject, ended=True)
             self._local.count_elsewhere(peer, subject, queue, -interest.count)
             yield
@@ -196,7 +196,7 @@ class RemotePeers:
         """See `protocol.interest.Switchboard`."""
         interest = self._wants.get(peer, {}).get((subject, None))
         if interest is not None:
-            interest.told(closed)
+            interest.set_valve(closed)
 
     # ---- leaf links
 

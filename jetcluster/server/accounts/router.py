@@ -45,7 +45,7 @@ class Requesters(NamedTuple):
     prefix: bytes
     """Prefix of the reply subjects made for them."""
     find: Callable[[bytes], tuple[Router, bytes] | None]
-    """Returns the requester's account and its own reply subject for such a subject; None if none waits."""
+    """Returns the requester's account and its own reply subject for one of them; None if no requester waits."""
 
 
 class Router:
@@ -358,21 +358,21 @@ class Router:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
 
-    def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
-        """Adds a passage. `told`: its interest is announced to other nodes; `to_leaves`: to leaf links only."""
+    def add_passage(self, passage: Passage, *, announced: bool, to_leaves: bool = False) -> None:
+        """Adds a passage. `announced`: its interest is announced to other nodes; `to_leaves`: to leaf links only."""
         self.index.insert(passage)
         if passage.leads_away:
             self._away.append(passage)
-        if told:
+        if announced:
             self.local.count(passage.subject, passage.queue, 1)
         elif to_leaves:
             self.local.offer(passage.subject, 1)
 
-    def remove_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
+    def remove_passage(self, passage: Passage, *, announced: bool, to_leaves: bool = False) -> None:
         self.index.remove(passage)
         if passage.leads_away:
             self._away.remove(passage)
-        if told:
+        if announced:
             self.local.count(passage.subject, passage.queue, -1)
         elif to_leaves:
             self.local.offer(passage.subject, -1)

@@ -25,7 +25,7 @@ from jetcluster.server.accounts.import_context import (
     Measurement,
     begin_measurement,
     describe,
-    tell_bad_request,
+    publish_bad_request,
 )
 from jetcluster.server.accounts.router import Requesters, Router
 from jetcluster.server.accounts.subscription import Passage
@@ -214,7 +214,7 @@ class Responses:
         if found is None:
             found = self._replies[router.account] = Replies(self._context, self, router)
             router.requesters = found.requesters
-            router.add_passage(found, told=True)
+            router.add_passage(found, announced=True)
         return found
 
     def awaited_in(self, account: str) -> dict[bytes, Response]:
@@ -288,7 +288,7 @@ class ServiceEntry(Passage):
             if export is not None and export.latency is not None:
                 response.measurement = begin_measurement(context, exporter.publish, export, headers, requester)
         elif not reply and export is not None and export.latency is not None:
-            tell_bad_request(context, exporter.publish, export, headers, requester)
+            publish_bad_request(context, exporter.publish, export, headers, requester)
         back = response.subject if response is not None else reply
         headers = set_header(headers, REQUEST_INFO, json.dumps(requester, separators=(",", ":")).encode())
         known, context.way = context.way, (origin, (*chain, (self._key, requester, share)))

@@ -135,8 +135,8 @@ class LeafShadow(Shadow):
 class PassageChange(Protocol):
     """A function that adds a passage to an account, or removes it."""
 
-    def __call__(self, passage: Passage, *, told: bool) -> None:
-        """`told`: announces the change to other nodes, which send the passage's messages or stop that."""
+    def __call__(self, passage: Passage, *, announced: bool) -> None:
+        """`announced`: announces the change to other nodes, which send the passage's messages or stop that."""
 
 
 class Exporter(NamedTuple):
@@ -218,7 +218,7 @@ class Shadows:
         if found:
             self._of[subscription] = found
         for exporter, shadow in found:
-            exporter.add(shadow, told=not _is_of_spoke(subscription))
+            exporter.add(shadow, announced=not _is_of_spoke(subscription))
 
     def _shadow(self, remote: bytes, subscription: AnySubscription, names: Names) -> Shadow:
         if isinstance(subscription, LeafInterest):
@@ -227,7 +227,7 @@ class Shadows:
 
     def remove(self, subscription: AnySubscription) -> None:
         for exporter, shadow in self._of.pop(subscription, ()):
-            exporter.remove(shadow, told=not _is_of_spoke(subscription))
+            exporter.remove(shadow, announced=not _is_of_spoke(subscription))
 
     def clear(self) -> None:
         for subscription in list(self._of):

@@ -176,7 +176,7 @@ class Clients:
         self.departed.add(client.cid)
         self._crowd.strangers.pop(client.cid, None)
 
-    def never_came(self, client: ClientConnection) -> None:
+    def count_failed_handshake(self, client: ClientConnection) -> None:
         """Counts a connection whose TLS handshake failed, as a closed one."""
         self._present[client.cid] = client
         self.total += 1
@@ -244,7 +244,7 @@ class Clients:
             found.add(client)
         return found
 
-    def tell_info(self) -> None:
+    def send_info(self) -> None:
         """Sends a changed INFO to the clients that may receive one unasked."""
         for client in self:
-            client.tell_info()
+            client.send_info()

@@ -266,7 +266,7 @@ class Commands:
                     portion.messages -= route.takers // TAKERS_PER_MESSAGE
                     taken = router.deliver(route, subject, reply, headers, payload, client)
                     if not taken and reply and client.no_responders:
-                        self._tell_no_responders(router, subject, reply)
+                        self._send_no_responders(router, subject, reply)
             except Exception:  # a callback must not raise; if one does, only this message is lost
                 log.exception("cid %d: error in a subscription to %r", client.cid, subject)
             if (
@@ -332,10 +332,10 @@ class Commands:
             return True
         taken = message_trace.publish_traced(client, router, target, subject, reply, headers, payload)
         if not taken and reply and client.no_responders:
-            self._tell_no_responders(router, subject, reply)
+            self._send_no_responders(router, subject, reply)
         return True
 
-    def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
+    def _send_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
         """Sends the 503 frame if this connection subscribes to its reply subject."""
         client = self._client
         subscription = router.subscription_of(client, reply)

@@ -202,7 +202,7 @@ class LeafRules:
             _remember(self._cache_out, subject, answer)
         return answer
 
-    def may_tell(self, subject: bytes) -> bool:
+    def may_announce(self, subject: bytes) -> bool:
         """True when interest may be announced to the other end: not all of its messages are denied."""
         return not _all_denied(subject, self._incoming)
 

@@ -235,7 +235,7 @@ class WsPort:
         self.state.peer_urls = peers
         for client in self._parts.clients:
             if isinstance(client.entrance, WsEntrance):
-                client.tell_info()
+                client.send_info()
 
 
 def _authenticator(server: ServerState) -> Authenticator:
