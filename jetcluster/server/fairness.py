@@ -315,8 +315,7 @@ class SlowLogins:
             entry.over.set_result(False)
 
     def _make_room(self) -> None:
-        """Drops logins that are gone. If there are none, refuses the oldest one of the user with the most logins, at
-        the address with the most."""
+        """Drops logins that are gone; if there are none, the oldest one of the busiest user at the busiest address."""
         before = self.waiting
         counts: dict[str, int] = {}
         for address, users in list(self._queue.items()):

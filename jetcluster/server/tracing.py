@@ -48,8 +48,7 @@ class Tracer:
                 log.log(TRACE, "%s - <<- [%s]", head, _BARE[kind])
 
     def sent(self, head: str, data: bytes) -> None:
-        """Writes the lines of `data`, which holds whole frames. Leaves out INFO, as nats-server does, and connections
-        without a head."""
+        """Writes the frames of `data`, without INFO, as nats-server does. Nothing for a connection without a head."""
         if not head:
             return
         at = 0

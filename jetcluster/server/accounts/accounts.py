@@ -1,6 +1,4 @@
-"""All accounts of a node: one router each, and the mesh's access to them (`protocol.interest.Switchboard`). `Removals`
-remove the subscriptions of a client, a peer or a leaf link from a router without blocking the loop.
-"""
+"""All accounts of a node: one router each, and the mesh's access to them (`protocol.interest.Switchboard`)."""
 
 from __future__ import annotations
 
@@ -27,8 +25,7 @@ log = logging.getLogger("jetcluster.server")
 MAX_DIRECT_REMOVALS: Final = 256
 """Subscriptions removed at once, without steps."""
 MAX_MARKED: Final = 16_384
-"""Subscriptions marked as closed at once when their owner goes, which takes 1 ms; with more, the router remembers the
-owner as gone."""
+"""Subscriptions of a gone owner marked as closed at once, in 1 ms; with more, the router remembers the owner."""
 REMOVALS_PER_STEP: Final = 32
 RETRY_SECONDS: Final = 0.01
 """Pause before the loop is asked for time again when too many jobs wait (BusyError)."""
@@ -46,10 +43,10 @@ Wants = dict[tuple[bytes, bytes | None], int]
 
 
 class Removals:
-    """All removals in progress on a server, in turns; one job of the loop's budget.
+    """The removals of subscriptions of clients, peers and leaf links that are gone.
 
-    A few subscriptions are removed at once, many (there may be a million) in steps, in turns with the loop's other
-    jobs. They get no messages from the moment at which their owner is gone."""
+    A few are removed at once, many (there may be a million) in steps, as one job of the loop's budget. They get no
+    messages from the moment at which their owner is gone."""
 
     def __init__(self, budget: LoopBudget, timers: Timers) -> None:
         self._budget = budget

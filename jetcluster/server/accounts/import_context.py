@@ -2,8 +2,8 @@
 `Measurement`: latency metrics of exported services (`io.nats.server.metric.v1.service_latency`).
 
 All times are nanoseconds. Round trips of connections count as network time: the service's time is the rest between
-request and response (precedent: sendTrackingLatency in nats-server's accounts.go). The requester's node measures; it
-leaves out a responder on another node, which it does not know.
+request and response (precedent: sendTrackingLatency in nats-server's accounts.go). The requester's node measures, and
+leaves out a responder on another node.
 """
 
 from __future__ import annotations

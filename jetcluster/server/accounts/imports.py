@@ -1,7 +1,6 @@
 """The setup of mappings, stream imports and service imports in the routers of accounts, at the start and at reloads.
 
-Mappings and imports are takers in an account's index, found by the same lookup as all others. Accounts without them
-have no extra cost.
+Mappings and imports are takers in an account's index, found by the same lookup as all others.
 """
 
 from __future__ import annotations

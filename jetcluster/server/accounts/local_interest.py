@@ -14,8 +14,8 @@ from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
 MAX_COMPARED = 64
-"""Awaited replies up to which all are compared when a subscription with other wildcards than `head.*` ends; with more,
-they time out instead."""
+"""Awaited replies up to which all are compared with an ended wildcard subscription; with more, they time out
+instead."""
 Subject = tuple[bytes, bytes | None]
 """A subject and its queue group, None for plain interest."""
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
@@ -56,8 +56,7 @@ class InterestWatches:
             del self._heads[head]
 
     def changed(self, subject: bytes) -> None:
-        """Calls the watches that a subscription to `subject`, which may have wildcards, concerns when it begins or
-        ends."""
+        """Calls the watches of all subjects that `subject`, of a subscription that began or ended, matches."""
         for watched in self._affected(subject):
             for note in list(self._notes.get(watched, {}).values()):
                 note()
@@ -126,8 +125,7 @@ class LocalInterest:
             link.interest_changed(None, subject, None, change)
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """Yields this node's interest as (subject, queue, count), with count 1 for plain interest. The iteration may
-        pause: each entry has its current count."""
+        """Yields this node's interest as (subject, queue, current count), with count 1 for plain interest."""
         for key in list(self._counts):
             count = self._counts.get(key)
             if count is not None:

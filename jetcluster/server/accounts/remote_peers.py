@@ -18,8 +18,7 @@ from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
 
 ASK_BYTES: Final = 256 * 1024
-"""Bytes sent since the last answer after which the peer is asked for its backlog; and the backlog up to which it is not
-asked again."""
+"""Bytes sent since the last answer after which a peer is asked, and the backlog up to which it is not asked again."""
 MAX_FLOWS: Final = 4096
 """Tracked pairs of peer and subject; beyond it the least recently sent to is dropped."""
 MAX_WANTED = 1 << 22
@@ -79,8 +78,7 @@ class RemoteBacklog:
             self._ask(peer, target, flow)
 
     def of(self, peer: RemotePeer, target: bytes) -> int:
-        """Returns the bytes in flight to the peer's takers of `target`, and waiting there. While many wait, each call
-        asks the peer again."""
+        """Returns the bytes in flight to, and waiting at, the peer for `target`. While many wait, it asks again."""
         flow = self._flows.get((peer, target))
         if flow is None:
             return 0

@@ -49,8 +49,7 @@ class Requesters(NamedTuple):
 
 
 class Router:
-    """Routes the subjects of one account. `interest_changed`: called for changes of this node's interest; see
-    `InterestListener`."""
+    """The router of one account. `interest_changed`: called as `InterestListener` defines."""
 
     def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
         self.account = account
@@ -408,6 +407,7 @@ class Router:
         route = self.literals.get(subject) or self.lookup(subject)
         route = route.open or route
         came_from, queues = take_origin(queues)
+        # A forwarded message is only for the queue groups it names; it is not forwarded twice.
         handed_on = bool(queues) and queues[0].startswith(FORWARDED)
         leaves: dict[LeafPeer, list[bytes]] = {}
         if not handed_on:

@@ -271,6 +271,7 @@ class ServiceEntry(Passage):
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         context = self._context
         chain = context.chain_of(origin)
+        # A peer's message entered the exporting account on its own node.
         if origin.kind == "peer" or len(chain) >= MAX_CHAIN or any(key == self._key for key, _, _ in chain):
             return False
         remote = self._remote(subject)

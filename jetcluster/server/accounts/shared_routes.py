@@ -3,11 +3,9 @@ another subject.
 
 A subscription of the importing account that overlaps an import has a shadow in the exporting account. The shadow is
 interest there, announced to other nodes as usual; its messages go to the subscription under the local subject
-(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow of its own: an imported stream is
-not exported again.
+(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow: imports are not exported again.
 
-The routes of such accounts are `SharedRoute`s. An account without mappings, and whose streams are not imported, has
-plain `Route`s without this cost.
+Accounts with mappings, or whose streams are imported, have `SharedRoute`s; others have plain `Route`s.
 """
 
 from __future__ import annotations
@@ -160,8 +158,7 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """Returns the subject of a shadow, in the exporting account, for a subscription to `subject`; None if they do
-        not overlap."""
+        """Returns the subject of the shadow of a subscription to `subject`; None if they do not overlap."""
         local = self.local
         if subject == local:
             return self.remote

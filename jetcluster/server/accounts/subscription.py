@@ -173,7 +173,7 @@ class ClientSubscription:
             out += (MSG_, subject, self.mid, line, payload, CRLF)
         owner.out_msgs += 1
         owner.out_bytes += size
-        owner.pending += size + len(subject) + len(reply) + 24
+        owner.pending += size + len(subject) + len(reply) + 24  # 24: an estimate of the rest of the frame
         self.delivered += 1
         if self.special and self.max and self.delivered >= self.max:
             owner.expire(self)

@@ -1,6 +1,4 @@
-"""`ClientConnection`: a client's connection as takers, its server and monitoring see it, with its session and the port
-that accepted it.
-"""
+"""`ClientConnection`: a client's connection as takers, the server and monitoring see it; its session and its port."""
 
 from __future__ import annotations
 

@@ -99,8 +99,7 @@ class Login:
         return entrance.authenticator.required and not (entrance.no_auth_user or self._server.options.global_is_open)
 
     def serve_unconnected(self) -> Router | None:
-        """Logs in a client that sends another verb before CONNECT, where credentials are not required. Returns None if
-        it is refused or not logged in yet."""
+        """Logs in a client that sends another verb before CONNECT; None if credentials are required or a check runs."""
         if self.is_guarded:
             self._client.close("Authentication Failure", "Authorization Violation")
         else:

@@ -1,5 +1,4 @@
-"""`LeafConnection`: a leaf link's connection as its account's router and monitoring see it: its other end and
-output."""
+"""`LeafConnection`: a leaf link's connection as its account's router and monitoring see it."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class Handshake:
             link.refuse("Authentication Failure", f"cannot log in: {error}")
             return
         link.send(b"CONNECT " + json.dumps(connect, separators=(",", ":")).encode() + b"\r\n")
-        if info.get("info_on_connect") is not True:
+        if info.get("info_on_connect") is not True:  # then no INFO follows CONNECT
             link.join()
 
     def _has_room(self) -> bool:
