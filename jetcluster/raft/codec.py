@@ -209,7 +209,7 @@ _HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
 
-ENTRY_OVERHEAD = _ENTRY.size
+ENTRY_OVERHEAD_BYTES = _ENTRY.size
 
 
 def encode_append(

@@ -68,7 +68,7 @@ class Turns:
         self.asks = False
         """True while groups must ask `may_apply` before they apply: from `ask_first` to `apply_again`."""
         self.may_apply: Callable[[], bool] = lambda: True
-        """Returns True while groups may apply. The meta group does not ask: it writes little, and assigns the others."""
+        """Returns True while groups may apply. The meta group does not ask: it writes little and assigns the others."""
         self._clock = clock
         self._timers = timers
         self._on_turn = on_turn
