@@ -23,7 +23,7 @@ from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
 from jetcluster.model.advisory import server_health
 from jetcluster.replica.context import NodeContext, Pulse, tell
-from jetcluster.replica.members import SILENT
+from jetcluster.replica.members import SILENT_SECONDS
 
 if TYPE_CHECKING:
     from jetcluster.clock import Clock
@@ -94,7 +94,7 @@ class NodeWatch:
     def _hears(self, now: float) -> frozenset[str]:
         """Returns the peers heard lately, as `ConsumerBalancer` judges it."""
         last_seen = self._raft.peers.last_seen
-        return frozenset(peer for peer in self._mesh.peers if now - last_seen(peer) < SILENT)
+        return frozenset(peer for peer in self._mesh.peers if now - last_seen(peer) < SILENT_SECONDS)
 
 
 MAX_REMEMBERED_PEERS: Final = 1024

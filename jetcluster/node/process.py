@@ -22,7 +22,7 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
 from jetcluster.config.runtime_files import write_pid_file
 from jetcluster.logs import Logger
-from jetcluster.net.early_port import EARLY, SECONDS
+from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
 from jetcluster.node.node import Monitoring, Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.part_options import tls_context
@@ -159,7 +159,7 @@ def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]
 
 async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
     """Starts the node, calls `started`, and returns the exit code once it has stopped."""
-    late = asyncio.get_running_loop().call_later(SECONDS, EARLY.close)
+    late = asyncio.get_running_loop().call_later(MAX_OPEN_SECONDS, EARLY.close)
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:

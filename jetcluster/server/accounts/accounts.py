@@ -37,7 +37,7 @@ DEFAULT_ACCOUNT = "$G"
 """Where clients live when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
 """From so many on, what other nodes say of further ones is not kept: a peer can make up names without end."""
-MAX_HEARD = 64
+MAX_KEPT_INTERESTS = 64
 """Subjects that one peer wants of an account that is not in use here; with more of them it gets its router at once, so
 that there is not much to be done when its first client comes."""
 MAX_WANTED_TOKENS = 2 * MAX_TOKENS
@@ -200,7 +200,7 @@ class Accounts:
         wants = known.setdefault(peer, {})
         if count > 0:
             wants[subject, queue] = count
-            return len(wants) > MAX_HEARD
+            return len(wants) > MAX_KEPT_INTERESTS
         wants.pop((subject, queue), None)
         if not wants:
             del known[peer]

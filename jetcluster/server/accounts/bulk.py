@@ -18,7 +18,7 @@ from jetcluster.server.accounts.subscription import LeafPeer, LocalSubscription,
 
 _HERE = object()
 
-BEHIND = 1 << 20
+LAGGING_BYTES = 1 << 20
 """Bytes not yet sent, from which on a member of a queue group is passed over while another one has less: a member that
 does not read must neither hold the others up nor be buried."""
 
@@ -118,8 +118,8 @@ def _choose(
     start = int(rng.random() * group.weight) if group.weight > 1 else 0
     if start >= count and group.remote:
         peer = group.remote_at(start - count)
-        if max(peer.pending, far.of(peer, target)) <= BEHIND or not any(
-            member.backlog <= BEHIND for member in group.local
+        if max(peer.pending, far.of(peer, target)) <= LAGGING_BYTES or not any(
+            member.backlog <= LAGGING_BYTES for member in group.local
         ):
             return peer
     if _take_one(group.local, message, origin, rng):
@@ -134,10 +134,10 @@ def _take_one(members: Sequence[LocalSubscription], message: Outgoing, origin: O
     count = len(members)
     start = int(rng.random() * count) if count > 1 else 0
     turn = [members[(start + step) % count] for step in range(count)]
-    if count > 1 and turn[0].backlog > BEHIND:
+    if count > 1 and turn[0].backlog > LAGGING_BYTES:
         turn.sort(key=_is_behind)
     return any(member.take(*message, origin) for member in turn)
 
 
 def _is_behind(member: LocalSubscription) -> bool:
-    return member.backlog > BEHIND
+    return member.backlog > LAGGING_BYTES

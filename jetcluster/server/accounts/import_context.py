@@ -22,8 +22,8 @@ response it is not said who asked."""
 
 Publish = Callable[[bytes, bytes], int]
 """(subject, payload), in one account."""
-KIND = "io.nats.server.metric.v1.service_latency"
-MOST_HEADERS = 4096
+METRIC_KIND = "io.nats.server.metric.v1.service_latency"
+MAX_HEADER_BYTES = 4096
 """Bytes of a request's headers that are looked at for what tracing systems say."""
 _FAILURES = {
     "no responders": (503, "Service Unavailable"),
@@ -129,7 +129,7 @@ class Measurement:
         fields |= {"service": service, "system": 0, "total": total}
         latency = self._export.latency
         assert latency is not None
-        self._context.tell(self._publish, latency.subject.encode(), KIND, fields)
+        self._context.tell(self._publish, latency.subject.encode(), METRIC_KIND, fields)
 
 
 def begin_measurement(
@@ -161,7 +161,7 @@ def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> t
 def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
     """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
     given: dict[str, list[str]] = {}
-    for key, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
+    for key, value in header_block.parse(header_block.beginning(headers, MAX_HEADER_BYTES)):
         given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))
 
     def pick(*names: str) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
-MAX_LOOKED_AT = 64
+MAX_COMPARED = 64
 """Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
 instead. An inbox, `head.*`, is found at once among any number."""
 Subject = tuple[bytes, bytes | None]
@@ -157,7 +157,7 @@ class LocalInterest:
     def await_end(self, subject: bytes, note: Callable[[], None]) -> Callable[[], None]:
         """`note` is called when somebody stops to take `subject`, perhaps the last; returns what ends this."""
         if self._awaited is None:
-            self._awaited = InterestWatches(MAX_LOOKED_AT)
+            self._awaited = InterestWatches(MAX_COMPARED)
         return self._awaited.add(subject, note)
 
     def note(self, subject: bytes, *, ended: bool) -> None:

@@ -17,7 +17,7 @@ from jetcluster.server.accounts.local_interest import LocalInterest, Subject
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
 
-ASK_EVERY: Final = 256 * 1024
+ASK_BYTES: Final = 256 * 1024
 """Bytes sent without an answer after which the peer is asked; and what a client may have waiting without being asked
 about again."""
 MAX_FLOWS: Final = 4096
@@ -75,7 +75,7 @@ class RemoteBacklog:
         else:
             self._flows.move_to_end(key)
         flow.sent += size
-        if flow.sent - flow.confirmed >= ASK_EVERY:
+        if flow.sent - flow.confirmed >= ASK_BYTES:
             self._ask(peer, target, flow)
 
     def of(self, peer: RemotePeer, target: bytes) -> int:
@@ -84,7 +84,7 @@ class RemoteBacklog:
         flow = self._flows.get((peer, target))
         if flow is None:
             return 0
-        if flow.waiting > ASK_EVERY:
+        if flow.waiting > ASK_BYTES:
             self._ask(peer, target, flow)
         return flow.waiting + flow.sent - flow.confirmed
 
@@ -95,9 +95,9 @@ class RemoteBacklog:
             return
         flow.asked = False
         flow.confirmed, flow.waiting = mark, waiting
-        if flow.sent - mark >= ASK_EVERY:
+        if flow.sent - mark >= ASK_BYTES:
             self._ask(peer, target, flow)
-        elif flow.sent == mark and waiting <= ASK_EVERY:
+        elif flow.sent == mark and waiting <= ASK_BYTES:
             del self._flows[peer, target]
 
     def drop_peer(self, peer: RemotePeer) -> None:

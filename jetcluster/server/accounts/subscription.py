@@ -19,7 +19,7 @@ ORIGIN = b"\x01"
 """First entry of `queues` of a message that a leaf link brought into this cluster: this byte and the name of the
 cluster at the other end, which has the message already. Clients and leaves cannot make such a queue name: see
 `is_marked`."""
-SMALL = 1024
+SMALL_FRAME_BYTES = 1024
 """Bytes: a frame up to there is rendered in one piece, as joining many costs more than copying twice."""
 
 
@@ -161,7 +161,7 @@ class ClientSubscription:
         if headers and owner.headers:
             length = len(headers)
             size += length
-            if reply or size > SMALL:
+            if reply or size > SMALL_FRAME_BYTES:
                 lead = b"%b %d " % (reply, length) if reply else b"%d " % length
                 out += (HMSG_, subject, self.mid, lead, size_line(size), headers, payload, CRLF)
             else:

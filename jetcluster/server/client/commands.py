@@ -24,21 +24,21 @@ log = logging.getLogger("jetcluster.server")
 
 TRACE_DEST = b"Nats-Trace-Dest"
 
-PORTION_OUTPUT: Final = 8192
+PORTION_OUTPUT_BYTES: Final = 8192
 """Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn, as it does
 after `MAX_QUANTUM` messages. What is answered goes out meanwhile, so that client and server work at the same time, not
 by turns; and one client's 256 KiB do not keep the others waiting (`fairness.Governor` says which one is next)."""
 MESSAGE_BYTES: Final = 512
 """Bytes for each message of a portion that end it as well."""
-TAKERS: Final = 4
+TAKERS_PER_MESSAGE: Final = 4
 """Takers of a message that are worth one message more."""
-INDEX_NODES: Final = 16
+INDEX_NODES_PER_MESSAGE: Final = 16
 """Nodes of the index, looked at for a subject that no cache has, that are worth one message."""
-REFUSED: Final = 8
+REFUSED_MESSAGES: Final = 8
 """Messages that a publish is worth which is refused."""
-FEW_LINES: Final = 64
+MAX_LIGHT_LINES: Final = 64
 """A read that has no more lines is worked on at once, however much others have sent, if it is not `HEAVY_READ`."""
-LIGHT_MESSAGES: Final = 4
+MAX_LIGHT_MESSAGES: Final = 4
 """A client that has sent no more before it met a closed valve goes on before the others."""
 NARROW_BYTES: Final = 128 * 1024
 """Bytes that the kernel takes in for a connection that sends much in a flood (`Governor.flooded`), for as long as it
@@ -100,7 +100,7 @@ class Commands:
             if self._queued or self._rest:
                 return  # reading is paused, but this may have been under way
             size = len(data)
-            light = size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= FEW_LINES)
+            light = size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= MAX_LIGHT_LINES)
             if (light and self._session.router is not None) or self._is_admitted(size):
                 self._work([])
         except Exception:  # noqa: BLE001 - it is told there
@@ -179,7 +179,7 @@ class Commands:
         when this client's turn comes."""
         client, parser, portion = self._client, self._parser, Portion()
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
-        portion.output = client.pending + PORTION_OUTPUT
+        portion.output = client.pending + PORTION_OUTPUT_BYTES
         portion.in_msgs = portion.in_bytes = 0
         client.valve = None
         end = 0.0
@@ -204,7 +204,7 @@ class Commands:
         if client.state in BEING_CHECKED:
             client.pause_reading("login")
         elif rest or parser.waiting or client.valve is not None:
-            self._queue(light=portion.in_msgs <= LIGHT_MESSAGES and not self.has_input)
+            self._queue(light=portion.in_msgs <= MAX_LIGHT_MESSAGES and not self.has_input)
         else:
             if client.holds:
                 client.resume_reading("portion")
@@ -247,7 +247,7 @@ class Commands:
                 or (headers and (not client.headers or TRACE_DEST in headers))
                 or (reply and not reply.startswith(b"_INBOX."))
             ) and not self._may_publish(subject, reply, headers, payload):
-                portion.charge(REFUSED + session.spent)
+                portion.charge(REFUSED_MESSAGES + session.spent)
                 session.spent = 0
                 if client.pending > most_output or in_msgs >= portion.messages:
                     break
@@ -256,7 +256,7 @@ class Commands:
             if route is None:
                 walked = router.index.walked
                 route = router.lookup(subject)
-                portion.messages -= (router.index.walked - walked) // INDEX_NODES
+                portion.messages -= (router.index.walked - walked) // INDEX_NODES_PER_MESSAGE
             try:
                 callback = route.single
                 if callback is not None:
@@ -264,7 +264,7 @@ class Commands:
                 elif route.reserved:
                     client.refuse("Publish to", subject)
                 else:
-                    portion.messages -= route.takers // TAKERS
+                    portion.messages -= route.takers // TAKERS_PER_MESSAGE
                     taken = router.deliver(route, subject, reply, headers, payload, client)
                     if not taken and reply and client.no_responders:
                         self._tell_no_responders(router, subject, reply)

@@ -27,11 +27,11 @@ Json = dict[str, Any]
 _DEST: Final = b"Nats-Trace-Dest"
 _ONLY: Final = b"Nats-Trace-Only"
 _TRUE: Final = frozenset((b"1", b"true", b"on"))
-MOST_TAKERS: Final = 1000
-MOST_HEADERS: Final = 4096
+MAX_TAKERS: Final = 1000
+MAX_HEADER_BYTES: Final = 4096
 """Takers, and bytes of headers, that a report shows; it is no longer than any message may be."""
-EVENT_COST: Final = 2
-HEADER_BYTES: Final = 64
+MESSAGES_PER_EVENT: Final = 2
+HEADER_BYTES_PER_MESSAGE: Final = 64
 """Messages that an event is worth to the portion of its client, and bytes of shown headers that are worth one."""
 CLIENT, ROUTER, LEAF, JETSTREAM = 0, 1, 4, 5
 """Kinds of takers, as nats-server numbers them."""
@@ -65,20 +65,20 @@ def publish_traced(
     if only_traced(headers):
         taken = route.takers
         got = [member for member in members if not member.closed and (client.echo or member.owner.cid != client.cid)]
-        got += [one for group in route.queues[:MOST_TAKERS] for one in _clients(group.local[:1])]
+        got += [one for group in route.queues[:MAX_TAKERS] for one in _clients(group.local[:1])]
     else:
-        for group in route.queues[:MOST_TAKERS]:
-            members += _clients(group.local[: MOST_TAKERS // len(route.queues) + 1])
+        for group in route.queues[:MAX_TAKERS]:
+            members += _clients(group.local[: MAX_TAKERS // len(route.queues) + 1])
         before = [member.delivered for member in members]
         taken = router.deliver(route, subject, reply, headers, payload, client)
         got = [member for member, count in zip(members, before, strict=True) if member.delivered > count]
     room = client.server.options.max_payload
-    for subscription in got[:MOST_TAKERS]:
+    for subscription in got[:MAX_TAKERS]:
         room -= len(subscription.subject) + len(subscription.owner.name)
         if room > 0:
             events.append(_egress(client, subscription))
-    events += _others(client, route)[:MOST_TAKERS]
-    client.spend(len(events) * EVENT_COST + min(len(headers), MOST_HEADERS) // HEADER_BYTES)
+    events += _others(client, route)[:MAX_TAKERS]
+    client.spend(len(events) * MESSAGES_PER_EVENT + min(len(headers), MAX_HEADER_BYTES) // HEADER_BYTES_PER_MESSAGE)
     router.publish(target, _encoded(client, headers, payload, events))
     return taken
 
@@ -97,12 +97,12 @@ def _encoded(client: ClientConnection, headers: bytes, payload: bytes, events: l
 
 def _clients(members: tuple[Any, ...]) -> list[ClientSubscription]:
     """The clients' among the first of them."""
-    return [member for member in members[:MOST_TAKERS] if isinstance(member, ClientSubscription)]
+    return [member for member in members[:MAX_TAKERS] if isinstance(member, ClientSubscription)]
 
 
 def _others(client: ClientConnection, route: Route) -> list[Json]:
     """Takers that are no clients of this node."""
-    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks[:MOST_TAKERS]]
+    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks[:MAX_TAKERS]]
     leaves: tuple[RemotePeer, ...] = route.leaves
     return events + [_event(client, "eg", LEAF if peer in leaves else ROUTER) | _link(peer) for peer in route.peers]
 
@@ -133,7 +133,7 @@ def _report(client: ClientConnection, headers: bytes, payload: bytes, events: li
         who["cluster"] = server.options.cluster_name
     who |= {"ver": REPORTED_VERSION, "time": rfc3339(server.clock.time_ns())}
     fields: dict[str, list[str]] = {}
-    for name, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
+    for name, value in header_block.parse(header_block.beginning(headers, MAX_HEADER_BYTES)):
         fields.setdefault(_text(name), []).append(_text(value))
     request = {"header": fields, "msgsize": len(headers) + len(payload)}
     return {"server": who, "request": request, "events": events}

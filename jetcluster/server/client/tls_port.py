@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable
 
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
+from jetcluster.net.tls_listener import TLS_HANDSHAKE_RECORD, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
@@ -24,7 +24,7 @@ log = logging.getLogger("jetcluster.server")
 _THROTTLED = "Connection throttling is active. Please try again later."
 _FULL = "maximum connections exceeded"
 _NO_TLS = TlsOptions()
-_WINDOW = 1.0
+_RATE_WINDOW_SECONDS = 1.0
 """Seconds over which `connection_rate_limit` counts."""
 
 
@@ -72,7 +72,7 @@ class TlsPort(TlsListener):
         if not first:
             await asyncio.get_running_loop().sock_sendall(connection, client.greeting())
         chooses = context is not None and not first and options.allow_non_tls
-        if chooses and await first_byte(connection, tls.timeout) != HELLO:
+        if chooses and await first_byte(connection, tls.timeout) != TLS_HANDSHAKE_RECORD:
             context = None
         if context is None:  # also when a reload has just turned TLS off
             await self._stay_plain(connection, lambda: client)
@@ -94,7 +94,7 @@ class TlsPort(TlsListener):
         if now > self._window_ends:
             if self._throttled:
                 log.warning("Rejected %d connections due to TLS rate limiting", self._throttled)
-            self._window_ends, self._begun, self._throttled = now + _WINDOW, 0, 0
+            self._window_ends, self._begun, self._throttled = now + _RATE_WINDOW_SECONDS, 0, 0
         self._begun += 1
         if not limit or self._begun <= limit:
             return False

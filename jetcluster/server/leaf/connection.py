@@ -22,7 +22,7 @@ from jetcluster.server.leaf.state import LeafState
 
 log = logging.getLogger("jetcluster.server")
 
-LOOP_DELAY = 30.0
+LOOP_DELAY_SECONDS = 30.0
 """Seconds before the next attempt when the last one closed a circle of links."""
 ACK = b"$JS.ACK."
 

@@ -19,7 +19,7 @@ from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CONNECTED, OPEN, ConnectionEvent
 from jetcluster.server.fairness import SLOW_LOGIN_SECONDS
-from jetcluster.server.leaf.connection import LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS, LeafConnection, LinkParts
 from jetcluster.server.leaf.rules import LeafRules
 from jetcluster.server.leaf.state import wants_tls
 from jetcluster.server.listener import host_port
@@ -186,7 +186,7 @@ class Handshake:
         if text.startswith("Permissions Violation"):
             return
         if "Loop detected" in text:
-            link.retry_after = LOOP_DELAY
+            link.retry_after = LOOP_DELAY_SECONDS
         link.close("Client Closed")
 
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
@@ -307,7 +307,7 @@ class Handshake:
             return
         cluster = _text(info, "cluster")
         if cluster and cluster == link.server.options.cluster_name:
-            link.retry_after = LOOP_DELAY
+            link.retry_after = LOOP_DELAY_SECONDS
             link.refuse("Cluster Names Identical", "remote leafnode has same cluster name")
             return
         link.peer_id = _text(info, "server_id")

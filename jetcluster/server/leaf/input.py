@@ -14,11 +14,11 @@ from jetcluster.server.leaf.handshake import Handshake
 
 log = logging.getLogger("jetcluster.server")
 
-HEADROOM = 64 * 1024
+HEADROOM_BYTES = 64 * 1024
 """Bytes a message may have beyond max_payload: headers that servers add on the way."""
-LOOK_EVERY = 16
+MESSAGES_PER_CLOCK_READ = 16
 """Messages after which it is seen whether there is time left."""
-COMMAND_WORK = 8
+COMMAND_MESSAGES = 8
 """So many messages of a portion a command is worth that is none."""
 
 
@@ -30,7 +30,7 @@ class LeafInput:
         self._governor = parts.governor
         self._handshake = handshake
         options = parts.state.options
-        self._parser = leaf.LeafParser(options.max_payload + HEADROOM, options.max_control_line)
+        self._parser = leaf.LeafParser(options.max_payload + HEADROOM_BYTES, options.max_control_line)
         self._rest: list[leaf.Command] = []
         """Commands that were read and wait for their turn, or for the password."""
         self._queued = False
@@ -81,13 +81,13 @@ class LeafInput:
                     work += 1
                 else:
                     link.run_command(kind, subject, reply, queues)
-                    work += COMMAND_WORK + len(subject) // LINE_BYTES
+                    work += COMMAND_MESSAGES + len(subject) // LINE_BYTES
             except Exception:  # a fault of ours with one command must not reach the loop or end the link
                 said = b"CONNECT" if kind == leaf.CONNECT else subject[:200]  # it holds a password
                 log.exception("leafnode cid %d: error in %r", link.cid, said)
             if link.close_reason or link.state is CHECKING or work >= quantum:
                 break
-            if not work % LOOK_EVERY and link.server.clock.monotonic() >= end:
+            if not work % MESSAGES_PER_CLOCK_READ and link.server.clock.monotonic() >= end:
                 break  # one of them may go to thousands
         self._rest = list(commands)
         return work

@@ -1,5 +1,5 @@
-"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want (`Told`),
-and the messages.
+"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want
+(`SentInterest`), and the messages.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 from jetcluster.server.accounts.remote_peers import Wanted
 from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
 from jetcluster.server.client.connection import text_of
-from jetcluster.server.leaf.connection import ACK, LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.connection import ACK, LOOP_DELAY_SECONDS, LeafConnection, LinkParts
 from jetcluster.server.leaf.handshake import Handshake
 from jetcluster.server.leaf.input import LeafInput
 from jetcluster.server.leaf.rules import API_PARTS
 
 log = logging.getLogger("jetcluster.server")
 
-TOLD_AT_ONCE: Final = 4096
+MAX_DIRECT_SUBJECTS: Final = 4096
 """Subjects that are told in one turn of the loop when a link joins; more in steps."""
-TOLD_PER_STEP: Final = 256
+SUBJECTS_PER_STEP: Final = 256
 MAX_INTEREST = 1_000_000
 """Subjects that the other end may want."""
-VIOLATION_PAUSE = 10.0
+VIOLATION_LOG_SECONDS = 10.0
 """Seconds between two lines about what a link's other end must not publish."""
 _ACK_DOTS = 8
 
 
-class Told:
+class SentInterest:
     """One per link. `send` queues lines for the other end."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
@@ -69,14 +69,16 @@ class Told:
         """Tells what is `wanted`, (subject, queue, members), when the link joins, and what changes meanwhile."""
         for number, (subject, queue, members) in enumerate(wanted, 1):
             self._note(subject, queue, members)
-            if not number % TOLD_PER_STEP:
+            if not number % SUBJECTS_PER_STEP:
                 yield
                 if is_over():
                     return
         self._noting = False  # from here on changes are told at once; what follows them tells how it is by then
         counts, keys = self._counts, list(self._counts)
-        for start in range(0, len(keys), TOLD_PER_STEP):
-            lines = [leaf.interest(*key, counts[key]) for key in keys[start : start + TOLD_PER_STEP] if key in counts]
+        for start in range(0, len(keys), SUBJECTS_PER_STEP):
+            lines = [
+                leaf.interest(*key, counts[key]) for key in keys[start : start + SUBJECTS_PER_STEP] if key in counts
+            ]
             self._send(b"".join(lines))
             yield
             if is_over():
@@ -92,7 +94,7 @@ class LeafLink(LeafConnection):
         self._links = own.links
         self._handshake = Handshake(self, own)
         self._input = self.reader = LeafInput(self, own.server, self._handshake)
-        self._told = Told(self.send)
+        self._sent_interest = SentInterest(self.send)
         self._violations = 0
         self._quiet_until = 0.0
         """The monotonic time from which the next violation is told."""
@@ -145,7 +147,7 @@ class LeafLink(LeafConnection):
         self.advance(ConnectionEvent.JOIN)
         self._take_over()
         wanted = router.peers.add_leaf(self)
-        if len(wanted) <= TOLD_AT_ONCE:
+        if len(wanted) <= MAX_DIRECT_SUBJECTS:
             exhaust(self._telling(wanted, router.leaf_links))
         else:
             self._tell(wanted, list(router.leaf_links))
@@ -168,7 +170,9 @@ class LeafLink(LeafConnection):
         """`links`: those there were when it was `wanted`, as one that ends meanwhile is no leaf link any more."""
         own = [self._leaf.loop_mark(self.account), *self._api_subjects()]
         passing = ((subject, queue, n) for source, subject, queue, n in wanted if self._passes(source, subject, links))
-        return self._told.all_of(chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined)
+        return self._sent_interest.all_of(
+            chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined
+        )
 
     def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
         try:
@@ -191,7 +195,7 @@ class LeafLink(LeafConnection):
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
         assert self.router is not None
         if self._passes(source, subject, self.router.leaf_links):
-            self._told.change(subject, queue, change)
+            self._sent_interest.change(subject, queue, change)
 
     def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
         assert self.rules is not None
@@ -205,7 +209,7 @@ class LeafLink(LeafConnection):
             self.refuse("Protocol Violation", "Authorization Violation")
             return
         if subject == self._leaf.loop_mark(self.account):
-            self.retry_after = LOOP_DELAY
+            self.retry_after = LOOP_DELAY_SECONDS
             text = f'Loop detected for leafnode account="{self.account}". Delaying attempt to reconnect for 30s'
             self.refuse("Protocol Violation", text)
             return
@@ -246,7 +250,7 @@ class LeafLink(LeafConnection):
         now = self.server.clock.monotonic()
         if self.remote is not None or now < self._quiet_until:
             return
-        self._quiet_until = now + VIOLATION_PAUSE
+        self._quiet_until = now + VIOLATION_LOG_SECONDS
         text = text_of(subject)
         log.error(
             'leafnode cid %d: Publish Violation on "%s" - Check other side configuration (%d so far)',

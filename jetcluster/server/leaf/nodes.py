@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-DIAL_TIMEOUT = 5.0
-TLS_TIMEOUT = 2.0
-MAX_DELAY = 8.0
+DIAL_SECONDS = 5.0
+TLS_SECONDS = 2.0
+MAX_DELAY_SECONDS = 8.0
 """Seconds between attempts at a hub that refuses, at most; a loop waits longer."""
-MAX_UNREACHED_DELAY = 2.0
+MAX_UNREACHED_DELAY_SECONDS = 2.0
 """At one that is not reached."""
-LOG_EVERY = 60.0
+LOG_INTERVAL_SECONDS = 60.0
 """Seconds between two lines about a hub that is not reached."""
-MAX_TOLD = 256
+MAX_UNREACHED = 256
 _PROTOCOL = 3
 
 
@@ -140,9 +140,9 @@ class LeafNodes:
             url = known[turn % len(known)]
             turn += 1
             link = await self._dial(remote, url)
-            wait, longest = 0.0, MAX_UNREACHED_DELAY
+            wait, longest = 0.0, MAX_UNREACHED_DELAY_SECONDS
             if link is not None:
-                longest = MAX_DELAY
+                longest = MAX_DELAY_SECONDS
                 try:
                     await asyncio.shield(link.over)
                 finally:
@@ -161,7 +161,7 @@ class LeafNodes:
             context, name, _ = self.state.tls_to(remote, url)
         link = LeafLink(self.link_parts, remote, url)
         try:
-            async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_TIMEOUT):
+            async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_SECONDS):
                 await asyncio.get_running_loop().create_connection(
                     lambda: link, host, port, ssl=context, server_hostname=name
                 )
@@ -183,8 +183,8 @@ class LeafNodes:
     def _log_unreached(self, where: str, why: str) -> None:
         now = self._parts.state.clock.monotonic()
         told, at = self._unreached.get(where, ("", 0.0))
-        if why != told or now - at >= LOG_EVERY:
-            if len(self._unreached) >= MAX_TOLD:
+        if why != told or now - at >= LOG_INTERVAL_SECONDS:
+            if len(self._unreached) >= MAX_UNREACHED:
                 self._unreached.clear()
             self._unreached[where] = (why, now)
             log.warning("Error trying to connect as leafnode to remote server %s: %s", where, why)

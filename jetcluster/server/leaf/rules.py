@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
+LOCAL_SUBJECTS = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
 """JetStream of one side is reached from the other by its domain's name only."""
-NEVER_SYSTEM = (*NEVER, b"$JSC.>", b"$NRG.>")
+LOCAL_SYSTEM_SUBJECTS = (*LOCAL_SUBJECTS, b"$JSC.>", b"$NRG.>")
 """Subjects of the system account that never cross."""
 API_PARTS = (
     b"INFO",
@@ -125,7 +125,7 @@ class LeafRules:
     ) -> None:
         """`deny_imports` of what comes in, `deny_exports` of what goes out. `permissions` are those of the user that
         the other end has logged in as."""
-        never = NEVER_SYSTEM if system else NEVER
+        never = LOCAL_SYSTEM_SUBJECTS if system else LOCAL_SUBJECTS
         own = [b"$JS.%b.API.>" % own_domain.encode()] if own_domain and own_domain != remote_domain else []
         self._incoming = [*never, *(subject.encode() for subject in deny_imports)]
         self._outgoing = [*never, *own, *(subject.encode() for subject in deny_exports)]

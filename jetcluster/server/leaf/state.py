@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from jetcluster.server.leaf.tls import LeafTls
 
 DEFAULT_PORT = 7422
-TLS_TIMEOUT = 2.0
-MAX_FOUND = 64
+TLS_SECONDS = 2.0
+MAX_DISCOVERED = 64
 """Addresses of a hub's cluster that are kept."""
 _PROTOCOL = 3
 
@@ -92,7 +92,7 @@ class LeafState:
         from jetcluster.config.tls import name_to_check
 
         name = name_to_check(host_of(url), [host_of(url) for url in remote.urls])
-        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_TIMEOUT
+        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_SECONDS
 
     # ---- what links ask
 
@@ -116,7 +116,7 @@ class LeafState:
         user, password, _, _ = place(remote.urls[0])
         credentials = f"{user}:{password}@" if password else f"{user}@" if user else ""
         scheme = "tls" if wants_tls(remote.urls[0]) else "nats-leaf"
-        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_FOUND]]
+        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_DISCOVERED]]
 
     # ---- handshake
 

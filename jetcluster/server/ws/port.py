@@ -19,7 +19,7 @@ from jetcluster.records import dataclass
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.client.connection import Entrance
-from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
+from jetcluster.server.listener import LISTEN_BACKLOG, ListenError, advertised, bound_address, host_port
 from jetcluster.server.state import ServerState
 from jetcluster.server.ws.transport import WebSocket
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-HANDSHAKE_TIMEOUT = 10.0
+HANDSHAKE_SECONDS = 10.0
 """Seconds, unless `handshake_timeout` says otherwise."""
 
 
@@ -179,7 +179,7 @@ class WsPort:
                 self.state.host, self.state.port = await listener.start(options.host, port)
                 self._listener = listener
             else:
-                plain = await open_port(self._accept, options.host, port, BACKLOG)
+                plain = await open_port(self._accept, options.host, port, LISTEN_BACKLOG)
                 self.state.host, self.state.port = bound_address(plain)
                 self._listener = plain
         except OSError as error:
@@ -214,7 +214,7 @@ class WsPort:
     # ---- connections
 
     def _accept(self) -> asyncio.Protocol:
-        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_TIMEOUT
+        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_SECONDS
         return WebSocket(
             self._rules, parts.state.timers, parts.budget, patience, self._open_client, self._handshaking,
             parts.crowd.has_room_at,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-MAX_HEAD = 16 * 1024
+MAX_HEAD_BYTES = 16 * 1024
 """Bytes of an HTTP request: a user JWT in a cookie takes one to four thousand."""
 MAX_HANDSHAKES = 4096
 """Under way at a time; further connections are closed at once."""
@@ -31,13 +31,13 @@ STEP_BYTES = 64 * 1024
 STEP_EVENTS = 128
 """Payload, and frames or inflated pieces of any kind, after which the rest of what was read waits for its turn
 (`budget.LoopBudget`): inflated, it may be a thousand times what was sent."""
-LARGEST = 64 * 1024 * 1024
-INFLATED = 8
-"""A compressed message inflates to so many times max_payload, and no more than LARGEST (of a larger max_payload,
-that), as with nats-server."""
-BUSY_PAUSE = 0.05
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+MAX_INFLATION = 8
+"""A compressed message inflates to so many times max_payload, and no more than MAX_INFLATED_BYTES (of a larger
+max_payload, that), as with nats-server."""
+BUSY_RETRY_SECONDS = 0.05
 """Seconds until a connection asks again that found no room among those that wait for their turns."""
-PONGS = 64 * 1024
+MAX_PONG_BACKLOG_BYTES = 64 * 1024
 """Bytes of output that may wait when a ping is answered; the pings of who does not read are not."""
 
 _CODES: Mapping[str, int] = {
@@ -263,7 +263,7 @@ class WebSocket(asyncio.Protocol):
 
     def _handshake(self) -> None:
         head, end, rest = self._head.partition(websocket.END)
-        if not end and len(head) <= MAX_HEAD:
+        if not end and len(head) <= MAX_HEAD_BYTES:
             return
         self._head = b""
         try:
@@ -280,13 +280,15 @@ class WebSocket(asyncio.Protocol):
         limit = websocket.BROWSER_FRAME if request.browser else 0
         self._upper = self._open_client(request)
         most = self._upper.server.options.max_payload
-        self._reader = WebSocketReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
+        self._reader = WebSocketReader(
+            deflate=deflate, most=max(min(MAX_INFLATION * most, MAX_INFLATED_BYTES), most + MAX_INFLATED_BYTES // 64)
+        )
         self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper.connection_made(self._transport)
 
     def _judge(self, head: bytes, rest: bytes) -> tuple[UpgradeRequest, bytes]:
         """The request and the answer to it. Raises HandshakeError."""
-        if len(head) > MAX_HEAD:
+        if len(head) > MAX_HEAD_BYTES:
             raise HandshakeError(400, "request too long")
         request = websocket.parse(head)
         answer = websocket.accept(request, self._rules)
@@ -310,7 +312,7 @@ class WebSocket(asyncio.Protocol):
         try:
             self._job = self._budget.start(self, self._steps(), self._caught_up, self._broken, at_once=False)
         except BusyError:
-            self._timers.call_later(BUSY_PAUSE, self._ask_again)
+            self._timers.call_later(BUSY_RETRY_SECONDS, self._ask_again)
 
     def _ask_again(self) -> None:
         self._waiting = False
@@ -380,7 +382,7 @@ class WebSocket(asyncio.Protocol):
         upper, transport = self._upper, self._transport
         assert upper is not None
         assert transport is not None
-        if pongs and transport.get_write_buffer_size() < PONGS:
+        if pongs and transport.get_write_buffer_size() < MAX_PONG_BACKLOG_BYTES:
             transport.write_frames(b"".join(pongs))
         payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if payload:

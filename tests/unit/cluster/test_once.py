@@ -88,7 +88,7 @@ async def test_an_object_that_was_put_after_the_deletion_stays() -> None:
 async def test_what_may_have_been_forgotten_is_refused_instead_of_carried_out_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asked, "MOST", 3)
+    monkeypatch.setattr(asked, "MAX_ENDED", 3)
     async with Cluster() as cluster:
         await filled(cluster)
         await ask(cluster["B"], "purge", once=7)
