@@ -143,7 +143,7 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     if key and not is_key("N", key):
         raise FrameError("INFO holds a bad key")
     frames = data.get("frames", 0)
-    if type(frames) is not int or not 0 <= frames <= MAX_KIND:
+    if type(frames) is not int or not 0 <= frames <= MAX_KIND:  # not isinstance: True is an int
         raise FrameError("INFO holds a bad kind of frame")
     sync_interval = data.get("sync_interval")
     if sync_interval is not None and (

@@ -82,8 +82,8 @@ class Node:
         platform: Platform | None = None,
         monitoring: Callable[[Node], Monitoring] = lambda node: Monitoring(),
     ) -> None:
-        """`reload` takes over the present configuration, given a cause; it returns why it failed, or "". Platform: the
-        system's."""
+        """`reload` takes over the present configuration, given a cause; it returns why it failed, or "". `platform` is
+        the operating system by default."""
         self.options = options
         self.log = log
         self._reload_options = reload

@@ -180,7 +180,7 @@ class NodeJetStream:
         try:
             encode_info(me)
             self.mesh = self._make_mesh(me, key.sign if key is not None else None)
-        except ValueError as error:  # this node's INFO is too long
+        except ValueError as error:  # peers would refuse its INFO
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, server.accounts, self._clock, asyncio.get_running_loop())
         self.mesh.on_left_out = self._was_left_out
@@ -382,7 +382,7 @@ class NodeJetStream:
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),
-            clock=raft.health.time,
+            clock=raft.health.time,  # the cluster's, not this machine's
             rng=self._rng,
             timers=loop,
             log=self._log,
