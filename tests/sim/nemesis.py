@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and its end."""
+"""The faults of a run, and their end."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW, Aspect, LoopWatch, NodeHealth, Trouble
+from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW_SECONDS, Aspect, LoopWatch, NodeHealth, Trouble
 from testkit.twins.time import ManualTime
 
 
@@ -101,6 +101,6 @@ def test_what_was_is_forgotten() -> None:
     for _ in range(20):
         watch.beat(0.1, 1.0)
     assert watch.trouble
-    for _ in range(int(3 * LOOP_WINDOW / 0.1)):
+    for _ in range(int(3 * LOOP_WINDOW_SECONDS / 0.1)):
         watch.beat(0.1, 0.0)
     assert not watch.trouble

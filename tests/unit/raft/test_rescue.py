@@ -451,7 +451,7 @@ def test_a_state_without_any_log_goes_on_in_a_term_above_its_own() -> None:
 
 
 def test_a_replica_that_is_being_added_never_goes_on_alone() -> None:
-    """What it has is nothing, or a part: an empty stream would hide that the rest is lost."""
+    """A replica with nothing, or a part, is not taken: an empty stream would hide the loss."""
     net = Loopback("AB")
     member = net["B"]
     group = member.create(1, ())
