@@ -3,8 +3,7 @@
 State that must outlive this leader is in the meta log: that a node must hold nothing (`Node.draining`), and that a node
 was removed (`MetaMachine.removed`). `tend` works towards that state on whichever node leads, so an interrupted request
 is finished all the same, and repeating it does no harm. Streams move as they do for any change of placement
-(`members.follow_assignment`): the new replica first, one change per group, always with a majority connected and caught
-up.
+(`members.follow_assignment`): the new replica first, one change at a time per group, a majority always caught up.
 """
 
 from __future__ import annotations
@@ -163,7 +162,7 @@ class Administration:
 
     async def _keep_where_it_is(self, assignment: Assignment) -> None:
         """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
-        down to a leader that was lost, or moved. Without a leader only those servers had the data."""
+        down to a leader that was lost, or moved. Without a leader it stays theirs: only they had the data."""
         leader = self._context.leaders.get(assignment.gid)
         if leader is None:
             return

@@ -171,7 +171,7 @@ class Bootstrap:
         if running:
             self._agreed_since = None
             if len(self.clusters()) != 1:
-                return Decision(Verdict.WAIT)  # no id is known yet, or there are two clusters: an operator must choose
+                return Decision(Verdict.WAIT)  # no id is known yet, or two clusters run: not this node's choice
             found = next(a for a in running if a.cluster_id)
             verdict = Verdict.ADOPT if self.me in found.meta_peers else Verdict.JOIN
             return Decision(verdict, found.meta_peers, found.cluster_id)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jetcluster.logs import Log
 
 Save = Callable[[str, bool], None]
-"""(cluster id, member) -> None, once it is durable. Raises OSError."""
+"""Writes (cluster id, member). Durable on return. Raises OSError."""
 
 
 def founded(cluster_name: str, peers: tuple[str, ...]) -> str:

@@ -294,7 +294,7 @@ class ConsumerRequests:
         before = 0 if state is None else state.rules.pause_until
         fields = {"name": body["name"], "pause_until": int(body.get("pause_until") or 0)}
         await self._propose(replica, commands.CONSUMER_PAUSE, fields)
-        await self._live(replica, [_state(replica, str(body["name"]))])  # returns when its owner has applied the pause
+        await self._live(replica, [_state(replica, str(body["name"]))])  # waits for its owner to apply the pause
         return {"changed": before != fields["pause_until"]}
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:

@@ -61,7 +61,7 @@ class Flusher:
         MSG.DELETE with erasure it forgets all of them, so that the message does not stay in the journal."""
         context = self._context
         self._meta.save()
-        forget_deleted = self._orphans.settle(self._is_of_before)
+        forget_deleted = self._orphans.settle(self._predates_tombstone)
         marks = self._marks()
         erased, context.erased = context.erased, False
         try:
@@ -86,7 +86,7 @@ class Flusher:
         else:
             context.erased |= erased
 
-    def _is_of_before(self, gid: int) -> bool:
+    def _predates_tombstone(self, gid: int) -> bool:
         """True when the meta state still holds the assignment that a tombstone reports gone."""
         assignment = self._meta.machine.by_gid(gid)
         if assignment is None or self._context.me not in assignment.peers:

@@ -163,7 +163,7 @@ class MetaReplica:
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
                 confirmed = await future
-        except TimeoutError:  # a leader that can no longer prove it, or not apply
+        except TimeoutError:  # a leader by its own view, which can prove or apply nothing
             confirmed = False
         if not confirmed:
             raise NotLeaderError(None)

@@ -228,7 +228,7 @@ class MetaService:
         """Returns the stream's peers with another node in place of `removed`. Raises ApiError 10005 where none fits,
         10075 where no peer is online that has the stream."""
         if not set(old.peers) & self._online():
-            raise by_code(errors.PEER_REMAP)  # no other node can take over what is offline
+            raise by_code(errors.PEER_REMAP)  # offline data cannot be taken over
         candidates = self._candidates()
         others = [c for c in candidates if c.peer not in old.peers]
         beside = [c for c in candidates if c.peer in old.peers and c.peer != removed]
@@ -342,7 +342,7 @@ class MetaService:
         # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
         wish = config.get("placement") if self._clustered else None
         rules, claim, storage = self._rules(), 0, ""
-        if self._clustered:  # a standalone server's limits are the account's
+        if self._clustered:  # on a standalone server the account's limits suffice
             claim, storage = max(int(config["max_bytes"]), 0), config["storage"]
         candidates, cluster = self._candidates(storage), self._cluster_name
         return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=rules, claim=claim)

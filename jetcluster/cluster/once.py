@@ -26,7 +26,7 @@ REPEAT_WINDOW_NS = 60_000_000_000
 
 
 def number_of(replica: StreamReplica, body: Body, now: int) -> int:
-    """Returns the request's number. Raises ApiError 503 for a repeated one whose outcome may be forgotten."""
+    """Returns the request's number. Raises ApiError 503 for a repeated one whose outcome may have been forgotten."""
     request = int(body[ONCE])
     if body.get(REPEATED):
         asked = replica.machine.asked

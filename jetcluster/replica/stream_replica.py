@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.interest import ToldValve
+from jetcluster.mesh.interest import AnnouncedValve
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
@@ -90,7 +90,7 @@ class StreamReplica(ReplicaState):
         )
         self.ingest.wildcards.width = self.store.width
         self._bound_batches()
-        self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
+        self._told_valve = AnnouncedValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
         upstream = MirroredStream(self) if assignment.config.get("mirror") else None

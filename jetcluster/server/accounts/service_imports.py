@@ -28,6 +28,7 @@ from jetcluster.server.accounts.import_context import (
     publish_bad_request,
 )
 from jetcluster.server.accounts.router import Requesters, Router
+from jetcluster.server.accounts.shared_routes import cache
 from jetcluster.server.accounts.subscription import Passage
 from jetcluster.server.permissions import REQUEST_INFO, of_another_account
 
@@ -36,10 +37,6 @@ MAX_PENDING = 65_536
 """Requests to one exporting account that wait for a response on this node; beyond it the oldest is dropped."""
 MAX_CHAIN = 32
 """Service imports on the path of one request."""
-MAX_CACHED = 4096
-"""Exported subjects cached per import."""
-LONGEST_CACHED = 512
-"""Bytes of a local and exported subject up to which they are cached."""
 _JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
 
@@ -261,11 +258,7 @@ class ServiceEntry(Passage):
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or imported.remote
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:

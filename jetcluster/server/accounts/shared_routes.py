@@ -11,7 +11,7 @@ Accounts with mappings, or whose streams are imported, have `SharedRoute`s; othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from jetcluster.clock import Rng
 from jetcluster.config.import_rules import StreamImport, SubjectMapping
@@ -34,10 +34,19 @@ MAX_CACHED = 4096
 LONGEST_CACHED = 512
 """Bytes of a subject and its mapped one up to which they are cached."""
 
+_Mapped = TypeVar("_Mapped", bytes, bytes | None)
 _OWN = (b"$JS.", b"$SYS.", b"_R_.")
 """Prefixes of the server's own callbacks that get no messages by stream imports."""
 Deliver = Callable[[Route, bytes, bytes, bytes, bytes, Origin], int]
 """(route, subject, reply, headers, payload, origin) -> number of takers."""
+
+
+def cache(cached: dict[bytes, _Mapped], subject: bytes, mapped: _Mapped) -> None:
+    """Caches a mapped subject, unless the two are long; a full cache is emptied."""
+    if len(subject) + len(mapped or b"") <= LONGEST_CACHED:
+        if len(cached) >= MAX_CACHED:
+            cached.clear()
+        cached[subject] = mapped
 
 
 class Names:
@@ -60,11 +69,7 @@ class Names:
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or subject
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
 
@@ -307,15 +312,11 @@ class MappedSubject(Passage):
 
     def _remembered(self, subject: bytes) -> bytes | None:
         assert self._only is not None
-        cached = self._cached
-        if subject not in cached:
-            found = _sendable(self._only.match(subject))
-            if len(subject) + len(found or b"") > LONGEST_CACHED:
-                return found
-            if len(cached) >= MAX_CACHED:
-                cached.clear()
-            cached[subject] = found
-        return cached[subject]
+        if subject in self._cached:
+            return self._cached[subject]
+        found = _sendable(self._only.match(subject))
+        cache(self._cached, subject, found)
+        return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         return self.pass_on(subject, reply, headers, payload, origin, bare=False) > 0

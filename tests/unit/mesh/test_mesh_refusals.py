@@ -136,7 +136,7 @@ async def test_strangers_are_limited(start: Start, monkeypatch: pytest.MonkeyPat
 async def test_strangers_are_few_where_the_store_needs_the_descriptors(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jetcluster.mesh.mesh.FEW_STRANGERS", 2)
+    monkeypatch.setattr("jetcluster.mesh.mesh.MAX_STRANGERS_WHEN_SCARCE", 2)
     a = await start(node("a"))
     async with Stranger(a), Stranger(a), Stranger(a) as three:
         await asyncio.sleep(0.05)
