@@ -150,7 +150,7 @@ class Handshake:
             self._not_secure("the other end sends what is no TLS")
 
     def lost(self, exc: Exception | None) -> None:
-        """Logs a lost connection as a failed TLS handshake if it was lost before the link joined."""
+        """Logs, at the connecting end, a TLS connection lost before the link joined as a failed handshake."""
         link = self._link
         if link.solicited and link.secure and not link.was_up and not link.close_reason:
             # The accepting end checks certificates after the connecting end has finished its handshake.
@@ -332,7 +332,7 @@ class Handshake:
             link.join()
 
     def _has_room(self) -> bool:
-        """False when the account has as many leaf links as it may have."""
+        """Returns False when the account has as many leaf links as it may have."""
         account, links = self._link.account, self._links
         limit = self._link.server.limits_of(account).max_leafnodes
         return limit < 0 or sum(one.account == account and not one.solicited for one in links) < limit
