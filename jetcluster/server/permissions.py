@@ -66,8 +66,7 @@ class ConnectionPermissions:
         return without_domain(subject, self._domain) if self._domain else subject
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:
-        """Returns True when a message may be delivered to a member of `queue`; opens its reply subject for the
-        answer."""
+        """Returns True when a subscription of `queue` may get a message, and opens its reply subject for the answer."""
         if self._can_deliver is not None and not self._is_deliverable(subject, queue):
             return False
         if reply and self._responses is not None:

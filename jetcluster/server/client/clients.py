@@ -156,7 +156,7 @@ class Clients:
             return True
         return sum(client.account == account and cid not in departed for cid, client in self._present.items()) < limit
 
-    # ---- coming and going
+    # ---- arrival and departure
 
     def admit(self, client: ClientConnection) -> bool:
         """Adds a connection; False when max_connections is reached, or the store needs the remaining descriptors."""
