@@ -92,7 +92,7 @@ class MeshCore:
         """Methods and notices that strangers may use."""
         self.is_member: Callable[[str], bool] = lambda peer: True
         """Returns True for members of the cluster, which may send all notices and requests. Each linked peer may send
-        messages and what concerns them: that is what a route is for."""
+        messages and interest: a route is for that."""
         self.knows: Callable[[str], bool] = lambda peer: False
         """Like `is_member`, but False until this node has met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
@@ -304,7 +304,7 @@ class MeshCore:
         """Delivers the frames of one read. Raises FrameError for a malformed one; logs errors of callbacks."""
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
         messages = run = size = 0
-        of = ""  # neighbours mostly have one account: they are counted as a run
+        of = ""  # successive messages are mostly of one account: counted as a run
         try:
             for kind, start, end in spans:
                 if link.state is not JOINED:
