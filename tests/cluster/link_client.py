@@ -1,4 +1,4 @@
-"""What the tests of mirrors and sources ask: what a stream holds, message by message, and what its links say."""
+"""Questions of the tests of mirrors and sources: a stream's messages, one by one, and the state of its links."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def damaged_c(net: Loopback) -> None:
     net.run(1.2)
     net.crash("C")
     number, start, _ = batches(net["C"].disk)[-12]
-    net["C"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["C"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     net.restart("C").create(1, ("A", "B", "C"))
 
 
@@ -80,7 +80,7 @@ def alone(applied: int, cut: int = -4) -> tuple[Loopback, Group]:
     state = [e for e in net["A"].machine().applied if e[0] <= applied]
     net.crash("A")
     number, start, _ = batches(net["A"].disk)[cut]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     member = net.restart("A")
     member.machines[1] = Recorder(state)
     group = member.create(1, ("A",), applied_index=applied, applied_term=1 if applied else 0, sole=True)
@@ -132,7 +132,7 @@ def test_other_groups_of_a_damaged_journal_that_are_alone_are_not_stopped() -> N
         net.run(0.002)
     net.crash("A")
     number, start, _ = batches(net["A"].disk)[-3]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff")
+    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff")
     net.restart("A")
     for gid in (1, 2):
         net["A"].create(gid, ("A",), sole=True)
@@ -349,7 +349,7 @@ def test_after_a_restart_a_replica_that_joins_is_not_taken_for_a_damaged_one() -
 def test_a_replica_that_joins_and_whose_journal_is_damaged_says_so() -> None:
     net = joining_d()
     number, start, _ = batches(net["D"].disk)[-4]
-    net["D"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["D"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     group = net.restart("D").create(1, ("A", "B", "C"))
     assert group.status().damaged
 
@@ -364,7 +364,7 @@ def damaged_b(names: str) -> Loopback:
     net.run(1.2)
     net.crash("B")
     number, start, _ = batches(net["B"].disk)[-12]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     net.restart("B").create(1, tuple(names))
     assert net["B"].group().status().damaged
     return net
@@ -420,7 +420,7 @@ def test_one_of_two_leads_and_heals_the_other(longer: bool) -> None:
     net.crash("B")
     found = batches(net["B"].disk)
     number, start, _ = found[-20] if longer else found[-12]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     net.run(3.0)
     assert net["A"].group().role is Role.FOLLOWER
     b = net.restart("B").create(1, ("A", "B"))
@@ -475,7 +475,7 @@ def test_a_leader_without_whom_others_may_have_decided_gets_no_vote_of_a_damaged
     net.run(1.2)
     net.crash("B")
     number, start, _ = batches(net["B"].disk)[1]
-    net["B"].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+    net["B"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     assert net.restart("B").create(1, ("A", "B")).log.damaged
     net.connect("A", "B")
     net.run(10.0)

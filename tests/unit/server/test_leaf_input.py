@@ -1,4 +1,4 @@
-"""What the other end of a leaf link says, right or wrong."""
+"""Input of a leaf link, valid and invalid."""
 
 from __future__ import annotations
 

@@ -334,7 +334,7 @@ async def test_how_long_a_hub_may_keep_silent() -> None:
 
 
 def wanted_by(lines: bytes) -> dict[bytes, bytes]:
-    """What an end wants, by what it has told: weights, or b"" for plain interest."""
+    """Interest that an end has announced: weights, or b"" for plain interest."""
     found: dict[bytes, bytes] = {}
     for line in lines.split(b"\r\n"):
         words = line.split(b" ")

@@ -1,4 +1,4 @@
-"""What the ends of leaf links tell each other, what their server keeps for all of them, and the URLs of hubs."""
+"""Greetings of leaf links, the state that a server keeps for all of them, and the URLs of hubs."""
 
 from __future__ import annotations
 
