@@ -252,8 +252,7 @@ def shortened(text: str) -> str:
 def first_info(
     me: NodeInfo, handshake: Handshake, sign: Callable[[bytes], bytes] | None, dialled: str, own: tuple[str, ...]
 ) -> bytes:
-    """Returns INFO as a frame. `dialled`: the peer's announced address, or "" for a route. `own`: see
-    `own_addresses`."""
+    """Returns INFO as a frame. `dialled`: the peer's announced address, "" for a route. `own`: `own_addresses`."""
     if sign is None or not me.key:
         return encode_info(me)
     said = handshake.statement(dialer=handshake.dialer)

@@ -87,8 +87,7 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
 
 
 def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
-    """Returns the plan of completing a run. Raises RescueRefusedError if it is complete, or the servers would not use
-    it."""
+    """Returns the plan of completing a run. Raises RescueRefusedError if it is complete or would not be used."""
     others = unmarked(stream, kept)
     if not others:
         raise RescueRefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")
