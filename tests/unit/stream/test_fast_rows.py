@@ -1,4 +1,4 @@
-"""What replicas know of fast-ingest batches: alike on all of them, also after a restart, and not too much."""
+"""Rows of fast-ingest batches: the same on all replicas, also after a restart, and bounded."""
 
 from __future__ import annotations
 
