@@ -1,4 +1,4 @@
-"""The ConsumerInfo object of CONSUMER.INFO and its kin."""
+"""The ConsumerInfo object of CONSUMER.INFO and similar responses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jetcluster.stream.rules import StreamRules
 
 
 def num_pending(state: ConsumerState, store: BlockStore) -> int:
-    """Messages stored that the consumer has yet to get, exactly. Raises DamagedError."""
+    """Return the exact number of stored messages not yet delivered to the consumer. Raises DamagedError."""
     rules = state.rules
     above = max(state.delivered_sseq + 1, store.first_seq)
     upto = state.last_per_subject_upto
@@ -26,9 +26,8 @@ def num_pending(state: ConsumerState, store: BlockStore) -> int:
 
 
 def _last_ones(state: ConsumerState, store: BlockStore, above: int, upto: int) -> int:
-    """Messages that a consumer with deliver policy last_per_subject has yet to get of the messages there were at its
-    creation. Looking takes as long as there are subjects, so it is remembered until the consumer goes on or something
-    is removed."""
+    """Return the number of undelivered messages among those stored when a last_per_subject consumer was created. The
+    count takes time for each subject, so it is kept until the consumer advances or a message is removed."""
     rules, at = state.rules, (above, upto, store.removals)
     if state.counted is not None:
         of, then, found = state.counted
@@ -51,9 +50,9 @@ def consumer_info(
     push_bound: bool = False,
     cluster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting` and `push_bound` are what the owner
-    knows; `cluster` is the finished object, None when the server stands alone. `config` is the replicated one as it is,
-    but for `num_replicas`: the edge makes of it what clients see. Raises DamagedError."""
+    """Return the object with keys in wire order, without `type`. `now` is Unix nanoseconds; `num_waiting` and
+    `push_bound` come from the owner; `cluster` is the finished object, None on a standalone server. Its `config` is the
+    replicated one except for `num_replicas`; the edge converts it for clients. Raises DamagedError."""
     rules = state.rules
     view = state.view()
     found: dict[str, Any] = {
@@ -64,7 +63,7 @@ def consumer_info(
         "delivered": _position(view.delivered_cseq, view.delivered_sseq, state.delivered_at),
         "ack_floor": _position(view.floor_cseq, view.floor_sseq, state.acked_at),
         "num_ack_pending": view.ack_pending,
-        # What is delivered once at most is never shown as redelivered.
+        # With max_deliver 1 no message is ever shown as redelivered.
         "num_redelivered": view.redelivered if rules.max_deliver != 1 else 0,
         "num_waiting": num_waiting,
         "num_pending": num_pending(state, store),

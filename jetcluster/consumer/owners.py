@@ -1,7 +1,7 @@
-"""The assignment of consumers to replicas: decided by the stream's leader, made true by the log (CONSUMER_OWNER).
+"""The assignment of consumers to replicas: the stream's leader decides it, and the log applies it (CONSUMER_OWNER).
 
-A new consumer goes to the voter that owns fewest, a push consumer to where its client is connected; a consumer whose
-owner is gone moves at once. Nothing moves back by itself when a node returns.
+A new consumer goes to the voter that owns the fewest, a push consumer to the node of its client; a consumer whose owner
+is gone moves at once. No consumer moves back by itself when a node returns.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.stream.log.commands import CONSUMER_OWNER, HEAD
 
 LEAVING_SECONDS = 10.0
-"""Seconds that a node which wants to own nothing is believed; it says so again while it lasts."""
+"""Seconds for which a node's wish to own nothing counts; the node repeats it."""
 MAX_MOVES = 4096
-"""In one command; the rest follows with the next."""
+"""Moves per command; the rest follow in the next one."""
 
 Move = tuple[int, int, str]
-"""Consumer id, its epoch before the move, new owner."""
+"""(consumer id, its epoch before the move, new owner)"""
 
 
 class ConsumerOwners:
-    """Owners of one stream's consumers; kept on every replica, used by the leader."""
+    """The owners of one stream's consumers, kept on every replica and used by the leader."""
 
     def __init__(self, me: str, clock: Clock) -> None:
         self._me = me
@@ -34,7 +34,7 @@ class ConsumerOwners:
         self._promised: Counter[str] = Counter()
         self._leaving: dict[str, float] = {}
 
-    # -- what there is
+    # -- owned consumers
 
     def reloaded(self, states: Iterable[ConsumerState]) -> None:
         self._owned = Counter(state.owner for state in states)
@@ -50,14 +50,14 @@ class ConsumerOwners:
     def owned(self, peer: str) -> int:
         return self._owned[peer]
 
-    # -- who could
+    # -- possible owners
 
     def leave(self, peer: str) -> None:
-        """`peer` wants to own nothing: it shuts down, or its replica is not sound."""
+        """Note that `peer` wants to own nothing: it shuts down, or its replica is not sound."""
         self._leaving[peer] = self._clock.monotonic() + LEAVING_SECONDS
 
     def stay(self, peer: str) -> None:
-        """It is (back) in business."""
+        """Note that `peer` can own consumers again."""
         self._leaving.pop(peer, None)
 
     def is_leaving(self, peer: str) -> bool:
@@ -70,10 +70,11 @@ class ConsumerOwners:
         return True
 
     def choose(self, able: Collection[str], near: str = "", *, push: bool = False) -> str:
-        """The owner of one more consumer. `able`: voters that are there and up to date; the leader without any.
+        """Return the owner of a new consumer. `able`: voters that are connected and up to date; without any, the leader
+        becomes the owner. `near`: the node of the client that creates it.
 
-        `near`: where the client is connected that wants it. A push consumer goes there if it can: who creates one is
-        mostly who listens, and all its messages would cross the mesh. Others go where fewest are."""
+        A push consumer goes to `near` if possible: its creator usually subscribes to it, and all messages would cross
+        the mesh otherwise. Other consumers go to the peer with the fewest."""
         candidates = [peer for peer in able if not self.is_leaving(peer)] or list(able) or [self._me]
         if push and near in candidates:
             return near
@@ -85,7 +86,7 @@ class ConsumerOwners:
 
     @contextmanager
     def promise(self, peer: str) -> Iterator[None]:
-        """While a creation with this owner is under way it counts."""
+        """Count one more consumer for `peer` while its creation is in progress."""
         self._promised[peer] += 1
         try:
             yield
@@ -94,14 +95,14 @@ class ConsumerOwners:
             if not self._promised[peer]:
                 del self._promised[peer]
 
-    # -- what must change
+    # -- moves
 
     def must_move(self, present: Collection[str]) -> bool:
-        """Some owner is gone, or wants to go. `present`: the voters that are there."""
+        """Return True when an owner is gone or is leaving. `present`: the connected voters."""
         return any(peer not in present or self.is_leaving(peer) for peer in self._owned)
 
     def moves(self, states: Iterable[ConsumerState], present: Collection[str], able: Collection[str]) -> list[Move]:
-        """Moves to new owners; empty when nothing has to move or nobody could take it."""
+        """Return the necessary moves that are possible, at most MAX_MOVES. `able`: as for `choose`."""
         found: list[Move] = []
         heirs = [peer for peer in able if not self.is_leaving(peer)]
         planned: Counter[str] = Counter()
@@ -120,6 +121,6 @@ class ConsumerOwners:
 
 
 def encode_moves(ts: int, moves: Iterable[Move]) -> bytes:
-    """A CONSUMER_OWNER command."""
+    """Return a CONSUMER_OWNER command."""
     body = json.dumps({"moves": [list(move) for move in moves]}, separators=(",", ":")).encode()
     return HEAD.pack(CONSUMER_OWNER, 0, ts) + body

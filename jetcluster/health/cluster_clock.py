@@ -1,30 +1,28 @@
 """`ClusterClock`: wall time that one bad clock cannot move.
 
-The stamps in the logs decide which messages expire, when schedules fire and which message ids count as repeated, on
-all replicas. So a clock that is hours ahead deletes data everywhere, and one that is hours late does so once it is set
-right. Every node sends its wall clock with its heartbeats. A wall clock is compared as its *base*: wall time minus
-monotonic time, which is constant as long as a clock runs as it should.
+The stamps in the logs decide on all replicas which messages expire, when schedules fire and which message ids are
+duplicates. So a clock that is hours ahead deletes data everywhere, and one that is hours late does so once it is
+corrected. Every node sends its wall clock with its heartbeats. Clocks are compared by their *base*: wall time minus
+monotonic time, which is constant while a clock runs correctly.
 
-The *reference* is the base that the node believes in. A *majority* is one of all nodes that belong to the cluster,
-heard or not. Rules, in this order:
+The *reference* is the base that the node trusts. A *majority* counts all nodes of the cluster, reachable or not. The
+rules, in this order:
 
-1. At the start there is no reference: the node reads its own clock, and `established` is False, so that it does not
-   lead. It takes the reference of peers that have one, else that of a majority whose clocks agree (within
-   MAX_DIFFERENCE_NS). If no majority agrees, no clock can be known to be right. Where all nodes are heard and the
-   clocks of a majority are less than a minute apart, a difference of n seconds is accepted after n seconds: no node is
-   left that could outvote them.
-2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is ignored, this
-   node's own as any other. Without a majority the reference goes on by the monotonic clock.
-3. A majority that does not agree with the reference, and agrees on another time for AGREED_SECONDS, replaces it:
-   somebody has set the clocks of the cluster right.
-4. A node that had no majority for AGREED_SECONDS takes the majority's time at once when it is back. The others alone
-   must be a majority; where the node's own clock does not agree with its reference either, it counts as one of them.
-5. A reading that was sent while this node stood still, or by a peer that was silent, may have waited for long, and a
-   reading that waited makes a clock look late. So no reading counts in the first second after such a pause
-   (PROVEN_SECONDS).
+1. A node starts without a reference: it reads its own clock, and `established` is False, so it does not lead. It takes
+   the reference of peers that have one, otherwise that of a majority whose clocks agree (within MAX_DIFFERENCE_NS). If
+   no majority agrees, no clock is known to be right. When all nodes are reachable and the clocks of a majority are
+   less than a minute apart, a difference of n seconds is accepted after n seconds: no other node could outvote them.
+2. A majority that agrees with the reference carries it on, by the lower median. A clock that jumps is ignored, also
+   this node's own. Without a majority the reference advances with the monotonic clock.
+3. A majority that disagrees with the reference, and agrees on another time for AGREED_SECONDS, replaces it: the clocks
+   of the cluster were corrected.
+4. A node that had no majority for AGREED_SECONDS takes the majority's time as soon as it is connected again. The other
+   nodes alone must be a majority, or together with this node where its own clock disagrees with its reference too.
+5. A reading that was sent while this node was paused, or by a peer that was silent, may have been delayed, and a
+   delayed reading makes a clock look late. So no reading counts in the first PROVEN_SECONDS after such a pause.
 
-As long as the own clock agrees it is read as it is; otherwise the reference goes on by the monotonic clock. Marzullo's
-algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) decide likewise: a majority that agrees is right.
+While the node's own clock agrees, its time is returned unchanged; otherwise the reference advances with the monotonic
+clock. Marzullo's algorithm (1984) and NTP's selection (RFC 5905, section 11.2.1) also trust the majority that agrees.
 """
 
 from __future__ import annotations
@@ -39,20 +37,20 @@ from jetcluster.records import dataclass
 
 SECOND: Final = 1_000_000_000
 MAX_DIFFERENCE_NS: Final = 5 * SECOND
-"""Nanoseconds by which clocks may differ and count as equal. Far above what NTP leaves, far below any sensible
-max_age, window for duplicates or schedule."""
+"""Nanoseconds by which clocks may differ and count as equal: far more than NTP leaves, far less than any sensible
+max_age, duplicate window or schedule."""
 AGREED_SECONDS: Final = 30.0
-"""Seconds that a majority must have agreed on another time before it is believed."""
+"""Seconds for which a majority must agree on another time before it replaces the reference."""
 HEARD_SECONDS: Final = 3.0
 """Seconds without a heartbeat after which a peer's clock does not count."""
 DOUBT_SECONDS: Final = 2.0
-"""Seconds after which a start at which clocks disagree is a trouble, not only the order in which peers are heard."""
+"""Seconds after which disagreement at the start is a trouble, not just the order in which heartbeats arrive."""
 PROVEN_SECONDS: Final = 1.0
-"""Seconds after a pause until readings count. Those that have waited are read within milliseconds."""
+"""Seconds after a pause until readings count; delayed ones are read within milliseconds."""
 START_DIFFERENCE_SECONDS: Final = 60.0
-"""The most seconds by which clocks may differ at a start at which all nodes are heard."""
+"""Largest accepted difference at a start where all nodes are reachable."""
 READINGS_PER_PEER: Final = 20
-"""Readings per peer: a delay makes a clock look late, so the latest one of them is right."""
+"""Readings kept per peer; the highest base is used, since a delay makes a clock look late."""
 
 
 @dataclass(slots=True)
@@ -74,7 +72,7 @@ class ClusterClock:
     def __init__(
         self, system: Clock, limit: int = MAX_DIFFERENCE_NS, on_moved: Callable[[float], None] | None = None
     ) -> None:
-        """`on_moved(seconds)`: the reference was given up for another one, that many seconds later."""
+        """`on_moved(seconds)` is called when another reference, later by that many seconds, replaces the old one."""
         self._system = system
         self.monotonic = system.monotonic
         self._limit = limit
@@ -84,42 +82,41 @@ class ClusterClock:
         self._low = self._reference - limit
         self._high = self._reference + limit
         self.others: Callable[[], Collection[str] | None] = lambda: None
-        """The other nodes of the cluster, heard or not; None while that is not known."""
+        """Returns the other nodes of the cluster, reachable or not; None while they are unknown."""
         self.established = False
-        """There is a reference, a majority's: this node may stamp."""
+        """True once there is a reference, from a majority: this node may stamp."""
         self._secure_at = 0.0
-        """When a majority agreed with the reference last."""
+        """Monotonic time at which a majority last agreed with the reference."""
         self._settled_at: float | None = None
         self._counts_at = 0.0
         self._doubt_since: float | None = None
-        """Since when a clock is heard that disagrees, while there is no reference."""
+        """Start of the disagreement between clocks, while there is no reference."""
         self._all_since: float | None = None
-        """Since when all nodes are heard, while there is no reference."""
+        """Time since which all nodes are reachable, while there is no reference."""
         self._apart_since: float | None = None
         self._apart_at = 0
 
     # ---- clock.Clock
 
     def time_ns(self) -> int:
-        """Nanoseconds since the Unix epoch: the own wall clock while it agrees with the others, else their time."""
+        """Return Unix nanoseconds: of the node's own wall clock while it agrees with the reference."""
         wall = self._system.time_ns()
         uptime = int(self._system.monotonic() * SECOND)
         if self._low <= wall - uptime <= self._high:
             return wall
         return self._reference + uptime
 
-    # ---- what is told and heard
+    # ---- exchange with peers
 
     @property
     def wall_ns(self) -> int:
-        """The own wall clock as it is."""
+        """The node's own wall clock, uncorrected, in Unix nanoseconds."""
         return self._system.time_ns()
 
     @property
     def trusted_ns(self) -> int:
-        """The time that others may take over, in nanoseconds since the Unix epoch. 0 without a reference, and after
-        AGREED_SECONDS without a majority that agrees if the own clock does not agree either: one of the two is
-        wrong."""
+        """The time that peers may adopt, in Unix nanoseconds. 0 without a reference, and after AGREED_SECONDS without
+        an agreeing majority if the node's own clock disagrees too: one of the two is wrong then."""
         now = self._system.monotonic()
         if not self.established or (now - self._secure_at >= AGREED_SECONDS and not self._agrees(self._base())):
             return 0
@@ -127,17 +124,17 @@ class ClusterClock:
 
     @property
     def disputed(self) -> bool:
-        """True when there is no reference, and the clock of a peer disagrees with this one."""
+        """True while there is no reference and a peer's clock disagrees with this one."""
         return not self.established and self._doubt_since is not None
 
     @property
     def skew(self) -> float:
-        """Seconds by which the own wall clock is ahead of the reference."""
+        """Seconds by which the node's own wall clock is ahead of the reference."""
         return (self._base() - self._reference) / SECOND
 
     @property
     def trouble(self) -> str:
-        """Why the own clock is not to be trusted; "" while it is."""
+        """Reason not to trust the node's own clock; "" while there is none."""
         if self._doubt_since is not None and self._system.monotonic() - self._doubt_since >= DOUBT_SECONDS:
             return "the wall clocks of the servers differ, and no majority of them agrees on the time"
         skew = self._base() - self._reference
@@ -146,7 +143,7 @@ class ClusterClock:
         return f"the wall clock is {abs(skew) / SECOND:.1f} s {'ahead of' if skew > 0 else 'behind'} the cluster's time"
 
     def heard(self, peer: str, wall_ns: int, trusted_ns: int) -> None:
-        """A heartbeat of `peer`, with what its `wall_ns` and `trusted_ns` were when it left."""
+        """Take a heartbeat of `peer`, with its `wall_ns` and `trusted_ns` at the time of sending."""
         now = self._system.monotonic()
         self._note_pause(now)
         known = self._peers.get(peer)
@@ -163,13 +160,13 @@ class ClusterClock:
             self.settle()
 
     def forget(self, peer: str) -> None:
-        """The link to `peer` is gone."""
+        """Drop the readings of `peer`, whose link is gone."""
         self._peers.pop(peer, None)
 
     # ---- the reference
 
     def settle(self) -> None:
-        """Looks at all clocks again."""
+        """Compare all clocks again and update the reference."""
         now = self._system.monotonic()
         self._note_pause(now)
         self._settled_at = now
@@ -187,7 +184,7 @@ class ClusterClock:
         self._look_for_another(bases, majority, now)
 
     def _note_pause(self, now: float) -> None:
-        """This process, or its machine, stood still."""
+        """Ignore readings for a while if this process, or its machine, was paused."""
         if self._settled_at is not None and now - self._settled_at > HEARD_SECONDS:
             self._settled_at = now
             self._counts_at = now + PROVEN_SECONDS
@@ -230,7 +227,7 @@ class ClusterClock:
             self._doubt_since = now
 
     def _keep_secure(self, heard: list[_Heard], bases: list[int], majority: int, now: float) -> None:
-        """A majority carries the reference; a node that was without one for long takes what it finds on its return."""
+        """Note that a majority carries the reference, or adopt the majority's time after a long absence."""
         carried = sum(self._agrees(known.base) or self._agrees(known.trusted) for known in heard)
         if 1 + carried >= majority:
             self._secure_at = now
@@ -241,7 +238,7 @@ class ClusterClock:
                 self._move_to(_lower_median(found))
 
     def _found(self, heard: list[_Heard], bases: list[int], majority: int) -> list[int]:
-        """Bases that enough of the others believe in, or clocks of a majority that agree; empty when neither is so."""
+        """Return the references that enough peers share, else the agreeing bases of a majority, else nothing."""
         trusted = [known.trusted for known in heard if known.trusted is not None]
         united = _largest_group(trusted, self._limit) if trusted else []
         own = 0 if self._agrees(self._base()) else 1
@@ -284,6 +281,6 @@ def _lower_median(values: list[int]) -> int:
 
 
 def _largest_group(bases: list[int], margin: int) -> list[int]:
-    """The most of them that are within `margin` of one of them."""
+    """Return the largest set of bases within `margin` of one of them."""
     groups = ([other for other in bases if abs(other - base) <= margin] for base in sorted(bases))
     return max(groups, key=len)

@@ -1,8 +1,8 @@
-"""`DescriptorWatch`: are there file descriptors left for the store?
+"""`DescriptorWatch`: watches whether file descriptors are left for the store.
 
-Descriptors are given out lowest number first, so the number of a new one says whether all below are taken: nothing has
-to be counted. The reserve at the upper end belongs to the store, the journal and the links between nodes; connections
-of clients are refused a little before it.
+The kernel allocates the lowest free number, so the number of a new descriptor shows that all below are taken, without
+counting. The upper end is reserved for the store, the journal and links between nodes; client connections are refused
+a little before it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from collections.abc import Callable
 from typing import Final
 
 SHORTAGE: Final = (errno.EMFILE, errno.ENFILE)
-"""This process, or the whole system, has no more descriptors. Others may be given back: what needs one can wait."""
+"""Errors of a process, or a system, without free descriptors. The caller can wait for one to be released."""
 
 RESERVE_SHARE: Final = 5
 MIN_RESERVE: Final = 32
 MAX_RESERVE: Final = 512
-"""The reserve is this part of the limit, within these bounds."""
+"""Reserved descriptors: a fifth of the limit, within these bounds."""
 RESERVE_MARGIN: Final = 16
-"""Between what clients may use and the reserve: a store at work must not touch it at once."""
+"""Descriptors between the clients' part and the reserve, so that a busy store does not touch it at once."""
 
 
 class DescriptorWatch:
     """`trouble` is a `node_health.Check`."""
 
     def __init__(self, limit: Callable[[], int] | None = None, lowest_free: Callable[[], int] | None = None) -> None:
-        """`lowest_free` raises OSError when there is none."""
+        """`lowest_free` returns the number of a new descriptor, and raises OSError when none is free."""
         self._limit_now = limit or soft_limit
         self._lowest_free = lowest_free or _lowest_free
         self.limit = self._limit_now()
@@ -38,15 +38,15 @@ class DescriptorWatch:
         return min(MAX_RESERVE, max(MIN_RESERVE, self.limit // RESERVE_SHARE))
 
     def crowded(self, descriptor: int) -> bool:
-        """True when a connection with this descriptor is one too many."""
+        """True when a client connection with this descriptor must be refused."""
         return descriptor >= self.limit - self.reserve - RESERVE_MARGIN
 
     def nearly_out(self, descriptor: int) -> bool:
-        """True when half of the reserve is taken: links between servers may use the rest, strangers may not."""
+        """True when half of the reserve is taken: the rest is for links between servers alone."""
         return descriptor >= self.limit - self.reserve // 2
 
     def trouble(self) -> str:
-        """Says when the reserve is touched; "" while it is not."""
+        """Return a reason once the reserve is touched, "" before."""
         self.limit = self._limit_now()
         try:
             lowest = self._lowest_free()
@@ -64,7 +64,7 @@ def soft_limit() -> int:
 
 
 def raise_limit() -> tuple[int, int]:
-    """Raises this process's soft limit of descriptors to the hard one; returns both limits as they were."""
+    """Raise the soft limit of descriptors to the hard one; return the previous soft limit and the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

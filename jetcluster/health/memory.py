@@ -1,7 +1,7 @@
-"""`MemoryWatch`: is there memory left for this process?
+"""`MemoryWatch`: watches whether memory is left for this process.
 
-Two limits end a process: that of its control group (a container's), and the machine's. The kernel's files say both
-(cgroup v2: Documentation/admin-guide/cgroup-v2.rst, v1: cgroup-v1/memory.rst; /proc/self/cgroup: cgroups(7);
+The kernel kills a process at the limit of its control group (a container's) or of the machine. It reports both in
+files (cgroup v2: Documentation/admin-guide/cgroup-v2.rst, v1: cgroup-v1/memory.rst; /proc/self/cgroup: cgroups(7);
 /proc/meminfo: proc(5)).
 """
 
@@ -15,7 +15,7 @@ from typing import Final
 from jetcluster.clock import Clock
 
 LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks."""
+"""Seconds between two measurements."""
 MAX_GROUP_SHARE: Final = 0.92
 """Share of the control group's limit that the process may use."""
 MIN_MACHINE_SHARE: Final = 0.02
@@ -26,7 +26,7 @@ class MemoryWatch:
     """`trouble` is a `node_health.Check`."""
 
     def __init__(self, clock: Clock, root: Path = Path("/")) -> None:
-        """`root`: of the file system, another one in tests."""
+        """`root` is the root of the file system; tests give another directory."""
         self._clock = clock
         self._root = root
         self._next = 0.0
@@ -35,7 +35,7 @@ class MemoryWatch:
         self._page = os.sysconf("SC_PAGE_SIZE")
 
     def trouble(self) -> str:
-        """Which limit is near; "" while none is, or where the kernel does not say."""
+        """Return which limit is near; "" while none is, or where the kernel does not report it."""
         now = self._clock.monotonic()
         if now >= self._next:
             self._next = now + LOOK_SECONDS
@@ -69,9 +69,9 @@ class MemoryWatch:
 
 
 def _limit(root: Path) -> int | None:
-    """The smallest one on the way from the own control group to the top: a unit of systemd has a group of its own, and
-    each group above it may have a limit too. In a container the path that the kernel names may be one outside of it:
-    then only the top is there, which is the container's."""
+    """Return the smallest limit of the process's control group and of the groups above it: a systemd unit has its own
+    group, and each parent may have a limit. In a container, the path from the kernel may exist only outside of it:
+    then the top group is the container's."""
     found = [_number(file) for file in _limit_files(root)]
     return min((limit for limit in found if limit is not None), default=None)
 
@@ -102,7 +102,7 @@ def _limit_files(root: Path) -> Iterator[Path]:
 
 
 def _number(path: Path) -> int | None:
-    """None when there is no such file, or no number in it ("max")."""
+    """Return the number in a file; None without such a file, or for another text ("max")."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def _number(path: Path) -> int | None:
 
 
 def _resident(statm: Path) -> int:
-    """Pages; 0 when the kernel does not say."""
+    """Return the resident pages; 0 when the kernel does not report them."""
     try:
         return int(statm.read_text().split()[1])
     except (OSError, ValueError, IndexError):

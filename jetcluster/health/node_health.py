@@ -1,6 +1,6 @@
-"""`NodeHealth`: the promises that a node may make at the moment, by the troubles of its parts.
+"""`NodeHealth`: the promises that a node may make now, given the troubles of its parts.
 
-| aspect | reported by, and when | leads | votes | vouches for reads |
+| aspect | reported by, and when | may lead | may vote | may answer reads |
 |---|---|---|---|---|
 | JOURNAL | `raft.node`: age of the oldest unfinished write | no | no | no |
 | SPACE | `raft.node`: the disk takes no publishes | no | yes | yes |
@@ -8,7 +8,7 @@
 | DATA | `cluster.store_care`: files of the data store are damaged, new data may not begin | no | yes | yes |
 | DESCRIPTORS | the reserve of file descriptors is touched | no | yes | yes |
 | CLOCK | `cluster_clock`: the wall clock disagrees with the cluster's time | no | yes | yes |
-| LOOP | `raft.node`: the event loop stands still for most of the time | no | yes | yes |
+| LOOP | `raft.node`: the event loop is blocked for half of the time | no | yes | yes |
 | MEMORY | `memory`: hardly any memory is left | no | yes | yes |
 
 *Leads: no* means that leaderships go to voters that may lead (peers send that with their heartbeats); where no voter
@@ -16,7 +16,7 @@ may, the present leader stays: a slow stream is better than one without a leader
 must keep. *Vouches: no* means that replicas leave the read groups, unless no other voter is well: then their data is
 all there is. Time is never wrong for a reader or a stamp: `ClusterClock` corrects it.
 
-`LoopWatch` says when the event loop of this process stands still so much that others should lead.
+`LoopWatch` reports when the event loop of this process is blocked so much that other nodes should lead.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from jetcluster.health.cluster_clock import ClusterClock
 from jetcluster.records import dataclass
 
 CALM_SECONDS: Final = 1.0
+"""Seconds without a trouble after which it has ended."""
 
 
 class Aspect(enum.Enum):
-    """The parts of a node whose trouble takes promises away."""
+    """A part of a node whose trouble withdraws promises."""
 
     JOURNAL = "journal"
     SPACE = "space"
@@ -47,19 +48,17 @@ class Aspect(enum.Enum):
 
 
 _SILENCES: Final = frozenset({Aspect.JOURNAL, Aspect.STORE})
-"""With these the node vouches for no reads."""
+"""With these the node answers no reads while another voter's node may."""
 
 
 @dataclass(slots=True)
 class Trouble:
-    """A part that is not well: the reason, and the time since when, in monotonic seconds."""
+    """A part's fault, with its beginning and its last observation in monotonic seconds."""
 
     aspect: Aspect
     reason: str
     since: float
-    """Monotonic seconds."""
     seen: float
-    """When it was last there."""
 
     @property
     def text(self) -> str:
@@ -67,18 +66,17 @@ class Trouble:
 
 
 Check = Callable[[], str]
-"""Returns the trouble that there is now, "" for none. Called some ten times per second: no I/O."""
+"""Returns the present trouble, "" for none. Called some ten times per second, so it must do no I/O."""
 Changed = Callable[[Trouble, bool], None]
-"""(trouble, whether it began): called once at the beginning and once at the end of every trouble."""
+"""(trouble, True at its beginning and False at its end)"""
 
 
 class NodeHealth:
-    """The one verdict on this node that its replicas, its votes and `/healthz` go by. `look` must be called now and
-    then; nothing is measured here."""
+    """The one verdict on this node, for its replicas, its votes and `/healthz`. `look` must be called regularly;
+    nothing is measured here."""
 
     def __init__(self, clock: Clock, time: ClusterClock | None = None, calm: float = CALM_SECONDS) -> None:
-        """`time`: None makes one of `clock`. `calm`: seconds that an aspect must have been fine before the node is
-        believed to be well again."""
+        """`time`: None makes one from `clock`. `calm`: seconds without a trouble after which it has ended."""
         self.time = time if time is not None else ClusterClock(clock)
         self.troubles: dict[Aspect, Trouble] = {}
         self._clock = clock
@@ -90,12 +88,12 @@ class NodeHealth:
 
     @property
     def well(self) -> bool:
-        """Nothing is wrong: this node may lead."""
+        """True when there is no trouble: this node may lead."""
         return not self.troubles
 
     @property
     def ill_since(self) -> float:
-        """Monotonic seconds when the oldest trouble began; infinity while all is well."""
+        """Monotonic seconds at which the oldest trouble began; infinity without one."""
         return min((trouble.since for trouble in self.troubles.values()), default=math.inf)
 
     @property
@@ -103,26 +101,26 @@ class NodeHealth:
         return Aspect.JOURNAL not in self.troubles
 
     @property
-    def vouches(self) -> bool:
+    def may_answer(self) -> bool:
         """Replicas here may answer reads, also where others could."""
         return self.troubles.keys().isdisjoint(_SILENCES)
 
     @property
     def reasons(self) -> list[str]:
-        """In the order of the table above."""
+        """The texts of all troubles, in the order of the table above."""
         return [self.troubles[aspect].text for aspect in Aspect if aspect in self.troubles]
 
-    # ---- what is looked at
+    # ---- checks
 
     def watch(self, aspect: Aspect, check: Check) -> None:
-        """Has `look` ask `check` from now on."""
+        """Add `check` to those that `look` calls."""
         self._checks.setdefault(aspect, []).append(check)
 
     def on_change(self, changed: Changed) -> None:
         self._listeners.append(changed)
 
     def look(self) -> None:
-        """Asks all checks; a new trouble counts at once, its end after `calm` seconds without it."""
+        """Call all checks; a trouble begins at once and ends after `calm` seconds without it."""
         self.time.settle()
         now = self._clock.monotonic()
         for aspect, checks in self._checks.items():
@@ -142,32 +140,32 @@ class NodeHealth:
             changed(trouble, began)
 
 
-LOOP_WINDOW: Final = 5.0
-"""Seconds after which a pause counts a third."""
-MOST_STILL: Final = 2.5
-"""Seconds of the window that the loop may stand still."""
-SHORTEST_PAUSE: Final = 0.25
-"""Seconds; a busy machine makes everybody wait for less."""
-LONGEST_PAUSE: Final = 1.0
-"""Seconds; a longer pause counts as this: it is over, and what counts is that pauses come again and again."""
+LOOP_WINDOW_SECONDS: Final = 5.0
+"""Time constant, seconds: after it a pause counts a third."""
+MAX_BLOCKED_SECONDS: Final = 2.5
+"""Seconds of the window for which the loop may be blocked."""
+MIN_PAUSE_SECONDS: Final = 0.25
+"""Shorter pauses do not count: a busy machine causes them everywhere."""
+MAX_PAUSE_SECONDS: Final = 1.0
+"""Longer pauses count as this: one that is over matters less than repeated ones."""
 
 
 class LoopWatch:
-    """Watches the event loop of this process. `beat` is called by a timer that is due every `period` seconds."""
+    """Watches the event loop of this process. A timer that is due every `period` seconds calls `beat`."""
 
     def __init__(self) -> None:
         self._stood_still = 0.0
 
     def beat(self, period: float, late: float) -> None:
-        """Notes that the timer came `late` seconds after it was due."""
-        pause = min(max(late, 0.0), LONGEST_PAUSE)
-        self._stood_still *= math.exp(-(period + pause) / LOOP_WINDOW)
-        if pause > SHORTEST_PAUSE:
+        """Note that the timer fired `late` seconds after it was due."""
+        pause = min(max(late, 0.0), MAX_PAUSE_SECONDS)
+        self._stood_still *= math.exp(-(period + pause) / LOOP_WINDOW_SECONDS)
+        if pause > MIN_PAUSE_SECONDS:
             self._stood_still += pause
 
     @property
     def trouble(self) -> str:
-        """ "" while all is well."""
-        if self._stood_still < MOST_STILL:
+        """Return a reason while the loop is blocked too much, else ""."""
+        if self._stood_still < MAX_BLOCKED_SECONDS:
             return ""
-        return f"the event loop stood still for half of the last {LOOP_WINDOW:.0f} seconds"
+        return f"the event loop stood still for half of the last {LOOP_WINDOW_SECONDS:.0f} seconds"

@@ -1,4 +1,4 @@
-"""The use that this process makes of its machine, for the pages that show it. Nothing is decided by it."""
+"""Use of the machine by this process, for monitoring pages. No decision depends on it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,23 @@ _PAGE = resource.getpagesize()
 
 
 class Usage(Protocol):
-    """Figures of one process, as they are when they are asked for."""
+    """Current figures of one process."""
 
     def memory_bytes(self) -> int:
         """The resident set size."""
-        ...
 
     def cpu_seconds(self) -> float:
-        """The time of all threads since the start."""
-        ...
+        """The processor time of all threads since the start."""
 
     def cores(self) -> int:
-        """The number that the machine has."""
-        ...
+        """The number of the machine's cores."""
 
     def collections(self) -> tuple[int, int]:
-        """The number of runs of the garbage collector, and of the objects that it freed."""
-        ...
+        """The numbers of garbage collections and of freed objects."""
 
 
 class ProcessUsage:
-    """`Usage` of this process, as the operating system and the interpreter have it."""
+    """`Usage` of this process, from the operating system and the interpreter."""
 
     def memory_bytes(self) -> int:
         try:
@@ -59,10 +55,10 @@ class ProcessUsage:
 
 
 class CpuMeter:
-    """Percent of one core since the previous question, at least a second apart, as `top` would show it."""
+    """Percent of one core since the previous measurement, at least a second ago, as `top` shows it."""
 
     def __init__(self, monotonic: Callable[[], float], cpu_seconds: Callable[[], float]) -> None:
-        """Both return seconds: of the time that passed, of the processor's that was used."""
+        """Both return seconds: elapsed time, and processor time used."""
         self._monotonic = monotonic
         self._cpu_seconds = cpu_seconds
         self._wall = monotonic()
@@ -78,8 +74,8 @@ class CpuMeter:
 
 
 class PageCounters:
-    """Counters that the pages of a node share, over HTTP and in the system account alike. `requests` counts HTTP
-    requests by path, only paths that there are (`http_req_stats` of /varz)."""
+    """Counters shared by a node's monitoring pages, over HTTP and in the system account. `requests` counts HTTP
+    requests by existing path (`http_req_stats` of /varz)."""
 
     def __init__(self, clock: Clock | None = None, usage: Usage | None = None) -> None:
         """The operating system's by default."""

@@ -1,8 +1,8 @@
-"""The meta group's state machine: which stream lives on which peers, and which nodes there are.
+"""The meta group's state machine: the streams with their peers, and the nodes.
 
-Pure and deterministic: a command in, its verdict and a list of effects out. Every decision that two clients could race
-for (name taken, subjects taken, limits, group ids) is taken here, in log order, and nowhere else. Commands are JSON:
-this is the control plane, tens per second.
+Pure and deterministic: it takes a command and returns its verdict and a list of effects. Every decision for which two
+clients can race (names, subjects, limits, group ids) is made here alone, in log order. Commands are JSON: this is the
+control plane, with tens of commands per second.
 
     {"kind": "stream_create", "request": id, "account", "config", "peers": [..], "leader", "created": ns, "limits"}
     {"kind": "stream_update", "request": id, "account", "config", "limits", "peers"?: [..], "from"?: [..], "at"?: ns}
@@ -18,10 +18,10 @@ this is the control plane, tens per second.
     {"kind": "rescue", "request": id, "rescue": {"number", "at_ns", "by", "survivors": {..}, "lost": {..}}}
     {"kind": "stream_rescue", "request": id, "account", "name", "gid", "number", "kept", "peers": [..]}
 
-`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none; with "replicas", those of its
-streams with so many replicas alone, whose bytes count once then. `peers` of an update are where the
-stream goes, worked out for a stream that lives on `from`. `request` makes a retry safe: a
-leader that dies after it proposed leaves the asker in doubt; the same id again gets the first verdict.
+`limits` is {"max_streams", "max_memory", "max_storage"} of the account, -1 for none; with "replicas", of its streams
+with that number of replicas alone, whose bytes count once. `peers` of an update are the stream's new peers, computed
+while it had the peers `from`. `request` makes a retry safe when a leader dies after it proposed: a repeated id gets
+the first verdict.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from jetcluster.stream.log.bodies import load_object
 from jetcluster.stream.rules import RESTORING
 
 REMEMBERED_REQUESTS = 1024
-"""Number of verdicts that are kept for retries; a retry comes within seconds."""
+"""Verdicts kept for retries, which follow within seconds."""
 REMEMBERED_REMOVALS = 1024
 REMEMBERED_RESCUES = 64
 
@@ -68,13 +68,13 @@ Result = dict[str, Any]
 
 
 class MetaMachine:
-    """The replicated table of streams and nodes. `apply` is deterministic: times, ids and choices come in the commands.
-    All indexes beside the table are made from it."""
+    """The replicated table of streams and nodes. `apply` is deterministic: commands contain all times, ids and choices.
+    All indexes are derived from the table."""
 
     def __init__(self) -> None:
         self.applied_index = 0
         self.cluster_id = ""
-        """Made when the group was (cluster/cluster_id.py); "" until the first leader has said so."""
+        """The id made at the group's creation (cluster/cluster_id.py); "" until the first leader has proposed it."""
         self._digest = bytes(16)
         self._next_gid = META_GROUP + 1
         self._accounts: dict[str, dict[str, Assignment]] = {}
@@ -89,17 +89,17 @@ class MetaMachine:
         self._replicated: Counter[str] = Counter()
         self._reserved: Counter[tuple[str, str]] = Counter()
         self._claimed: Counter[tuple[str, str]] = Counter()
-        """Bytes that the streams of an account lay claim to, by account and storage."""
+        """(account, storage) -> bytes that its streams reserve, all replicas counted."""
         self._tiers: Counter[tuple[str, int, str]] = Counter()
-        """By account and number of replicas: streams (""), and what they claim of each storage, one replica counted."""
+        """(account, replicas, "") -> number of streams; (account, replicas, storage) -> bytes, one replica counted."""
         self._changed: list[tuple[bool, Assignment]] = []
-        """Assignments that the command at hand has put (True) or dropped."""
+        """Assignments that the current command has put (True) or dropped."""
 
     # Reading
 
     @property
     def digest(self) -> str:
-        """Rolling hash over all applied commands and their verdicts: equal on every replica at the same index."""
+        """The rolling hash over all applied commands and verdicts, equal on every replica at the same index."""
         return self._digest.hex()
 
     @property
@@ -113,43 +113,43 @@ class MetaMachine:
         return self._by_gid.get(gid)
 
     def assignments(self, account: str) -> list[Assignment]:
-        """The account's streams, sorted by name."""
+        """Return the account's streams, sorted by name."""
         streams = self._accounts.get(account, {})
         return [streams[name] for name in sorted(streams)]
 
     def all_assignments(self) -> list[Assignment]:
-        """Every stream, by gid."""
+        """Return all streams, sorted by gid."""
         return [self._by_gid[gid] for gid in sorted(self._by_gid)]
 
     def replicas_on(self, peer: str) -> int:
-        """Stream replicas assigned to the node."""
+        """Return the number of stream replicas assigned to the node."""
         return self._replicas[peer]
 
     def leaders_on(self, peer: str) -> int:
-        """Streams whose leader hint is the node."""
+        """Return the number of streams whose leader hint is the node."""
         return self._leaders[peer]
 
     def reserved_on(self, peer: str, storage: str) -> int:
-        """Bytes of that kind of storage that streams lay claim to there: `max_bytes` of all accounts' streams."""
+        """Return the bytes of the storage type that `max_bytes` of all accounts' streams reserves on the node."""
         return self._reserved[peer, storage]
 
     def replicated_on(self, peer: str) -> int:
-        """Replicas assigned to the node, of streams with more than one."""
+        """Return the number of replicas assigned to the node, of streams with more than one."""
         return self._replicated[peer]
 
     def overlap_effort(self, account: str, subjects: Sequence[str]) -> int:
-        """Number of look-ups that it takes to compare them with the subjects of the account's streams."""
+        """Return the number of look-ups needed to compare `subjects` with those of the account's streams."""
         book = self._subjects.get(account)
         return book.effort(subjects) if book is not None else 0
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """Known nodes by peer id, connected or not."""
+        """All nodes by peer id, connected or not."""
         return self._nodes
 
     @property
     def removed(self) -> Mapping[str, str]:
-        """Names of the nodes that were removed, by peer id: such a store never belongs to the cluster again."""
+        """Names of removed nodes by peer id; their stores never belong to the cluster again."""
         return self._removed
 
     @property
@@ -159,12 +159,12 @@ class MetaMachine:
 
     @property
     def left_out(self) -> Mapping[str, Rescue]:
-        """By peer id, who was given up in a rescue, and in which: such a store must not take part again."""
+        """Peer id of each node given up in a rescue -> that rescue; such a store must not rejoin."""
         return {peer: rescue for rescue in self._rescues for peer in rescue.lost}
 
     def check_create(self, account: str, config: Mapping[str, Any], limits: Mapping[str, int]) -> Assignment | None:
-        """Verdict of `apply` about a create now: the equal stream that exists already, or None, or ApiError. A leader
-        asks before it looks for places; the verdict is still apply's."""
+        """Return the existing equal stream, or None when the stream can be created. Raises ApiError. A leader asks
+        before placement; `apply` decides."""
         existing = self.assignment(account, config["name"])
         if existing is not None:
             if same_config(existing.config, config):
@@ -177,10 +177,10 @@ class MetaMachine:
     # Applying
 
     def apply(self, index: int, term: int, command: bytes) -> tuple[Result, list[Effect]]:
-        """Applies one committed command. Never raises for anything a command can hold.
+        """Apply one committed command. Never raises, whatever the command contains.
 
         The result is JSON-ready: `{"error": {...}}`, or `{"revision": index, ...}` with `assignment` and `created` for
-        stream commands. `term` is not used: a verdict must not depend on who led.
+        stream commands. `term` is not used: a verdict must not depend on the leader.
         """
         assert index > self.applied_index, (index, self.applied_index)
         self.applied_index = index
@@ -211,7 +211,7 @@ class MetaMachine:
             verdict = _refused(error)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - what a command holds must not stop the group
+        except Exception as error:  # noqa: BLE001 - a malformed command must not stop the group
             self._nodes, self._removed, self._rescues, self.cluster_id, self._next_gid = before
             self._take_back()
             effects.clear()
@@ -220,7 +220,7 @@ class MetaMachine:
         return verdict
 
     def _take_back(self) -> None:
-        """Assignments as they were before the command at hand, which failed in its middle."""
+        """Restore the assignments from before the current command, which failed midway."""
         if not self._changed:
             return
         by_gid = self._by_gid
@@ -244,7 +244,7 @@ class MetaMachine:
         if gid is None:
             return dict(verdict)
         assignment = self._by_gid.get(gid)
-        if assignment is None:  # a late retry of a create whose stream is gone again
+        if assignment is None:  # a late retry of a create whose stream was deleted
             return _refused(by_code(errors.STREAM_NOT_FOUND))
         return {**verdict, "assignment": assignment.to_dict()}
 
@@ -288,8 +288,8 @@ class MetaMachine:
     def _where(
         self, old: Assignment, config: Mapping[str, Any], command: Mapping[str, Any]
     ) -> tuple[tuple[str, ...], MoveOrigin | None]:
-        """The peers after an update, and what a cancelled move goes back to. The node that proposes a change of
-        replicas or of the placement says where the stream goes; what changed since it looked makes that void."""
+        """Return the peers after an update, and the origin of its move. The proposer of another number of replicas or
+        another placement chooses the peers; the choice is void when the stream's peers have changed since."""
         scaled = config["num_replicas"] != old.config["num_replicas"]
         placement = old.config.get("placement")
         if not scaled and config.get("placement") == placement:
@@ -306,8 +306,8 @@ class MetaMachine:
         return peers, MoveOrigin(old.peers, placement, int(command.get("at", 0))) if moves else None
 
     def _stream_move_cancel(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """Back to the peers and the placement of before the last move. `revision` is that of the assignment which the
-        proposer found under way."""
+        """Restore the peers and the placement from before the last move. `revision` is that of the move that the
+        proposer saw."""
         old = self._existing(command["account"], command["name"])
         if old.origin is None or old.revision != int(command["revision"]):
             raise by_code(errors.NO_RECONFIGURATION)
@@ -318,17 +318,17 @@ class MetaMachine:
         return {"revision": index, "gid": old.gid, "created": False}
 
     def _stream_restored(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """All messages of the archive are there: the stream becomes an ordinary one."""
+        """Make a stream ordinary whose archive is completely restored."""
         old = self._existing(command["account"], command["name"])
         if old.gid != int(command["gid"]) or not old.config.get(RESTORING):
-            raise by_code(errors.STREAM_NOT_FOUND)  # it was given up, or is another one by now
+            raise by_code(errors.STREAM_NOT_FOUND)  # the restore was given up, or the stream is another one now
         config = {key: value for key, value in old.config.items() if key != RESTORING}
         self._replace(old, old.changed(index, config=config), effects)
         return {"revision": index, "gid": old.gid, "created": False}
 
     def _stream_delete(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
         old = self._existing(command["account"], command["name"])
-        if int(command.get("gid", old.gid)) != old.gid:  # another stream of that name
+        if int(command.get("gid", old.gid)) != old.gid:  # another stream with that name
             raise by_code(errors.STREAM_NOT_FOUND)
         self._drop(old)
         effects.append(StreamRemoved(old))
@@ -378,8 +378,8 @@ class MetaMachine:
         return {"revision": index}
 
     def _node_remove(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """The node may be one that was never registered, but voted. Streams keep it among their peers: who proposes
-        this has moved them away, or wants it to be seen that they are lost."""
+        """Remove a node, also one that voted without being registered. Streams keep it among their peers: the proposer
+        has moved them away already, or wants their loss to stay visible."""
         peer, name = str(command["peer"]), str(command.get("name", ""))
         node = self._nodes.pop(peer, None)
         if node is None and not name:
@@ -392,9 +392,9 @@ class MetaMachine:
         return {"revision": index}
 
     def _node_replace(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """A node lost its store and is there again under the peer id `by`: it takes the old one's place in every stream
-        that other replicas can fill it from. A stream with one replica keeps its lost peer: what it held is gone, or
-        still on a disk somewhere, and an empty stream in its place would hide that."""
+        """Replace a node that lost its store and came back with the peer id `by`, in every stream that has other
+        replicas to catch up from. A stream with one replica keeps its lost peer: the data is gone, or still on a disk
+        somewhere, and an empty stream in its place would hide that."""
         old, new = str(command["peer"]), str(command["by"])
         if old not in self._nodes:
             raise by_code(errors.SERVER_NOT_MEMBER)
@@ -412,15 +412,15 @@ class MetaMachine:
         return {"revision": index, "moved": moved}
 
     def _cluster(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """The first one counts."""
+        """Set the cluster's id, unless it has one."""
         if not self.cluster_id:
             self.cluster_id = str(command["id"])
             effects.append(ClusterNamed(self.cluster_id))
         return {"revision": index, "id": self.cluster_id}
 
     def _rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """Comes right behind the configuration that was forced upon the group. Those who are lost stay nodes, as any
-        that are away: others take their places one by one, or SERVER.REMOVE gives them up."""
+        """Record a rescue; the command directly follows the configuration forced upon the group. The lost nodes stay
+        in the table, like absent ones: others take their places one by one, or SERVER.REMOVE gives them up."""
         rescue = Rescue.from_dict(command["rescue"])
         if self._rescues and rescue.number <= self._rescues[-1].number:
             raise ValueError("number")
@@ -432,8 +432,8 @@ class MetaMachine:
         return {"revision": index}
 
     def _stream_rescue(self, index: int, command: dict[str, Any], effects: list[Effect]) -> Result:
-        """One replica was made the whole stream, offline (docs/membership.md). The first one counts: another replica of
-        the same stream that was rescued too stays out."""
+        """Record that one replica was made the whole stream, offline (docs/membership.md). The first rescue counts:
+        another rescued replica of the same stream stays out."""
         old = self._existing(command["account"], command["name"])
         number, kept = int(command["number"]), str(command["kept"])
         peers = tuple(str(peer) for peer in command["peers"] if peer != kept)
@@ -460,7 +460,8 @@ class MetaMachine:
     def _check_limits(
         self, account: str, config: Mapping[str, Any], limits: Mapping[str, int], replaced: Assignment | None
     ) -> None:
-        """`limits` are the account's as the proposing leader knows them: apply never reads local configuration."""
+        """Raise ApiError when the stream exceeds `limits`, the account's at the proposing leader: apply never reads
+        local configuration."""
         tier = limits.get("replicas")
         streams = self._tiers[account, tier, ""] if tier else len(self._accounts.get(account, ()))
         if 0 <= limits["max_streams"] <= streams and replaced is None:
@@ -513,7 +514,7 @@ class MetaMachine:
     # Snapshots
 
     def snapshot(self) -> bytes:
-        """The whole state; equal states give equal bytes."""
+        """Return the whole state; equal states give equal bytes."""
         return json.dumps(
             {
                 "version": _SNAPSHOT_VERSION,
@@ -531,8 +532,8 @@ class MetaMachine:
         ).encode()
 
     def restore(self, data: bytes) -> list[Effect]:
-        """Takes over the state of a snapshot; returns the effects that lead there from the present one. Raises
-        ValueError (nothing is changed then)."""
+        """Replace the state with a snapshot's; return the effects of the difference. Raises ValueError and changes
+        nothing then."""
         try:
             state = json.loads(data)
             if state["version"] != _SNAPSHOT_VERSION:
@@ -574,7 +575,7 @@ def _refused(error: ApiError) -> Result:
 
 
 def _reserved(config: Mapping[str, Any]) -> int:
-    """Bytes that a stream lays claim to, all replicas counted: only a stream with max_bytes reserves."""
+    """Return the bytes that a stream reserves, all replicas counted: 0 without max_bytes."""
     return _claim(config) * int(config["num_replicas"])
 
 

@@ -1,7 +1,6 @@
-"""The choice of nodes for a new stream: online ones first, well ones first, those with the fewest replicas first, tags
-respected.
+"""Placement: chooses the nodes of a new stream by tags, then prefers online, healthy and less loaded ones.
 
-Runs on the meta leader with what it sees now; the choice goes into the log, so it need not be deterministic across
+Runs on the meta leader with its present view. The choice goes into the log, so it need not be deterministic across
 nodes, only explainable. Error texts are nats-server's.
 """
 
@@ -27,30 +26,30 @@ class Candidate:
     tags: tuple[str, ...] = ()
     online: bool = True
     well: bool = True
-    """It is heard, and says so. The link to a machine that is gone lasts for seconds."""
+    """The node answers heartbeats and reports itself healthy. A link to a machine that is gone stays up for seconds."""
     jetstream: bool = True
     replicas: int = 0
-    """Replicas of streams it holds already."""
+    """Number of stream replicas on the node."""
     leaders: int = 0
-    """Streams it is meant to lead."""
+    """Number of streams that it should lead."""
     full: bool = False
-    """Holds as many replicated streams as `max_ha_assets` allows."""
+    """True when it holds as many replicated streams as `max_ha_assets` allows."""
     room: int = sys.maxsize
-    """Bytes, of the stream's kind of storage, that no stream's `max_bytes` lays claim to."""
+    """Bytes of the stream's storage type that no stream's `max_bytes` reserves."""
 
 
 @dataclass(slots=True, frozen=True)
 class PlacementRules:
-    """The `jetstream` block's, of the server that leads the meta group."""
+    """Rules from the `jetstream` block of the server that leads the meta group."""
 
     unique_tag: str = ""
-    """No two replicas of a stream on nodes that share the tag beginning with this, lower case; a node without such a
-    tag gets none. Placements that name such a tag themselves are free of it."""
+    """Prefix, lower case: a stream's nodes must have different tags beginning with it, and nodes without one get no
+    replica. A placement that names such a tag itself is exempt."""
     max_ha_assets: int = 0
-    """Streams with more than one replica per node; 0: any number. Consumers are part of their stream here."""
+    """Maximum number of replicated streams per node, 0 for none. Consumers are part of their stream here."""
     max_memory: int = sys.maxsize
     max_storage: int = sys.maxsize
-    """Bytes that the streams' `max_bytes` may lay claim to on each node, which are taken to be like this one."""
+    """Bytes that the streams' `max_bytes` may reserve on each node; all nodes are assumed to be like this one."""
 
 
 NO_RULES = PlacementRules()
@@ -58,11 +57,10 @@ NO_RULES = PlacementRules()
 
 @dataclass(slots=True, frozen=True)
 class ChosenPeers:
-    """The peers of a new stream, and the one of them that is to lead first."""
+    """The peers of a new stream, and the online one of them that should campaign first."""
 
     peers: tuple[str, ...]
     leader: str
-    """The online peer that should campaign first."""
 
 
 def place(
@@ -76,12 +74,12 @@ def place(
     beside: Sequence[Candidate] = (),
     claim: int = 0,
 ) -> ChosenPeers:
-    """Chooses `replicas` distinct peers for stream `name`; `beside` hold replicas of it already, and keep them. Each
-    must have room for `claim` bytes.
+    """Choose `replicas` distinct peers for stream `name`, each with room for `claim` bytes; the nodes `beside` hold
+    replicas already and keep them.
 
-    `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Offline
-    nodes are taken only to fill up, and only if a majority of the group is online: it could not elect a leader
-    otherwise. Those that are not well are taken after the others. Raises ApiError 10005.
+    `wish` is the configuration's `placement` (`cluster`, `tags`; a tag with a leading `!` must be absent). Unhealthy
+    and then offline nodes are taken only when no others are left, and a majority must be online: the group could not
+    elect a leader otherwise. Raises ApiError 10005.
     """
     assert replicas > 0
     wish = wish or {}
@@ -112,7 +110,7 @@ def place(
 
 
 def _apart(ranked: Sequence[Candidate], prefix: str, beside: Sequence[Candidate]) -> list[Candidate]:
-    """The first of each tag that begins with `prefix`, and that is none of those `beside`."""
+    """Return the first candidate of each tag that begins with `prefix` and that no node `beside` has."""
     taken = {_first_tag(candidate, prefix) for candidate in beside} | {""}
     found = []
     for candidate in ranked:
@@ -128,13 +126,14 @@ def _first_tag(candidate: Candidate, prefix: str) -> str:
 
 
 def fits(candidate: Candidate, wish: Mapping[str, Any] | None) -> bool:
-    """Could the node, online or not, go on holding a stream whose `placement` is `wish`?"""
+    """Return True when the node, online or not, may keep a replica of a stream whose `placement` is `wish`."""
     able = candidate.jetstream and "!jetstream" not in candidate.tags
     return able and bool(_by_tags([candidate], (wish or {}).get("tags", ()))[0])
 
 
 def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Candidate], list[str]]:
-    """Candidates with all the wanted tags and none of the unwanted; tags that ruled some out, as error texts."""
+    """Return the candidates with all required and no forbidden tags, and error texts with the tags that excluded the
+    others."""
     required = [tag.lower() for tag in wanted if not tag.startswith("!")]
     forbidden = [tag[1:].lower() for tag in wanted if tag.startswith("!")]
     fitting = []
@@ -157,7 +156,7 @@ def _by_tags(able: Sequence[Candidate], wanted: Sequence[str]) -> tuple[list[Can
 
 
 def _spread(name: str, peer: str) -> int:
-    """Breaks ties differently for every stream, so that equally loaded nodes take turns."""
+    """Return a number that breaks ties differently for each stream, so that equally loaded nodes take turns."""
     return zlib.crc32(f"{name}\0{peer}".encode())
 
 

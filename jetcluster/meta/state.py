@@ -1,6 +1,6 @@
 """Values of the meta group: assignments and nodes, and the effects of a change.
 
-`SubjectBook` is an index of the subjects of an account's streams: it finds overlaps without walking over every stream.
+`SubjectBook` indexes the subjects of an account's streams, to find overlaps without a walk over all streams.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from jetcluster.model.subjects import Patterns
 from jetcluster.model.times import rfc3339
 from jetcluster.records import dataclass
 
-MAX_FENCED = 64
+MAX_FENCED_NODES = 64
 
 
 class MoveOrigin(NamedTuple):
-    """Where a stream that is being moved came from: what a cancelled move goes back to."""
+    """The peers and placement of a stream before a move, which a cancelled move restores."""
 
     peers: tuple[str, ...]
     placement: Mapping[str, Any] | None
     since_ns: int
-    """When the move was asked for."""
+    """Time of the move's request."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> MoveOrigin:
@@ -31,35 +31,35 @@ class MoveOrigin(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Assignment:
-    """One stream and where it lives."""
+    """One stream and the peers that hold it."""
 
     gid: int
-    """Raft group and stream id; never used again after the stream is gone."""
+    """Id of the Raft group and the stream, never reused."""
     account: str
     name: str
     config: Mapping[str, Any]
-    """Normalised wire form (model.stream.StreamConfig.to_wire). Shared: nobody changes it in place."""
+    """Normalised wire form (model.stream.StreamConfig.to_wire). Shared: it must not be changed in place."""
     peers: tuple[str, ...]
     created_ns: int
     leader_hint: str
-    """The peer that should lead while nobody does: spreads leaders at creation."""
+    """The peer that should campaign while the group has no leader: spreads leaders at creation."""
     revision: int
-    """Index in the meta log of the last change."""
+    """Meta log index of the last change."""
     founders: tuple[str, ...] = ()
-    """Those of the peers that have been members since the group began: only they may take an empty log for the group's
-    and vote with it. A peer that was added later, or was away in between, waits for the leader to bring it up."""
+    """Peers that have been members since the group began: only they may take an empty log for the group's and vote
+    with it. A peer that was added later, or was away in between, waits until the leader has caught it up."""
     reshaped: bool = False
-    """It was created with other peers: these are to be members, and say nothing of whose votes count."""
+    """True when the peers have changed since the creation: they should be members, and need not be the voters."""
 
     origin: MoveOrigin | None = None
-    """Origin of the last move; the move may be done by now, which only the stream's leader can tell."""
+    """Origin of the last move; only the stream's leader knows whether the move is complete."""
     rescue: int = 0
-    """Number of times that the stream was rescued from a lost majority (`raft.membership.Config.rescue`). Replicas of
-    before the newest one are no part of the stream any more."""
+    """Number of rescues of the stream from a lost majority (`raft.membership.Config.rescue`). Replicas from before the
+    newest one are no longer part of the stream."""
     kept: str = ""
-    """The node whose replica was made the stream then; it need not have one any more."""
+    """The node whose replica became the stream in that rescue; it may no longer have one."""
     fenced: tuple[str, ...] = ()
-    """Nodes whose replicas were given up then; a node may have a new one, from the stream as it is now."""
+    """Nodes whose replicas were given up in that rescue; each may have a new replica of the rescued stream."""
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -96,13 +96,13 @@ class Assignment:
         )
 
     def rescued(self, revision: int, number: int, kept: str, peers: tuple[str, ...]) -> Assignment:
-        """The stream is what `kept` has; the others of `peers` get it from there."""
-        fenced = tuple(dict.fromkeys(p for p in (*self.fenced, *self.peers) if p != kept))[-MAX_FENCED:]
+        """Return the assignment after a rescue: `kept` holds the stream, and `peers` catch up from it."""
+        fenced = tuple(dict.fromkeys(p for p in (*self.fenced, *self.peers) if p != kept))[-MAX_FENCED_NODES:]
         changed = self.changed(revision, peers=(kept, *peers))
         return replace(changed, leader_hint=kept, founders=(kept,), rescue=number, kept=kept, fenced=fenced)
 
     def check(self) -> None:
-        """Raises ValueError, KeyError or TypeError when it is nothing that all nodes can keep, show and read again."""
+        """Raise ValueError, KeyError or TypeError when some node could not store, show and reload the assignment."""
         config = self.config
         if not isinstance(config, dict) or config["name"] != self.name or config["storage"] not in ("file", "memory"):
             raise ValueError("config")
@@ -117,8 +117,8 @@ class Assignment:
             raise ValueError("not normalised")
 
     def first_peers(self, me: str) -> tuple[str, ...]:
-        """The voters with which node `me` begins a replica that its journal does not know. Without itself it votes, if
-        it is a founder, and does not stand for election before it knows who has a vote."""
+        """Return the voters with which node `me` begins a replica that its journal does not know. A list without `me`
+        keeps it from campaigning before it knows the voters."""
         founds = me in self.founders and not self.reshaped
         return self.peers if founds else tuple(p for p in self.peers if p != me)
 
@@ -140,7 +140,7 @@ class Assignment:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Assignment:
-        """Raises KeyError, TypeError or ValueError on anything else than `to_dict` made."""
+        """Undo `to_dict`. Raises KeyError, TypeError or ValueError for any other input."""
         return cls(
             int(data["gid"]),
             str(data["account"]),
@@ -168,11 +168,11 @@ class Node:
     tags: tuple[str, ...] = ()
     jetstream: bool = True
     draining: bool = False
-    """It is to hold nothing: no replica is placed there, and those that are there go elsewhere."""
+    """No replica is placed on the node, and its present ones move away."""
     level: int = 0
-    """Which commands it understands, as it said last (`raft.node_state`); 0 before it did."""
+    """The level of commands that it last reported (`raft.node_state`); 0 before its first report."""
     key: str = ""
-    """Its public key (`mesh.identity`), "" before that is known; once it is, it stays."""
+    """Its public key (`mesh.identity`), "" while unknown; it never changes."""
 
     def to_dict(self) -> dict[str, Any]:
         node: dict[str, Any] = {"peer": self.peer, "name": self.name, "tags": list(self.tags)}
@@ -193,20 +193,20 @@ class Node:
 
 @dataclass(slots=True, frozen=True)
 class Rescue:
-    """The meta group went on without a majority of its voters, because somebody said that they will not come back."""
+    """A rescue of the meta group without a majority of its voters, which an operator declared lost."""
 
     number: int
-    """1 for the cluster's first one (`raft.membership.Config.rescue`)."""
+    """1 for the cluster's first rescue (`raft.membership.Config.rescue`)."""
     at_ns: int
     by: str
     """The user who asked for it."""
     survivors: Mapping[str, str]
     """Peer id -> name."""
     lost: Mapping[str, str]
-    """Those whose stores must never come back."""
+    """Peer id -> name of the nodes whose stores must never rejoin."""
 
     def told(self, peer: str) -> str:
-        """The words in which one of `lost` is told of it."""
+        """Return the reason for which `peer`, one of `lost`, is refused."""
         return f"the meta group was rescued without {self.lost[peer]} at {rfc3339(self.at_ns)}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class StreamAssigned(NamedTuple):
 
 
 class StreamUpdated(NamedTuple):
-    """A stream has another configuration, other peers or another leader hint; `previous` is the assignment before."""
+    """A stream has another configuration, other peers or another leader hint than in `previous`."""
 
     assignment: Assignment
     previous: Assignment
@@ -244,25 +244,25 @@ class StreamRemoved(NamedTuple):
 
 
 class ClusterNamed(NamedTuple):
-    """The cluster has got its id, once and for ever."""
+    """The cluster got its id, which never changes."""
 
     cluster_id: str
 
 
 class NodeChanged(NamedTuple):
-    """A node is new, or tells something else of itself."""
+    """A node is new, or reports other attributes."""
 
     node: Node
 
 
 class NodeRemoved(NamedTuple):
-    """A node was removed, or replaced by another one of its name."""
+    """A node was removed, or replaced by another node with its name."""
 
     node: Node
 
 
 class ClusterRescued(NamedTuple):
-    """The meta group was taken out of a lost majority by an operator (`raft.rescue`)."""
+    """An operator rescued the meta group from a lost majority (`raft.rescue`)."""
 
     rescue: Rescue
 
@@ -271,7 +271,7 @@ Effect = StreamAssigned | StreamUpdated | StreamRemoved | NodeChanged | NodeRemo
 
 
 def stream_difference(before: Mapping[int, Assignment], after: Mapping[int, Assignment]) -> Iterable[Effect]:
-    """The effects that lead from one to the other."""
+    """Yield the effects that lead from `before` to `after`, by group id."""
     for gid in sorted(before.keys() - after.keys()):
         yield StreamRemoved(before[gid])
     for gid in sorted(after):
@@ -282,7 +282,7 @@ def stream_difference(before: Mapping[int, Assignment], after: Mapping[int, Assi
 
 
 def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> Iterable[Effect]:
-    """The effects that lead from one to the other."""
+    """Yield the effects that lead from `before` to `after`, by peer id."""
     for peer in sorted(before.keys() - after.keys()):
         yield NodeRemoved(before[peer])
     for peer in sorted(after):
@@ -291,8 +291,8 @@ def node_difference(before: Mapping[str, Node], after: Mapping[str, Node]) -> It
 
 
 class SubjectBook:
-    """Streams' subjects as one set of patterns, so that creating the thousandth stream costs about what the first
-    did."""
+    """The subjects of streams as one set of patterns: creating the thousandth stream costs about as much as the
+    first."""
 
     def __init__(self) -> None:
         self._patterns = Patterns()
@@ -308,16 +308,16 @@ class SubjectBook:
             self._of.setdefault(name, []).extend(subjects)
 
     def remove(self, name: str) -> None:
-        """Everything of the stream."""
+        """Remove all subjects of the stream."""
         for subject in self._of.pop(name, ()):
             self._patterns.remove(subject)
 
     def effort(self, subjects: Sequence[str]) -> int:
-        """Most look-ups that `overlaps` takes."""
+        """Return the maximum number of look-ups that `overlaps` needs."""
         return len(subjects) * self._patterns.shapes
 
     def overlaps(self, subjects: Sequence[str], but: str) -> bool:
-        """True when a stream other than `but` has a subject in common with `subjects`."""
+        """Return True when a stream other than `but` has a subject that overlaps with one of `subjects`."""
         own = self._of.get(but)
         if not own:
             return any(map(self._patterns.overlap, subjects))

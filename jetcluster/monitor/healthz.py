@@ -141,10 +141,10 @@ def _problems(
 
 
 def _answers(engine: JetStream) -> bool:
-    """The replicas here answer reads, by `StreamReplica.vouches` for all of them. What ails all nodes, or the only one,
-    stops nothing, and a probe that said so would leave the clients without any."""
+    """The replicas here answer reads (`ReplicaState.may_answer`, for all of them). A trouble that all nodes have, or
+    the only one, stops no reads, and a probe that failed for it would leave the clients without any node."""
     raft, group = engine.context.raft, engine.meta.group
-    return raft.health.vouches or (group is not None and raft.peers.may_lead(group.peers))
+    return raft.health.may_answer or (group is not None and raft.peers.may_lead(group.peers))
 
 
 def _lacks_consumer(engine: JetStream, account: str, stream: str, consumer: str) -> bool:
@@ -186,10 +186,10 @@ def _replica_error(replica: StreamReplica) -> str:
         return f"is stopped: {replica.failed}"
     if replica.damaged:
         return f"has damaged data: {replica.damaged}"
-    if replica.suspect:
-        return f"is not to be trusted: {replica.suspect}"
-    if replica.doubt:
-        return f"may be wrong: {replica.doubt}"
+    if replica.rejected:
+        return f"is not to be trusted: {replica.rejected}"
+    if replica.disputed:
+        return f"may be wrong: {replica.disputed}"
     if replica.installing:
         return "is not current"
     group = replica.group

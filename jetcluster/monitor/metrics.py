@@ -338,7 +338,7 @@ def storage_metrics(out: Exposition, node: Node) -> None:
         ("journal_losses", "Groups that lost records to journal damage found at the start", len(raft.losses)),
         ("replicas_failed", "Replicas that stopped for good", sum(bool(r.failed) for r in replicas)),
         ("replicas_damaged", "Replicas with records that cannot be read", sum(bool(r.damaged) for r in replicas)),
-        ("replicas_quarantined", "Replicas out of service, being rebuilt", sum(bool(r.suspect) for r in replicas)),
+        ("replicas_quarantined", "Replicas out of service, being rebuilt", sum(bool(r.rejected) for r in replicas)),
         ("replicas_refusing", "Replicas that cannot follow their leader", sum(bool(r.group.refused) for r in replicas)),
         ("sync_intervals_differing", "Linked servers with another sync_interval", len(engine.durability.differing)),
         ("replicas_undecided", "Replicas that differ while no majority agrees", len(engine.drift.votes.undecided)),

@@ -1,15 +1,15 @@
-"""Is there room for what is published: the account's max_memory and max_storage, and what this node may hold.
+"""Room for published messages: the account's max_memory and max_storage, and the bytes that this node may hold.
 
-Asked by a stream's leader before it proposes; never in apply, which may not depend on a node's configuration. What the
-leaders here have taken is counted exactly, with what is on its way through the log; what the leaders elsewhere have
-taken is what their nodes told last (twice a second while it changes). So an account can overshoot by what is published
-through several nodes within that time, and by nothing through one.
+A stream's leader asks before it proposes. Apply never asks: it must not depend on a node's configuration. The bytes of
+streams led here are exact and include commands on their way through the log; for streams led elsewhere the last report
+of their node counts (twice a second while it changes). So an account can overshoot only by what several nodes accept
+within that time.
 
-Far from every limit a replica is granted some bytes ahead, which count from then on, so that it asks once for many
-commands (`QuotaShare.left`). Whenever there might be too little, all is counted anew, and what was granted is void.
+Far from every limit a replica is granted bytes in advance, which count as used at once, so that it asks once for many
+commands (`QuotaShare.left`). Close to a limit all replicas are counted anew, and grants are void.
 
-As in nats-server, every replica counts. The limit is that of all replicas together; only a tier's counts once per
-replica of its streams: `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
+As in nats-server, every replica counts. A limit is for all replicas together, except a tier's, which is per replica of
+its streams: `limit * replicas`. Codes: 10002 for the account, 10023 for the node.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ NOTICE: Final = "used"
 TELL_SECONDS: Final = 0.5
 WARN_SECONDS: Final = 10.0
 MAX_SIZE: Final = (1 << 63) - 1
-AHEAD: Final = 256 << 10
-"""Bytes granted ahead to a replica,"""
-FAR: Final = 64 * AHEAD
-"""while so many more would be left (for the account, times replicas)."""
-SMALL: Final = 64 << 10
-"""Bytes of a command that finds room on a node which is not full."""
+GRANT_BYTES: Final = 256 << 10
+"""Bytes granted to a replica in advance,"""
+FAR_BYTES: Final = 64 * GRANT_BYTES
+"""while more than this remains (for an account, times replicas)."""
+SMALL_BYTES: Final = 64 << 10
+"""Size of a command for which a node that is not full has room."""
 _ACCOUNT_FULL: Final = by_code(10002)
 _NODE_FULL: Final = by_code(INSUFFICIENT_RESOURCES)
 _NOTHING: Final = AccountLimits(max_memory=0, max_storage=0)
 
 Key = tuple[str, bool, int]
-"""Account, whether it is about memory streams, and in an account with tiers the number of replicas; else 0."""
+"""Account, True for memory streams, and the number of replicas in an account with tiers, else 0."""
 
 
 class Holding(NamedTuple):
-    """One replica of this node, as far as it counts."""
+    """One replica of this node, as the quota counts it."""
 
     assignment: Assignment
     size: int
-    """Bytes that it stores, with those on their way through the log."""
+    """Stored bytes, and those on their way through the log."""
     leading: bool
 
 
 @dataclass(slots=True)
 class QuotaShare:
-    """The count of one replica here, and the bounds that were worked out for it."""
+    """The count of one replica here, and its bounds."""
 
     key: Key
     assignment: Assignment
@@ -68,16 +68,15 @@ class QuotaShare:
     led: int
     held: int
     limit: int
-    """Bytes of the account, all replicas counted; -1: none."""
+    """Bytes of the account over all replicas, -1 for no limit."""
     node: int
-    """Bytes that this node may hold of the kind; -1: any number."""
+    """Bytes of this storage that the node may hold, -1 for no limit."""
     left: int = 0
-    """Bytes granted ahead and counted already: the replica takes from them without asking. 0 once it is counted anew,
-    by another share."""
+    """Bytes granted in advance, taken without asking. 0 once a newer share replaces this one."""
 
 
 class AccountQuota:
-    """One per node. Nothing is limited until `begin`."""
+    """The bytes in use by account and storage. One per node; nothing is limited until `begin`."""
 
     def __init__(
         self,
@@ -86,25 +85,24 @@ class AccountQuota:
         look: Callable[[int], bool] = lambda stored: False,
         by_disk: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`limits`: what the configuration says of an account alone; `node(memory)`: bytes of memory or file streams
-        that this node may hold, -1 for any number. `look` is told twice a second how many bytes of file streams are
-        here, and says whether `node` is another one by that. `by_disk`: `node` is what there is room for, and nobody's
-        wish."""
+        """`limits`: an account's configured limits. `node(memory)`: bytes of memory or file streams that this node may
+        hold, -1 for no limit. `look` takes the bytes of file streams here twice a second and returns True when `node`
+        changed by that. `by_disk`: True when `node` is the room on the disk and not a configured limit."""
         self._limits = limits
         self._node = node
         self._look = look
         self._by_disk = by_disk
         self._refused = 0
-        """Bytes of file streams that this node had no room for, when it was asked last; 0: there is room."""
+        """Bytes of file streams that found no room on this node at the last request, 0 if there was room."""
         self._mesh: MeshCore
         self._clock: Clock
         self._log: Log
         self._nodes: Callable[[], Container[str]]
         self._holdings: Callable[[], Iterable[Holding]] = tuple
         self.led: Counter[Key] = Counter()
-        """Bytes of the streams led here, all replicas counted; never less than they have."""
+        """Bytes of the streams led here, over all replicas; an upper bound."""
         self.held: Counter[bool] = Counter()
-        """Bytes of the replicas here, by storage; never less."""
+        """Bytes of the replicas here, by storage; an upper bound."""
         self._shares: dict[int, QuotaShare] = {}
         """By group."""
         self._elsewhere: dict[str, Counter[Key]] = {}
@@ -125,16 +123,16 @@ class AccountQuota:
         mesh.on_notice(NOTICE, self._on_notice)
 
     def take(self, assignment: Assignment, size: int, holding: Callable[[], Holding]) -> QuotaShare:
-        """Counts `size` bytes that are about to be proposed to the stream of `assignment`, of which `holding` is this
-        node's replica. Raises RefusedError, and counts nothing then. The next ones may be taken from what is `left` of
-        the share, as long as the assignment is the same."""
+        """Count `size` bytes that are about to be proposed to the stream of `assignment`, whose replica here is
+        `holding`. Raises RefusedError, and then counts nothing. Later commands may use what is `left` of the share
+        while the assignment stays the same."""
         share = self._shares.get(assignment.gid)
         if share is None or share.assignment is not assignment:
             share = self._count_one(holding())
         weight = size * share.copies
         memory = share.key[1]
         if share.limit >= 0 and self._account(share.key) + weight > share.limit:
-            self._count()  # what was counted may be gone again
+            self._count()  # counted bytes may have been freed
             share = self._shares.get(assignment.gid) or self._count_one(holding())
             if share.limit >= 0 and self._account(share.key) + weight > share.limit:
                 self._warn(share.key[0], "JetStream account limits exceeded")
@@ -145,11 +143,11 @@ class AccountQuota:
             if 0 <= share.node < self.held[memory] + size:
                 self._warn("", "JetStream resource limits of this server exceeded")
                 if not memory:
-                    self._refused = min(size, SMALL)
+                    self._refused = min(size, SMALL_BYTES)
                 raise RefusedError(_NODE_FULL)
-        room = share.limit < 0 or self._account(share.key) + weight + FAR * share.copies <= share.limit
-        if room and (share.node < 0 or self.held[memory] + size + FAR <= share.node):
-            ahead = max(0, AHEAD - share.left)
+        room = share.limit < 0 or self._account(share.key) + weight + FAR_BYTES * share.copies <= share.limit
+        if room and (share.node < 0 or self.held[memory] + size + FAR_BYTES <= share.node):
+            ahead = max(0, GRANT_BYTES - share.left)
             share.left += ahead
             size += ahead
             weight = size * share.copies
@@ -160,9 +158,8 @@ class AccountQuota:
         return share
 
     def trouble(self) -> str:
-        """For the node's health: "" unless what is published to file streams finds no room on this node, not even if
-        it is small: somebody else should lead them. Not where the configuration says how much the node may hold: as a
-        follower it would hold more."""
+        """The node's trouble, "" for none: even small messages to file streams find no room here, so another node
+        should lead them. None where the limit is configured: as a follower the node would hold the same bytes."""
         if not self._refused or not self._by_disk():
             return ""
         most = self._node(False)
@@ -172,11 +169,11 @@ class AccountQuota:
         return f"of the disk's room no more than {most} bytes are for streams, and they are used up"
 
     def limits_changed(self) -> None:
-        """Those of accounts, or of the node: they are asked for once per replica, and not for each message."""
+        """Recompute the bounds of all replicas: limits of accounts or of the node changed."""
         self._count()
 
     def forget(self, gid: int) -> None:
-        """The replica is gone."""
+        """Drop the count of a replica that is gone."""
         share = self._shares.pop(gid, None)
         if share is not None:
             share.left = 0
@@ -184,7 +181,7 @@ class AccountQuota:
             self.held[share.key[1]] -= share.held
 
     def tick(self, stirred: Iterable[Holding] | None = None) -> None:
-        """`stirred`: replicas in which something may have happened since the last tick; None: in any."""
+        """`stirred`: the replicas that may have changed since the last tick; None for all."""
         if stirred is None:
             self._count()
         else:
@@ -194,7 +191,7 @@ class AccountQuota:
             self._count()
         now = self._clock.monotonic()
         if any((self._limits(key[0]).tiers is None) == (key[2] > 0) for key in self.led):
-            self._count()  # the account got tiers; streams where nothing happens are not among the stirred
+            self._count()  # the account got tiers; idle streams are not among the stirred
         told = Counter({key: max(0, size) for key, size in self.led.items() if self._limited(key)})
         if now >= self._tell_at and (told != self._told or now >= self._tell_at + WARN_SECONDS):
             self._tell_at, self._told = now + TELL_SECONDS, told
@@ -211,7 +208,7 @@ class AccountQuota:
         return self._limit(key) >= 0
 
     def _limit(self, key: Key) -> int:
-        """Bytes. 0 of a tier that the account does not have."""
+        """Bytes; 0 for a tier that the account does not have."""
         limits = self._limits(key[0])
         if limits.tiers is not None:
             limits = limits.tiers.get(f"R{key[2]}", _NOTHING)
@@ -241,10 +238,10 @@ class AccountQuota:
         return share
 
     def _on_notice(self, peer: str, payload: bytes) -> None:
-        """Takes over a peer's list of usage in place of the one before. Raises FrameError."""
+        """Replace the previous list of a peer's usage. Raises FrameError."""
         try:
             rows = json.loads(payload)
-            # A size that cannot be is the peer's miscount, nothing to end its link for.
+            # An impossible size is the peer's miscount, and no reason to end its link.
             told = Counter(
                 {(str(row[0]), bool(row[1]), int(row[2])): min(max(0, int(row[3])), MAX_SIZE) for row in rows}
             )

@@ -1,10 +1,12 @@
-"""`Applying`: committed commands of one stream on this node: into the state machine, then to all who wait for them.
+"""`Applying` passes the committed commands of one stream to its state machine, and then to all parts that wait for
+them.
 
-What a command does to the state is the `Applier`'s; it is the same on all replicas. What follows from it on this node
-(acks, links, consumers, reads) is not: trouble there is logged, and neither a refusal nor the end of the replica.
+The effect of a command on the state is the `Applier`'s, and the same on all replicas. Its consequences on this node
+(acks, links, consumers, reads) are not part of the state: an error there is logged, and neither refuses the command nor
+ends the replica.
 
-Publishers are answered first. Reads and consumers, which wait for no command in particular, hear of all that was
-stored once per turn of the loop, when the answers are on their way.
+Publishers are answered first. Reads and consumers, which wait for no particular command, are notified once per turn of
+the loop, after the answers.
 """
 
 from __future__ import annotations
@@ -28,13 +30,13 @@ from jetcluster.stream.log import commands
 from jetcluster.stream.ports import BatchResult, JobStep, PublishResult, Result
 
 MOST_UNTOLD: Final = 4096
-"""Messages of a turn after which consumers hear of them before its end: they may look at each."""
+"""Messages of one turn after which consumers are notified before it ends: they may look at each."""
 _TURN: Final = bytes((commands.CONSUMER_TURN,))
-"""Nobody waits for one; `ConsumerHost` was told by the table."""
+"""No caller waits for such a command; the table has notified `ConsumerHost`."""
 
 
 class Applying:
-    """`stream.apply.applier.ApplierHost` of one replica."""
+    """The `stream.apply.applier.ApplierHost` of one replica."""
 
     def __init__(
         self,
@@ -71,12 +73,12 @@ class Applying:
         self._applier = Applier(replica.machine, self)
         self._store = replica.store
         self._told_seq = 0
-        """Up to there consumers have heard of what is stored."""
+        """Last stored sequence of which consumers were notified."""
         self._untold = False
-        """The end of this turn has something to tell."""
+        """Notifications are due at the end of this turn."""
 
     def apply(self, index: int, term: int, command: bytes) -> None:
-        """Raises `applier.FAULTS`. A record that cannot be read is none of them where another replica has it."""
+        """Raises `applier.FAULTS`. An unreadable record that another replica has is not one of them."""
         replica = self._replica
         if replica.resting:
             replica.wake()
@@ -89,7 +91,7 @@ class Applying:
                 raise
             return
         except Exception:
-            # The group stops. What was taken back may be gone from memory, and what is gone is no "not found".
+            # The group stops. Rows that were taken back may be missing in memory; that must not read as "not found".
             self._reads.abort()
             raise
         replica.checkpoints.newest = index, replica.machine.hash
@@ -114,8 +116,8 @@ class Applying:
             self._call_soon(self._tell_all)
 
     def _set_aside(self, error: DamagedError) -> bool:
-        """The replica applies no more until it has the state of another one. False: nobody else has it, or new records
-        would not last either."""
+        """Stop applying until the replica has another one's state. Returns False where no other replica can give it, or
+        where new records would not last."""
         replica = self._replica
         self._report_damage(error)
         if self._repair.in_store or len(replica.group.peers) < 2:
@@ -125,7 +127,7 @@ class Applying:
         return True
 
     def _tell_all(self) -> None:
-        """The end of a turn in which commands were applied."""
+        """Notify reads and consumers at the end of a turn that applied commands."""
         self._untold = False
         replica = self._replica
         self._context.turn_commit.end_of_turn()
@@ -144,7 +146,7 @@ class Applying:
         self._consumers.appended(first, last)
 
     def _tell(self, index: int, command: bytes, result: Result) -> None:
-        """Tells of a command that is no publish: those who proposed it, and those whom it concerns."""
+        """Notify the proposer of a command that is no publish, and the parts that it concerns."""
         kind = command[0] if command else 0
         if self._store.last_seq > self._told_seq:
             self._tell_consumers()

@@ -1,19 +1,18 @@
-"""Bringing up a replica whose next log entry no peer's journal holds any more.
+"""Catch-up of a replica whose next log entry is in no peer's journal any more.
 
-The replica pulls: it opens a snapshot at a peer, fetches what differs from what it has, makes that durable, and only
-then tells its Raft group to continue after the snapshot's index. The peer gives what it is asked for from a fixed view
-of its store (`exports.py`) and keeps serving; what it does also keeps its log from being forgotten, if it leads.
-Nothing on its side grows with the stream's size.
+The replica pulls: it opens a snapshot at a peer, fetches the records that differ from its own, makes them durable, and
+only then lets its Raft group continue after the snapshot's index. The peer answers from a fixed view of its store
+(`exports.py`) and goes on serving; a leader keeps its log meanwhile. Nothing on its side grows with the stream's size.
 
-While one list of ranges is compared the next one is on its way, and several chunks of what differs, so that a round
-trip of 50 ms costs no more than to read the records. What comes is put in its place in the order of the walk. All of it
-is made in slices of milliseconds between other work.
+While one list of ranges is compared, the next list and several chunks of differing records are on their way, so a round
+trip of 50 ms costs no more than reading the records. Chunks are stored in the order of the walk, and all work is done
+in slices of milliseconds.
 
-A transfer that is broken off, by a link that is lost for long, a restart of either side or another leader, goes on
-where it was: what has come is equal by then. So does the next one, when the log that follows the state was forgotten
+A transfer that was broken off (a lost link, a restart of either side, another leader) effectively resumes: the ranges
+already fetched are equal by then. The same holds for a second transfer, when the log after the state was discarded
 meanwhile.
 
-`Room` makes room on the disk for a state that is installed over another one, where both do not fit.
+`Room` makes room on the disk for a new state where it does not fit beside the old one.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from jetcluster.replica.exports import (
     OPEN,
     RANGES,
     READ,
-    SLICE,
+    SLICE_BYTES,
     Exports,
     Opened,
     SnapshotOwner,
@@ -55,13 +54,13 @@ from jetcluster.store.rocks_kv import RocksKv
 from jetcluster.store.transfer import END, START, Range, Taker, WantedRange, decode_ranges, encode_places
 
 RESUME_SECONDS = 25.0
-"""A peer out of reach is asked again for so long; less than it keeps the export."""
-TIMEOUT = 10.0
-RETRY_PAUSE = 0.2
-STORE_PAUSE = 0.05
-"""Until what the store had no room for is tried again."""
-AHEAD = 4
-"""Chunks asked for at a time."""
+"""Time for which an unreachable peer is asked again; less than the peer keeps the export."""
+TIMEOUT_SECONDS = 10.0
+RETRY_SECONDS = 0.2
+STORE_RETRY_SECONDS = 0.05
+"""Delay before a chunk for which the store had no room is tried again."""
+MAX_CHUNKS_AHEAD = 4
+"""Chunks requested at a time."""
 
 
 @dataclass(slots=True)
@@ -72,19 +71,19 @@ class Pull:
     peer: str
     began: float
     size: int
-    """About as many bytes are to be compared."""
+    """Estimated bytes to compare."""
     messages: int
-    """In all of them."""
+    """Messages in those bytes."""
     compared: int = 0
-    """Bytes that are here as the peer has them, whether they were or had to come."""
+    """Bytes that are equal to the peer's by now, fetched or not."""
     fetched: int = 0
-    """Bytes that had to come."""
+    """Bytes that had to be fetched."""
     stalled: bool = False
-    """The peer is out of reach."""
+    """The peer is unreachable."""
 
     @property
     def missing(self) -> int:
-        """Messages that may still have to come, about."""
+        """Estimated messages that may still have to be fetched."""
         return rest(self.messages, self.compared, self.size)
 
 
@@ -104,9 +103,10 @@ class Transfer:
         self._work = 0
 
     async def run(self, owner: SnapshotOwner, begin: Callable[[], Taker] | None) -> None:
-        """Makes what the taker writes to equal to the peer's; without one all is only announced, which shows that the
-        peer can read it. `begin` gives the taker, and is called when the first announcement has come: what gives up a
-        state must not do so for a peer that says no. Raises MeshError, DamagedError, KvError, and what `begin` does."""
+        """Make the taker's store equal to the peer's. `begin` returns the taker; it is called after the first answer,
+        because it gives up a state, which must not happen for a peer that refuses. Without `begin` all ranges are only
+        announced, which shows that the peer can read them. Raises MeshError, DamagedError, KvError, and the errors of
+        `begin`."""
         place = START
         taker: Taker | None = None
         try:
@@ -138,7 +138,7 @@ class Transfer:
                 self._pull.compared += one.size
             else:
                 self._want(wanted)
-                while len(self._under_way) > AHEAD:
+                while len(self._under_way) > MAX_CHUNKS_AHEAD:
                     await self._take(owner, taker)
             await self._pause(one.cost)
 
@@ -160,10 +160,10 @@ class Transfer:
             self._wanted, self._wanted_bytes = [], 0
 
     async def _take(self, owner: SnapshotOwner, taker: Taker) -> None:
-        """The oldest of what was asked for."""
+        """Store the oldest requested chunk."""
         batch, task = self._under_way.popleft()
         data = await self._end(task)
-        self._view = None  # what is deleted can be freed only while nobody looks at it
+        self._view = None  # RocksDB frees deleted rows only when no view pins them
         await owner.snapshot_room(len(data))
         at = 0
         for wanted in batch:
@@ -175,13 +175,13 @@ class Transfer:
             await self._pause(wanted.range.cost)
         taker.commit()
         while taker.overloaded:
-            await asyncio.sleep(STORE_PAUSE)
+            await asyncio.sleep(STORE_RETRY_SECONDS)
             taker.commit()
 
     async def _pause(self, cost: int) -> None:
-        """Lets others work now and then."""
+        """Yield to other work after enough bytes."""
         self._work += cost
-        if self._work >= SLICE:
+        if self._work >= SLICE_BYTES:
             self._work = 0
             await asyncio.sleep(0)
 
@@ -203,7 +203,7 @@ class Transfer:
         return await self._call(RANGES, ASK_RANGES.pack(self._id, self._pull.compared) + place)
 
     async def _read(self, spans: Spans, size: int) -> bytes:
-        """All of `spans`, a chunk at a time; usually it is one."""
+        """Return the records of `spans`, requested chunk by chunk; one chunk is the usual case."""
         places = encode_places([place for span in spans for place in span])
         chunks: list[bytes] = []
         got = 0
@@ -221,7 +221,7 @@ class Transfer:
         until = self._clock.monotonic() + RESUME_SECONDS
         while True:
             try:
-                answer = await self._mesh.call(self._pull.peer, method, payload, TIMEOUT)
+                answer = await self._mesh.call(self._pull.peer, method, payload, TIMEOUT_SECONDS)
             except MeshRefusedError:
                 raise
             except MeshError:
@@ -231,11 +231,11 @@ class Transfer:
                 self._pull.stalled = False
                 return answer
             self._pull.stalled = True
-            await asyncio.sleep(RETRY_PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 def _spans(batch: list[WantedRange]) -> Spans:
-    """The places of ascending ranges, neighbours as one span."""
+    """The places of ascending ranges, with neighbours merged."""
     found: Spans = []
     for one in (wanted.range for wanted in batch):
         if found and found[-1][1] == one.start and found[-1][0][0] == one.start[0]:
@@ -246,11 +246,11 @@ def _spans(batch: list[WantedRange]) -> Spans:
 
 
 FULL_SECONDS = 30.0
-"""A state that did not fit on the disk is not fetched again for so long, unless it is half as large by then."""
+"""Time for which a state that did not fit on the disk is not fetched again, unless it has shrunk by half."""
 
 
 class CatchUp:
-    """Serves this node's snapshots and pulls those of peers. One pull per group at a time."""
+    """Serves this node's snapshots and pulls those of peers, one pull per group at a time."""
 
     def __init__(self, mesh: MeshCore, clock: Clock, rng: Rng, owners: dict[int, SnapshotOwner], log: Log) -> None:
         self._mesh = mesh
@@ -262,13 +262,13 @@ class CatchUp:
         self._pulls: dict[int, asyncio.Task[None]] = {}
         self._stopped = False
         self.transfers: dict[int, Pull] = {}
-        """The running pulls, by group, with what they have received."""
+        """The running pulls by group."""
         self._too_large: dict[int, tuple[int, float]] = {}
-        """Group -> the size of a state that did not fit, and until when that counts."""
+        """Group -> size of a state that did not fit, and the time until which it is not fetched."""
 
     def pull(self, gid: int, peer: str, index: int) -> None:
-        """Starts to bring group `gid` to at least `index` from `peer`. While a pull is running it does nothing, but for
-        one that waits for another peer that is out of reach: that ends, so that the next call finds none."""
+        """Start to bring group `gid` to at least `index` from `peer`. While a pull is running this does nothing, except
+        that a pull from another peer that is unreachable ends, so that the next call can start."""
         task = self._pulls.get(gid)
         if task is not None:
             running = self.transfers.get(gid)
@@ -283,22 +283,21 @@ class CatchUp:
         return gid in self._pulls
 
     def progress(self) -> list[tuple[Pull, float]]:
-        """The transfers to this node and how many seconds each runs (for monitoring)."""
+        """Transfers to this node and their age in seconds (for monitoring)."""
         now = self._clock.monotonic()
         return [(pull, now - pull.began) for _, pull in sorted(self.transfers.items())]
 
     def missing(self, gid: int, peer: str) -> int | None:
-        """Messages that `peer`, which fetches the state of the group from here, lacks, about; None when it does not
-        fetch it."""
+        """Estimated messages that `peer` lacks while it fetches the group's state from here; None when it does not."""
         return self._exports.missing(gid, peer)
 
     @property
     def exports(self) -> int:
-        """Snapshots being read here (for monitoring); each pins a view of the data store."""
+        """Number of open exports (for monitoring); each pins a view of the data store."""
         return len(self._exports)
 
     def forget(self, gid: int) -> None:
-        """The replica goes away: its pull ends before it takes another step, nobody reads its state any more."""
+        """End the pull and the exports of a replica that goes away, before their next step."""
         self._too_large.pop(gid, None)
         self._troubles.over(gid)
         task = self._pulls.get(gid)
@@ -318,19 +317,18 @@ class CatchUp:
         self._exports.clear()
 
     async def _pull(self, gid: int, peer: str, index: int) -> None:
-        """Never raises: the group asks again (`on_snapshot_needed`) as long as it cannot go on. A half import is marked
-        as such in the store and is never served."""
+        """Never raises: the group asks again (`on_snapshot_needed`). A partial import is marked and never served."""
         try:
             await self._fetch(self._owners[gid], gid, peer, index)
         except MeshError as error:
             self._troubles.failed(gid, peer, error)
-            await asyncio.sleep(RETRY_PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
         except (DamagedError, KvError) as error:
             self._log.error("catch-up failed", gid=gid, peer=peer, error=str(error) or repr(error))
-            await asyncio.sleep(RETRY_PAUSE)
-        except Exception as error:  # noqa: BLE001 - nobody awaits this task; silence would look like a slow peer
+            await asyncio.sleep(RETRY_SECONDS)
+        except Exception as error:  # noqa: BLE001 - no caller awaits this task; silence would look like a slow peer
             self._log.error("catch-up failed", gid=gid, peer=peer, error=repr(error))
-            await asyncio.sleep(RETRY_PAUSE)
+            await asyncio.sleep(RETRY_SECONDS)
         finally:
             self.transfers.pop(gid, None)
 
@@ -343,7 +341,7 @@ class CatchUp:
             pull = await self._transfer(owner, gid, peer, opened, partial(self._begin, owner, opened))
             await owner.snapshot_end(opened.index, opened.term, opened.config)
         except KvFullError:
-            # Others need what is left: no half of it is kept, and no whole one fetched again and again.
+            # Other streams need the remaining space: neither keep a part of the state nor fetch it over and over.
             self._too_large[gid] = opened.size, self._clock.monotonic() + FULL_SECONDS
             await owner.snapshot_abandon()
             raise
@@ -366,7 +364,7 @@ class CatchUp:
         return opened
 
     def _begin(self, owner: SnapshotOwner, opened: Opened) -> Taker:
-        """The peer has shown that it gives what it opened, and that the two sides understand each other."""
+        """Give up the old state, now that the peer has answered: both sides understand each other."""
         if refused := _overtaken(owner, opened):
             raise MeshError(refused)
         return owner.snapshot_begin()
@@ -374,7 +372,7 @@ class CatchUp:
     async def _transfer(
         self, owner: SnapshotOwner, gid: int, peer: str, opened: Opened, begin: Callable[[], Taker] | None
     ) -> Pull:
-        """Without `begin` it is only seen that the peer can read all of it."""
+        """Run one transfer; without `begin` it only shows that the peer can read all of its state."""
         pull = Pull(gid, peer, self._clock.monotonic(), opened.size, opened.messages)
         self.transfers[gid] = pull
         try:
@@ -388,17 +386,16 @@ def _overtaken(owner: SnapshotOwner, opened: Opened) -> str:
     return "the log was faster" if opened.index < owner.state_index or not owner.wants_state else ""
 
 
-SETTLE: Final = 2.0
-"""Seconds. RocksDB deletes files some time after what was in them is gone: when nobody reads them and no compaction
-is at work, which also needs space meanwhile."""
-LOOK: Final = 0.05
+SETTLE_SECONDS: Final = 2.0
+"""RocksDB frees deleted rows after their last reader and the next compaction, which needs space of its own."""
+LOOK_SECONDS: Final = 0.05
 
 
 class Room:
-    """One per import: what it replaced is freed once, and what it might still replace is given up once."""
+    """Room for one import. It frees the replaced rows once, and gives up those still to be replaced once."""
 
     def __init__(self, kv: RocksKv, store: BlockStore, taker: Taker, name: str) -> None:
-        """`name`: of the stream, for the log."""
+        """`name`: the stream's, for the log."""
         self._name = name
         self._kv = kv
         self._store = store
@@ -406,21 +403,21 @@ class Room:
         self.reclaimed = 0
 
     async def make(self, size: int) -> None:
-        """Returns when `size` bytes fit on the disk. Raises KvFullError, KvError."""
+        """Return when `size` bytes fit on the disk. Raises KvFullError, KvError."""
         while not await self._fits(size):
             if self.reclaimed == 2:
                 spare = self._kv.spare_bytes
                 raise KvFullError(f"there is no room for the state of {self._name}: {spare} bytes are left")
-            # What was replaced so far fills the disk, or is in the way together with what may be replaced later.
+            # The disk is filled by rows replaced so far, alone or together with those that may be replaced later.
             if self.reclaimed:
                 self._taker.give_up_rest()
             self.reclaimed += 1
             await self._store.reclaim()
 
     async def _fits(self, size: int) -> bool:
-        """Also soon, once something was given up."""
-        for _ in range(round(SETTLE / LOOK) if self.reclaimed else 0):
+        """True when `size` bytes fit, now or soon after rows were given up."""
+        for _ in range(round(SETTLE_SECONDS / LOOK_SECONDS) if self.reclaimed else 0):
             if self._kv.spare_bytes >= size:
                 return True
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(LOOK_SECONDS)
         return self._kv.spare_bytes >= size

@@ -1,7 +1,7 @@
-"""The messages between nodes about the consumers of a stream: turns on their way to the leader, claims of ownership,
-and what only an owner knows.
+"""Messages between nodes about the consumers of a stream: turns on their way to the leader, claims of ownership, and
+questions that only an owner can answer.
 
-Turns are notices: they keep their order on a link and cost no task. What gets lost on the way, the operation log finds.
+Turns are notices: they keep their order on a link and need no task. The operation log detects lost ones.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ LEAVE_NOTICE = "consumer.leave"
 ANSWERED_NOTICE = "consumer.answered"
 ASK_METHOD = "consumer.ask"
 STARTED_SECONDS = 2.0
-"""Seconds that a node waits for an owner to start, or to be gone."""
+"""Longest wait for an owner to start or to end."""
 FLUSH_SECONDS = 0.4
-PAUSE = 0.001
+PAUSE_SECONDS = 0.001
 
 _GID = struct.Struct("<I")
 _REFUSED = struct.Struct("<IQ")
@@ -41,7 +41,7 @@ _ANSWERED = struct.Struct("<II")
 
 
 class ConsumerExchange:
-    """One per node. `host`: of the replica of a group here; None when there is none."""
+    """These messages for all streams of a node. `host` returns the consumer host of a group's replica here."""
 
     def __init__(self, context: NodeContext, host: Callable[[int], ConsumerHost | None]) -> None:
         self._context = context
@@ -99,8 +99,7 @@ class ConsumerExchange:
     # -- who leaves
 
     def tell_leaving(self, host: ConsumerHost, leaving: bool) -> None:
-        """Tells everybody, since anybody may lead the stream next, that this node wants to own nothing of it, or that
-        it does again."""
+        """Notify all peers, since each may lead the stream next, that this node can, or cannot, own its consumers."""
         self._leave(host, self._context.me, leaving=leaving)
         self._context.mesh.notify(None, LEAVE_NOTICE, _LEAVE.pack(host.replica.assignment.gid, leaving))
 
@@ -120,11 +119,11 @@ class ConsumerExchange:
         else:
             host.policy.stay(peer)
 
-    # -- who has been answered
+    # -- answers to creators of consumers
 
     def answered(self, owner: str, gid: int, cid: int) -> None:
-        """Tells `owner` that who asked for consumer `cid` of group `gid` has been answered, here: what it sends to a
-        client of this node from now on comes after that."""
+        """Notify `owner` that the creator of consumer `cid` of group `gid` was answered here: messages that the owner
+        sends to clients of this node from now on arrive after that answer."""
         if owner != self._context.me:
             self._context.mesh.notify(owner, ANSWERED_NOTICE, _ANSWERED.pack(gid, cid))
             return
@@ -137,10 +136,10 @@ class ConsumerExchange:
             raise FrameError("malformed notice of an answer")
         self.answered(self._context.me, *_ANSWERED.unpack(payload))
 
-    # -- what only an owner knows
+    # -- questions to owners
 
     async def ask(self, peer: str, gid: int, kind: str, body: Body, seconds: float) -> Body:
-        """Asks the node that owns consumers (it may be this one). Raises MeshError."""
+        """Ask the node `peer`, which may be this one, as the owner of consumers. Raises MeshError."""
         payload = json.dumps({"gid": gid, "kind": kind, **body}).encode()
         answer: Body = json.loads(await self._context.mesh.call(peer, ASK_METHOD, payload, seconds))
         return answer
@@ -154,7 +153,7 @@ class ConsumerExchange:
         return json.dumps(await handler(self, host, body)).encode()
 
     async def _started(self, host: ConsumerHost, body: Body) -> Body:
-        """The owner of consumer `cid` runs here, and every node knows where its subjects lead."""
+        """Wait until the owner of consumer `cid` runs here and every node routes its subjects here."""
         cid = int(body["cid"])
 
         def settled() -> bool:
@@ -168,21 +167,21 @@ class ConsumerExchange:
         return self._live_of(host, [cid])
 
     async def _gone(self, host: ConsumerHost, body: Body) -> Body:
-        """The owner of consumer `cid` is gone from here, and every node knows."""
+        """Wait until the owner of consumer `cid` has ended here and every node has removed its routes."""
         await self._until(lambda: host.owner(int(body["cid"])) is None, STARTED_SECONDS)
         await self._sync_interest()
         return {}
 
     async def _live(self, host: ConsumerHost, body: Body) -> Body:
-        """(waiting, bound) of consumers, by a replica that has come to `index`; what those without acks have delivered
-        is in the log up to the answer's."""
+        """(waiting pulls, bound) of consumers, as of log index `index` or later. Deliveries of consumers without acks
+        are in the log up to the index of the answer."""
         await self._until(lambda: host.replica.machine.applied_index >= body["index"], FLUSH_SECONDS)
         owners = [owner for owner in map(host.owner, body["cids"]) if owner is not None]
         for owner in owners:
             owner.flush()
         await self._settled(host)
         if any(not owner.state.rules.acks for owner in owners):
-            await self._settled(host)  # what was sent while an ADVANCE was in flight comes with the next one
+            await self._settled(host)  # deliveries made while an ADVANCE was in flight come with the next one
         return {**self._live_of(host, body["cids"]), "index": host.replica.machine.applied_index}
 
     async def _unpin(self, host: ConsumerHost, body: Body) -> Body:
@@ -194,13 +193,13 @@ class ConsumerExchange:
         return {}
 
     async def _settled(self, host: ConsumerHost) -> None:
-        """Waits until the operations that the owners here have submitted so far are applied, or lost."""
+        """Wait until the operations that the owners here have submitted are applied or lost."""
         turns = host.turns
         target = turns.submitted
         await self._until(lambda: not turns.is_open or turns.told >= target, FLUSH_SECONDS)
 
     def _live_of(self, host: ConsumerHost, cids: list[int]) -> Body:
-        """`live`: consumer id -> (pulls that wait, bound); `since`: consumer id -> when its owner began."""
+        """`live`: consumer id -> (waiting pulls, bound). `since`: consumer id -> time when its owner began."""
         live, since = {}, {}
         for cid in cids:
             hosted = host.running.get(cid)
@@ -220,12 +219,12 @@ class ConsumerExchange:
 
 
 async def until(condition: Callable[[], bool], clock: Clock, seconds: float) -> None:
-    """Returns when `condition` holds, or after `seconds`."""
+    """Return when `condition` holds, or after `seconds`."""
     end = clock.monotonic() + seconds
     while True:
         if condition() or clock.monotonic() >= end:
             return
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PAUSE_SECONDS)
 
 
 _HANDLERS: dict[str, Callable[[ConsumerExchange, ConsumerHost, Body], Awaitable[Body]]] = {

@@ -1,9 +1,9 @@
 """`ConsumerHost`: the consumer owners that live on this node's replica of one stream.
 
-The replicated table says which consumers this node owns; the host makes, runs and stops their owners. It runs them
-only while it knows that it is current: the node has caught up with the meta group, the replica is sound, and a session
-of turns is open, whose first turn has proven that everything decided before has been applied here. A node that stood
-still, or lost its leader for a while, begins a new session first: it may have lost its consumers meanwhile.
+The replicated table says which consumers this node owns; the host makes, runs and stops their owners. It runs them only
+while it is known to be current: the node has caught up with the meta group, the replica is trusted, and a session of
+turns is open, whose first turn proves that every earlier decision has been applied here. A node that stood still, or
+lost its leader for a while, begins a new session first, since it may have lost its consumers meanwhile.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.replica.rounds import TICK
 from jetcluster.store.api import DamagedError
 
-OUT_OF_TOUCH = 2.0
-"""Seconds without a live leader after which owners stop."""
-TELL_SECONDS = 2.0
-"""Between two times that this node says that it wants to own nothing."""
+OUT_OF_TOUCH_SECONDS = 2.0
+"""Time without a live leader after which owners stop."""
+LEAVE_SECONDS = 2.0
+"""Time between two notices that this node can own nothing."""
 MAX_UNUSED = 1024
-FEW = 8
-"""With so many owners all that want messages are woken; with more, those that want what came."""
+MAX_WOKEN_OWNERS = 8
+"""Up to this many owners are all woken by new messages; of more, only those that match a message."""
 START_SECONDS = 0.005
-"""Owners are started in slices of so long: a node may take over thousands at once."""
+"""Owners are started in slices of this length: a node may take over thousands at once."""
 LOGGED_ERRORS = 10
 UNANSWERED_NS = 250_000_000
-"""Nanoseconds that a push consumer which was just made waits for the word that its client has been told so. It comes
-within milliseconds, unless the node died."""
+"""Nanoseconds that a new push consumer waits for the notice that its creator was answered. The notice comes within
+milliseconds, unless the node died."""
 
 
 SendTurn = Callable[["ConsumerHost", int, bytes], bool]
-"""Host, session, body: sends a turn on its way into the log; False when there is no way now."""
+"""(host, session, body): sends a turn towards the log; returns False when that is impossible now."""
 TellLeaving = Callable[["ConsumerHost", bool], None]
-"""Host, and whether this node wants to own nothing of its stream: tells all nodes."""
+"""(host, leaving): notifies all nodes that this one can, or cannot, own consumers of the stream."""
 MakeOwner = Callable[["ConsumerHost", ConsumerState, OwnerTurns, OwnerWakes], ConsumerOwner]
 
 
@@ -55,7 +55,7 @@ _P = ParamSpec("_P")
 
 
 def _shielded(told: Callable[Concatenate[ConsumerHost, _P], None]) -> Callable[Concatenate[ConsumerHost, _P], None]:
-    """Inside apply nothing may be raised that is about this node alone: it would pass for an error of the command."""
+    """Log the errors of a callback: inside apply, an error of this node alone would pass for one of the command."""
 
     def tell(host: ConsumerHost, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
@@ -72,13 +72,13 @@ class _Hosted:
     def __init__(self, owner: ConsumerOwner, turns: OwnerTurns, wakes: OwnerWakes, since: int) -> None:
         self.owner = owner
         self.since = since
-        """When it began here, Unix nanoseconds."""
+        """Unix nanoseconds when the owner began here."""
         self.turns = turns
         self.wakes = wakes
 
 
 class ConsumerHost:
-    """`consumer.state.turn.TableObserver` of one replica."""
+    """The consumer owners of one replica, and its `consumer.state.turn.TableObserver`."""
 
     def __init__(
         self,
@@ -90,8 +90,8 @@ class ConsumerHost:
         when_known: Callable[[Origin, Callable[[], None]], None] | None = None,
         make_owner: MakeOwner | None = None,
     ) -> None:
-        """`propose` puts a command into the log; False: not now. `report_damage` takes a record that cannot be read.
-        `when_known`: see `OwnerDependencies`. `make_owner`: of tests."""
+        """`propose` appends a command to the log and returns False when it cannot now. `report_damage` takes the error
+        of an unreadable record. `when_known`: see `OwnerDependencies`. `make_owner` is for tests."""
         context, table = replica.context, replica.table
         self.context = context
         self.replica = replica
@@ -99,9 +99,9 @@ class ConsumerHost:
         self.policy = ConsumerOwners(context.me, context.clock)
         self.moves = ConsumerBalancer(replica, self.policy, propose)
         self.unused: dict[int, ConsumerState] = {}
-        """Consumers that their owners want to be deleted (`ConsumerExpiry` sees to it)."""
+        """Consumers whose owners found them inactive; `ConsumerExpiry` deletes them."""
         self.tell_unused: Callable[[], None] | None = None
-        """Called when one comes to them."""
+        """Called when a consumer is added to `unused`."""
         self._me = context.me
         self._peer = context.me.encode()
         self._send_turn = send_turn
@@ -116,7 +116,7 @@ class ConsumerHost:
         self._filters: ConsumerFilters[_Hosted] = ConsumerFilters()
         self._to_start: dict[int, ConsumerState] = {}
         self._unanswered: set[int] = set()
-        """Those of them that were just created: who asked for them may not know it yet."""
+        """Consumers that were just created and whose creators may not have been answered."""
         self._start_scheduled = False
         self._stopped = False
         self._contact = context.clock.monotonic()
@@ -149,13 +149,12 @@ class ConsumerHost:
 
     @property
     def active(self) -> bool:
-        """Owners may live here."""
-        return self.context.meta_current and self.replica.trusted and self.replica.vouches and not self._stopped
+        """True while owners may run here."""
+        return self.context.meta_current and self.replica.trusted and self.replica.may_answer and not self._stopped
 
     @property
     def _restoring(self) -> bool:
-        """The stream is not what it was in its archive yet: what a consumer did now, a message could go for that one
-        of the others, which is not here yet, still wants."""
+        """True during a restore: an ack could remove a message that a consumer not yet restored still needs."""
         return self.replica.machine.rules.restoring
 
     # -- consumer.state.turn.TableObserver (inside apply)
@@ -219,27 +218,27 @@ class ConsumerHost:
 
     @_shielded
     def reloaded(self) -> None:
-        """A snapshot was installed: what the owners look at is not what is in force any more."""
+        """Stop the owners: a snapshot was installed, and they refer to the previous state."""
         self.policy.reloaded(self.table.by_cid.values())
         self._drop_all(MOVED)
         self.turns.lose()
         self.refresh()
 
     def answered(self, cid: int) -> None:
-        """Lets deliveries of consumer `cid` begin: who asked for it has been answered."""
+        """Let deliveries of consumer `cid` begin: its creator has been answered."""
         self._unanswered.discard(cid)
         hosted = self.running.get(cid)
         if hosted is not None:
             self._guard(hosted.owner.release)
 
-    # -- the replica tells
+    # -- notifications of the replica
 
     def refresh(self) -> None:
-        """Starts or drops owners here, as the conditions for them may have changed."""
+        """Start or stop owners: the conditions for running them may have changed."""
         if not self.active:
             owned = bool(self.running)
             self._drop_all(MOVED)
-            if owned:  # in the same session they would begin again from a state that lacks what is in flight
+            if owned:  # in the same session they would restart from a state without the operations in flight
                 self.turns.lose()
         elif self.owns > len(self.running) + len(self._to_start) and not self._restoring:
             for state in self.table.by_cid.values():
@@ -247,9 +246,9 @@ class ConsumerHost:
                     self._take(state)
 
     def appended(self, first_seq: int, last_seq: int) -> None:
-        """New messages are in the store."""
+        """Wake the owners that wait for new messages `first_seq` to `last_seq`."""
         hosted: Iterable[_Hosted] = self.running.values()
-        if len(self.running) > FEW:
+        if len(self.running) > MAX_WOKEN_OWNERS:
             try:
                 stored = self.replica.store.read_columns(range(first_seq, last_seq + 1))
             except DamagedError as error:
@@ -276,7 +275,7 @@ class ConsumerHost:
 
     @property
     def unsettled(self) -> bool:
-        """Ticks have something to do, or to see for themselves."""
+        """True while ticks have work, or must watch for it."""
         if self._stopped or not (self.table.count or self.turns.wanted):
             return False
         if self._going or self._leaving or self.unused or self.turns.unsettled or self.moves.wanted:
@@ -284,29 +283,29 @@ class ConsumerHost:
         return bool(self._to_start) or self.owns > len(self.running)
 
     def tell_leaving(self) -> None:
-        """A replica that cannot serve its consumers asks the leader to give them to another one."""
+        """Ask the leader to move this replica's consumers, which it cannot serve."""
         now = self.context.clock.monotonic()
         if (self._going or not self.active) and self.context.meta_current and self.owns:
             if not self._leaving or now >= self._tell_at:
-                self._leaving, self._tell_at = True, now + TELL_SECONDS
+                self._leaving, self._tell_at = True, now + LEAVE_SECONDS
                 self._tell_leaving(self, True)
         elif self._leaving and self.active and not self._going:
             self._leaving = False
             self._tell_leaving(self, False)
 
     def hand_over(self) -> None:
-        """This node goes: other replicas are to own what it owns."""
+        """Let other replicas own this node's consumers: it is about to stop."""
         self._going = True
         self.replica.wake()
         self.tell_leaving()
 
     @property
     def owns(self) -> int:
-        """Consumers that this node owns, by the log."""
+        """Number of consumers that this node owns, by the log."""
         return self.policy.owned(self._me)
 
     def stop(self, *, deleted: bool = False) -> None:
-        """Ends all owners here: the stream is deleted (`deleted`), or the node stops."""
+        """End all owners here: the stream is deleted (`deleted`), or the node stops."""
         self._stopped = True
         self._drop_all(DELETED if deleted else SHUTDOWN)
         self.turns.stop()
@@ -320,24 +319,25 @@ class ConsumerHost:
 
     def _send(self, session: int, body: bytes) -> bool:
         if self.replica.resting:
-            self.replica.wake()  # it may get lost
+            self.replica.wake()  # ticks must watch: the turn may get lost
         return self._send_turn(self, session, body)
 
     def _check_awake(self) -> None:
-        """Others may have taken over while this process stood still."""
+        """Begin a new session when this process stood still: other nodes may own the consumers now."""
         stops = self.context.pulse.stops(self.context.clock.monotonic())
         if stops != self._stops:
             self._stops = stops
             self.turns.lose()
 
     def _check_replicas(self) -> None:
-        """With one replica nobody takes over: who waits is not put into the log, and is told when this node goes."""
+        """Follow a change from or to one replica. With one, no other node takes over: waiting pulls are not in the log,
+        and are answered when this node stops."""
         replicated = len(self.replica.group.peers) > 1
         if replicated != self._replicated:
             self._replicated = replicated
             for hosted in self.running.values():
                 hosted.owner.replicated = replicated
-            self.turns.lose()  # the reset tells the log of who waits
+            self.turns.lose()  # the reset puts the waiting pulls into the log
 
     def _check_touch(self) -> None:
         group, now = self.replica.group, self.context.clock.monotonic()
@@ -345,10 +345,10 @@ class ConsumerHost:
         if group.role is Role.LEADER or (leader is not None and self.context.raft.peers.is_alive(leader)):
             self._contact, self._in_touch = now, True
             return
-        if self._in_touch:  # the replica may have rested: nobody looked for a while
+        if self._in_touch:  # the replica may have rested, so the leader was not watched for a while
             self._in_touch = False
             self._contact = max(self._contact, group.leaderless_since or now - TICK)
-        if now - self._contact > OUT_OF_TOUCH and self.turns.is_open:
+        if now - self._contact > OUT_OF_TOUCH_SECONDS and self.turns.is_open:
             self.turns.lose()
 
     def _may_run(self) -> bool:
@@ -357,7 +357,7 @@ class ConsumerHost:
         return self.turns.may_run
 
     def _take(self, state: ConsumerState) -> None:
-        """This node owns `state`: its owner starts as soon as a session is open."""
+        """Start the owner of `state`, which this node owns, as soon as a session is open."""
         if not self.active or self._restoring:
             return
         if not self.running:
@@ -426,7 +426,7 @@ class ConsumerHost:
         return ConsumerOwner(state, around)
 
     def _unused(self, state: ConsumerState) -> None:
-        if len(self.unused) < MAX_UNUSED:  # those that find no room ask again
+        if len(self.unused) < MAX_UNUSED:  # the owner of a consumer without room asks again
             self.unused[state.cid] = state
             if self.tell_unused is not None:
                 self.tell_unused()
@@ -450,8 +450,8 @@ class ConsumerHost:
         hosted.wakes.close()
 
     def _part(self, telling: Iterator[None], reason: str) -> None:
-        """Those who wait for an owner that has ended are told in steps: they may be a hundred thousand. A server that
-        goes has no other step."""
+        """Answer the clients that wait for an owner that has ended. There may be a hundred thousand, so this takes
+        steps, except on a server that stops."""
         while next(telling, self) is not self:
             if reason != SHUTDOWN:
                 self.context.timers.call_soon(lambda: self._guard(lambda: self._part(telling, reason)))
@@ -466,7 +466,7 @@ class ConsumerHost:
     def _guard(self, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - one consumer's trouble must not take the stream
+        except Exception as error:  # noqa: BLE001 - one consumer's error must not end the stream
             self._owner_failed(error)
 
     def _owner_failed(self, error: Exception) -> None:

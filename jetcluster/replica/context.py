@@ -1,7 +1,6 @@
-"""`NodeContext`: the parts of one node that its replicas share, handed to each of them instead of module globals.
+"""`NodeContext`: the services of one node that its replicas share.
 
-Also here: the advisories that tell on nats-server's subjects what happens to a stream; an event that nobody listens to
-is not built.
+Also here: advisories on nats-server's subjects. An event without a subscriber is not built.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ if TYPE_CHECKING:
     from jetcluster.replica.turn_commit import TurnCommit
 
 
-STOOD_STILL: Final = 1.0
-"""Seconds without a tick."""
+STANDSTILL_SECONDS: Final = 1.0
+"""Time without a tick after which the process counts as having stood still."""
 
 
 class Pulse:
-    """One per node. Times are those of its monotonic clock."""
+    """Counts how often this process stood still (SIGSTOP, a suspended machine). One per node; times are monotonic."""
 
     def __init__(self) -> None:
         self._at: float | None = None
         self._stops = 0
 
     def beat(self, now: float) -> None:
-        """A tick."""
+        """Note a tick."""
         self.stops(now)
         self._at = now
 
     def stops(self, now: float) -> int:
-        """The number of times it stood still so far; a stop that lasts until `now` counts."""
-        if self._at is not None and now - self._at > STOOD_STILL:
+        """Number of standstills so far, including one that lasts until `now`."""
+        if self._at is not None and now - self._at > STANDSTILL_SECONDS:
             self._stops += 1
             self._at = now
         return self._stops
@@ -63,6 +62,8 @@ class Pulse:
 
 @dataclass(slots=True)
 class NodeContext:
+    """One per node."""
+
     me: str
     """This node's peer id."""
     name: str
@@ -76,9 +77,9 @@ class NodeContext:
     bus: Callable[[str], DeliveryBus]
     """Account name -> its bus."""
     find_stream: Callable[[str, str], Assignment | None]
-    """(account, name): where the meta group has placed such a stream; None when it knows none."""
+    """(account, name): the stream's assignment by the meta group, None if unknown."""
     answers_reads: Callable[[int], bool]
-    """(gid): does this node's own replica of the stream answer Direct Get?"""
+    """(gid): True when this node's replica of the stream answers Direct Gets."""
     nodes: Callable[[], Mapping[str, Node]]
     """The cluster's members by peer id, connected or not."""
     leaders: LeaderTable
@@ -89,15 +90,15 @@ class NodeContext:
     log: Log
     budget: LoopBudget
     stored_here: Callable[[int], int] = lambda gid: 0
-    """(gid): last sequence of the stream as this node's own replica has it; 0: there is none."""
+    """(gid): last sequence of the stream in this node's replica, 0 without one."""
     meta_current: bool = False
-    """This node's meta replica has applied all that was committed when this process started: only then is it known
-    which of the streams on disk still exist. Until then no replica takes publishes, answers requests or reads."""
+    """This node's meta replica has applied every entry committed before this process started: only then is it known
+    which of the streams on disk still exist. Until then no replica takes publishes, requests or reads."""
     erased: bool = False
-    """A message was deleted whose bytes are to leave the journal as well (`flusher`)."""
+    """A message was securely erased, so its bytes must leave the journal too (`flusher`)."""
     system_account: str = "$SYS"
     compat: CompatOptions = field(default_factory=CompatOptions)
-    """For answers that are rendered here, and for what a leader puts into its commands: apply does not look at it."""
+    """Used for answers rendered here and for commands that a leader makes; apply never reads it."""
     account_quota: AccountQuota = field(default_factory=AccountQuota)
     pulse: Pulse = field(default_factory=Pulse)
     rounds: Rounds = field(default_factory=Rounds)
@@ -105,15 +106,15 @@ class NodeContext:
     object_limits: ObjectLimits = field(default_factory=ObjectLimits)
     placement_rules: Callable[[], PlacementRules] = PlacementRules
     max_buffered: tuple[int, int] = (PENDING_MESSAGES, PENDING_BYTES)
-    """Messages and bytes of a stream that may be proposed and not yet applied."""
+    """Messages and bytes of one stream that may be proposed and not yet applied."""
     read_latency: Mapping[str, Latency] = field(
         default_factory=lambda: {role: Latency() for role in ("leader", "follower", "mirror")}
     )
-    """The times of Direct Gets answered here, by the replica's role then: some of them are timed."""
+    """Durations of Direct Gets answered here, by the replica's role; a sample of them is timed."""
     link_paces: Paces = field(default_factory=paces)
-    """The paces of the links of this node's mirrors and sources."""
+    """Rates of the links of this node's mirrors and sources."""
     batch_quota: BatchQuota = field(default_factory=BatchQuota)
-    """Atomic batches that this node's streams have open together, and their limits."""
+    """Open atomic batches of all streams of this node, and their limits."""
 
 
 def advisories(context: NodeContext) -> Advisories:
@@ -125,7 +126,7 @@ def tell_stream_action(context: NodeContext, assignment: Assignment, action: Str
 
 
 def tell(context: NodeContext, account: str, event: Event) -> None:
-    """For what the cluster does by itself."""
+    """Publish an event that the cluster caused by itself."""
     bus = context.bus(account)
     if bus.has_interest(event.subject):
         bus.publish(event.subject, advisories(context).render(event, {"acc": account}))

@@ -1,15 +1,14 @@
-"""Comparing replicas, and the vote on which of them is right: replicas must not drift apart silently.
+"""Comparison of replicas, and the vote on which of them is right: replicas must not drift apart silently.
 
-Every replica keeps a rolling hash over all commands it applied and their results (`stream.apply.machine`). A leader
-tells its followers the hash at its newest checkpoint every few seconds. A follower that had another hash at that index
-stops answering reads and begins a vote.
+Every replica keeps a rolling hash over all applied commands and their results (`stream.apply.machine`). Every few
+seconds a leader sends its followers the hash at its newest checkpoint. A follower with another hash at that index stops
+answering reads and begins a vote.
 
-In the vote every replica judges itself. It asks all voters for their hashes, at an index that it remembers itself and
-at the newest ones since then. If a majority has another hash, this replica is the odd one out, whether it follows or
-leads, and it is rebuilt from the state of the others. Its own state need not be kept, because what was acknowledged is
-in the log that a majority agrees on. If a majority has its own hash, the others will find out. Where there is no
-majority (another voter is away, or each has something else) nothing is given up and nothing is rebuilt: that is
-reported, and the voters are asked again.
+In the vote every replica judges itself. It asks all voters for their hashes at the disputed index and at the newest
+indexes since. If a majority has another hash, this replica, leader or follower, rejects its own state and is rebuilt
+from the others; nothing acknowledged is lost, because a majority agrees on the log that holds it. If a majority has the
+same hash, the odd replica will find out by its own vote. Without a majority (a voter is away, or all differ) nothing is
+rebuilt; the disagreement is reported and the voters are asked again.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 METHOD: Final = "hash.at"
 ASK_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 1.0
-TELL_AFTER: Final = 3
-"""Rounds without a majority before that is told: a voter may just be a little behind."""
+REPORT_AFTER_ROUNDS: Final = 3
+"""Rounds without a majority before they are reported: a voter may just lag a little."""
 LATER_SECONDS: Final = 10.0
-"""Between two rounds from then on."""
+"""Time between rounds after that."""
 MAX_POINTS: Final = 4
-"""Indexes asked for at once."""
+"""Indexes in one question."""
 
 _GID = struct.Struct("<I")
 _POINT = struct.Struct("<Q16s")
@@ -51,18 +50,18 @@ Point = tuple[int, bytes]
 
 @dataclass(slots=True)
 class _Vote:
-    """The vote on one stream; open until a majority has said something."""
+    """The vote on one stream; it is open until a majority has the same hash."""
 
     first: Point
     at: float
-    """When the next round begins."""
+    """Time of the next round."""
     rounds: int = 0
     running: bool = False
     told: bool = False
 
 
 class HashVotes:
-    """One per node; `tick` a few times per second."""
+    """The votes in progress. One per node; `tick` a few times per second."""
 
     def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
         self._context = context
@@ -73,27 +72,27 @@ class HashVotes:
 
     @property
     def undecided(self) -> list[int]:
-        """Streams whose replicas differ, and of which no majority says which one is right (monitoring)."""
+        """Streams whose replicas differ while no majority has decided which one is right (monitoring)."""
         return [gid for gid, vote in self._votes.items() if vote.told]
 
     def differs(self, gid: int, index: int, *, leader: bool) -> None:
-        """Another replica has another hash at `index`. `leader`: the one that leads."""
+        """Begin a vote: another replica has another hash at `index`. `leader`: it is the leader's."""
         replica = self._replicas[gid]
         own = replica.checkpoints.at(index)
         if own is None or not replica.sound:
             return
         if leader and not replica.leading:
-            replica.set_doubt(f"differs from its leader at {index}")
+            replica.set_disputed(f"differs from its leader at {index}")
         if gid not in self._votes:
             self._votes[gid] = _Vote((index, own), 0.0)
             self.tick()
 
     def agrees(self, gid: int, index: int) -> None:
-        """This replica has the hash that its leader has at `index`. What differs later on still does."""
+        """Note that this replica has its leader's hash at `index`. A difference at a later index stays disputed."""
         vote = self._votes.get(gid)
         if vote is None or index >= vote.first[0]:
             self._votes.pop(gid, None)
-            self._replicas[gid].set_doubt("")
+            self._replicas[gid].set_disputed("")
 
     def forget(self, gid: int) -> None:
         self._votes.pop(gid, None)
@@ -105,7 +104,7 @@ class HashVotes:
         for gid, vote in list(self._votes.items()):
             replica = self._replicas.get(gid)
             if replica is None or not replica.sound:
-                del self._votes[gid]  # it is gone, or on its way to another state
+                del self._votes[gid]  # the replica is gone, or its state is being replaced
             elif not vote.running and now >= vote.at:
                 vote.running = True
                 self._background.spawn(self._round(gid, vote, replica))
@@ -117,7 +116,9 @@ class HashVotes:
         answers = await asyncio.gather(*(self._ask(peer, gid, points) for peer in others))
         vote.running = False
         vote.rounds += 1
-        vote.at = self._context.clock.monotonic() + (RETRY_SECONDS if vote.rounds < TELL_AFTER else LATER_SECONDS)
+        vote.at = self._context.clock.monotonic() + (
+            RETRY_SECONDS if vote.rounds < REPORT_AFTER_ROUNDS else LATER_SECONDS
+        )
         if self._votes.get(gid) is not vote or not replica.sound or replica.group.peers != voters:
             return
         for at, (index, own) in enumerate(points):
@@ -128,14 +129,14 @@ class HashVotes:
             if winner is not None:
                 self._decided(gid, replica, index, right=winner == own)
                 return
-        if vote.rounds >= TELL_AFTER and not vote.told:
+        if vote.rounds >= REPORT_AFTER_ROUNDS and not vote.told:
             vote.told = True
             self._tell(replica, vote.first[0], known)
 
     def _decided(self, gid: int, replica: StreamReplica, index: int, *, right: bool) -> None:
         del self._votes[gid]
         if right:
-            replica.set_doubt("")
+            replica.set_disputed("")
         else:
             replica.diverged(index)
 
@@ -148,7 +149,7 @@ class HashVotes:
         return [reply[at : at + 16] for at in range(0, len(reply), 16)] if len(reply) == 16 * len(points) else []
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
-        """The own hash at each of the indexes, zeros where it is not known; the asker's come with the question."""
+        """Answer with the hash here at each index, zeros where it is unknown; the question has the asker's hashes."""
         if (len(payload) - _GID.size) % _POINT.size or len(payload) > _GID.size + MAX_POINTS * _POINT.size:
             raise MeshError("malformed question for hashes")
         (gid,) = _GID.unpack_from(payload)
@@ -176,29 +177,29 @@ class HashVotes:
 
 
 def majority(hashes: Mapping[str, bytes], voters: int) -> bytes | None:
-    """The hash that more than half of `voters` have, None when there is none."""
+    """The hash that more than half of `voters` have, else None."""
     ranked = Counter(hashes.values()).most_common(1)
     return ranked[0][0] if ranked and 2 * ranked[0][1] > voters else None
 
 
 NOTICE = "hash"
-INTERVAL = 2.0
-TELL_TIMES = 3
-"""An idle leader tells the same hash so often: a follower that was a moment behind compares the second one."""
+NOTICE_SECONDS = 2.0
+REPEATED_NOTICES = 3
+"""An idle leader sends the same hash this many times: a follower that lagged compares the second or third."""
 MAX_PER_NOTICE = 4096
 
 _ENTRY = struct.Struct("<IQ16s")
 
 
 class DriftCheck:
-    """One per node: tells what this node leads, compares what it follows."""
+    """Sends the hashes of streams that this node leads, and compares those that it follows. One per node."""
 
     def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica], background: Background) -> None:
         self._context = context
         self._replicas = replicas
         self.votes = HashVotes(context, replicas, background)
         self._told: dict[int, tuple[int, int]] = {}
-        """gid -> (index told last, how often)."""
+        """Group -> (index sent last, number of times)."""
         self._next = 0.0
         self.compared = 0
         """Hashes compared with a leader's and found equal (monitoring)."""
@@ -214,7 +215,7 @@ class DriftCheck:
         now = self._context.clock.monotonic()
         if now < self._next:
             return
-        self._next = now + INTERVAL
+        self._next = now + NOTICE_SECONDS
         entries: list[bytes] = []
         for gid, replica in self._replicas.items():
             if not replica.leading or len(replica.group.peers) < 2:
@@ -224,7 +225,7 @@ class DriftCheck:
             index, times = self._told.get(gid, (0, 0))
             if index != newest:
                 times = 0
-            if times < TELL_TIMES:
+            if times < REPEATED_NOTICES:
                 self._told[gid] = (newest, times + 1)
                 entries += [_ENTRY.pack(gid, index, digest) for index, digest in replica.checkpoints.to_tell()]
         for start in range(0, len(entries), MAX_PER_NOTICE):
@@ -242,7 +243,7 @@ class DriftCheck:
                 continue
             if own == digest:
                 self.compared += 1
-                if replica.doubt:
+                if replica.disputed:
                     self.votes.agrees(gid, index)
             else:
                 self.votes.differs(gid, index, leader=True)

@@ -1,11 +1,12 @@
-"""Giving a group's state to peers that fetch it: what is announced, what is read, what that costs this node.
+"""Export of a group's state to peers that fetch it: announcements of ranges, reads of their records, and their cost
+here.
 
-An export is a fixed view of the state. All requests name the place where to begin, so that the answer to one that is
-asked again is the same, and nothing here depends on what came before. Answers are made in slices of milliseconds
-between other work; what travels at once is one bounded chunk: Raft traffic on the same link waits for one at most.
+An export is a fixed view of the state. Every request names the place where it begins, so a repeated request has the
+same answer, and no answer depends on an earlier one. Answers are made in slices of milliseconds between other work, and
+at most one bounded chunk travels at a time: Raft traffic on the same link waits for one chunk at most.
 
-`SnapshotOwner` is the replica of a group, a stream's or the meta group's, as catch-up sees it. `Troubles` keeps what
-hinders catch-up, and says when that is worth a line in the log that an operator reads.
+`SnapshotOwner` is the replica of a group, a stream's or the meta group's, as catch-up sees it. `Troubles` collects what
+hinders catch-up and decides when an operator should read a line about it.
 """
 
 from __future__ import annotations
@@ -36,134 +37,121 @@ class Cut:
     index: int
     term: int
     config: Config
-    """As of `index`, not as of now: a newer one may never be committed."""
+    """The configuration as of `index`, not the newest one, which may never be committed."""
     giver: Giver
     size: int = 0
-    """About as many bytes, in all."""
+    """Estimated bytes."""
     messages: int = 0
-    """In all; 0 when it is not a stream's."""
+    """Messages; 0 for the meta group."""
 
 
 class SnapshotOwner(Protocol):
-    """A replica as its peers take snapshots from it and give it theirs."""
+    """A replica that gives its state to peers, or takes theirs."""
 
     @property
     def state_index(self) -> int:
-        """The last command that the own state holds: nothing older is taken."""
-        ...
+        """Index of the last command in this replica's state: no older state is taken."""
 
     @property
     def wants_state(self) -> bool:
-        """Another state is still what brings this replica on."""
-        ...
+        """True while the replica needs another state to go on."""
 
     @property
     def keeps_state(self) -> bool:
-        """The own state has something that the giver's may lack (both may be damaged): it is not given up before the
-        giver has shown that it can give everything."""
-        ...
+        """True when this replica's state may hold what the giver lacks (both may be damaged): it is not given up before
+        the giver has announced everything."""
 
     def export_failed(self, error: DamagedError) -> None:
-        """The own state cannot be read to its end."""
-        ...
+        """Note that this replica's state cannot be read completely."""
 
     def snapshot_export(self) -> Cut:
-        """Raises MeshError when this replica has no state that others should build upon, and KvError."""
-        ...
+        """Return the state to export. Raises MeshError when others should not build upon it, and KvError."""
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
-        """`peer` is being given the state of `index` and will need the log behind it."""
-        ...
+        """Note that `peer` fetches the state of `index` and will need the log after it."""
 
     def snapshot_begin(self) -> Taker:
-        """Gives up the own state, for what is to take its place; nothing is applied from here on until `snapshot_end`.
-        Raises KvError."""
-        ...
+        """Give up this replica's state; nothing is applied until `snapshot_end`. Raises KvError."""
 
     async def snapshot_room(self, size: int) -> None:
-        """Before `size` bytes are taken: frees what was given up, if need be. Raises KvFullError when the disk cannot
-        take it."""
-        ...
+        """Make room for `size` bytes, if need be from the state that was given up. Raises KvFullError."""
 
     async def snapshot_abandon(self) -> None:
-        """The disk cannot take all of it: what has come leaves the disk again. Raises KvError."""
-        ...
+        """Remove from the disk what was fetched: the disk cannot take the whole state. Raises KvError."""
 
     async def snapshot_end(self, index: int, term: int, config: Config) -> None:
-        """Makes the imported state durable and current, and continues the group after `index`."""
-        ...
+        """Make the imported state durable and current, and continue the group after `index`."""
 
 
-PATIENCE = 30.0
-"""Links that are lost and leaders that change are no trouble: they are over sooner than that."""
-PAUSE = 60.0
-"""Between two lines about the same peer, with any trouble and number of groups."""
+TROUBLE_SECONDS = 30.0
+"""Failures shorter than this are not reported: lost links and changes of leaders take less."""
+REPEAT_SECONDS = 60.0
+"""Least time between two lines about one peer, whatever the trouble and the number of groups."""
 NO_METHOD = ": no such method"
-"""The end of the answer of a node that does not know what it was asked (`mesh.rpc`)."""
+"""The end of the answer of a node that does not know the request (`mesh.rpc`)."""
 
 
 class Troubles:
-    """One per node. It keeps one entry per group that tries, and one per peer."""
+    """Failed attempts to fetch a state. One per node, with an entry per group that tries and one per peer."""
 
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
         self._failing: dict[int, tuple[float, float]] = {}
-        """Group -> when it failed first and last, of failures without a longer pause between them."""
+        """Group -> times of its first and last failure in an unbroken row."""
         self._told: dict[str, float] = {}
-        """Peer -> when it was last written about."""
+        """Peer -> time of the last line about it."""
 
     def failed(self, gid: int, peer: str, error: MeshError) -> None:
-        """The group could not fetch its state from `peer`."""
+        """Note that the group could not fetch its state from `peer`."""
         now = self._clock.monotonic()
         first, last = self._failing.get(gid, (now, now))
-        if now - last > PATIENCE:
+        if now - last > TROUBLE_SECONDS:
             first = now
         self._failing[gid] = first, now
         if isinstance(error, MeshRefusedError) and str(error).endswith(NO_METHOD):
             self.other_version(gid, peer, "it cannot be fetched from there")
-        elif now - first < PATIENCE or not self._due(peer):
+        elif now - first < TROUBLE_SECONDS or not self._due(peer):
             self._log.debug("catch-up interrupted", gid=gid, peer=peer, error=str(error))
         else:
             self._log.warning("catch-up does not come on", gid=gid, peer=peer, error=str(error))
 
     def other_version(self, gid: int, peer: str, text: str) -> None:
-        """States do not travel between nodes of these two versions."""
+        """Report that states cannot travel between the versions of these two nodes."""
         if self._due(peer):
             self._log.warning("a state waits until both nodes run the same version", gid=gid, peer=peer, reason=text)
 
     def over(self, gid: int) -> None:
-        """The group has its state, or is gone."""
+        """Note that the group has its state, or is gone."""
         self._failing.pop(gid, None)
 
     def _due(self, peer: str) -> bool:
         now = self._clock.monotonic()
-        if now - self._told.get(peer, -PAUSE) < PAUSE:
+        if now - self._told.get(peer, -REPEAT_SECONDS) < REPEAT_SECONDS:
             return False
         self._told[peer] = now
         return True
 
 
 MAX_OPEN_EXPORTS = 16
-"""Per node; a peer beyond that is told to ask again."""
+"""Per node; a further peer is asked to try again."""
 
 EXPORT_IDLE_SECONDS = 30.0
-"""An export that nobody asked anything of for so long is dropped."""
+"""An export without a request for this time is dropped."""
 
-SLICE = 1 << 20
-"""Bytes of large records that are read and summed up at a time; some two milliseconds."""
-LIST_COST = 16 << 20
-"""The bytes that one answer announces, in about 30 KB of digests. Over a link of 50 ms it lets 300 MB per second be
-compared."""
+SLICE_BYTES = 1 << 20
+"""Bytes of large records that are read and digested per slice, about two milliseconds."""
+LIST_BYTES = 16 << 20
+"""Bytes that one answer announces, in about 30 KB of digests: 300 MB per second over a link of 50 ms."""
 CHUNK_BYTES = 512 * 1024
 
 OPEN, RANGES, READ, CLOSE = "snapshot.open.2", "snapshot.ranges", "snapshot.read", "snapshot.close"
-"""The number goes up with every change of what the two sides say to each other, and of what is in a state that a
-version before would not understand. So the first call of a pair that does not fit is refused, and nothing given up."""
+"""The number in OPEN increases with every change of these requests or of the contents of a state. So the first call of
+two versions that do not fit is refused, before any state is given up."""
 ASK_RANGES = struct.Struct("<16sQ")
-"""Id of the export and how many bytes the asker is done with; the place where to begin follows."""
+"""Id of the export, and the bytes that the peer has finished; the place where to begin follows."""
 ASK_READ = struct.Struct("<16sI")
-"""Id of the export and how many bytes to leave out; the places of the spans follow, start and end in turn."""
+"""Id of the export, and the bytes to skip; the places of the spans follow, start and end in turn."""
 
 Spans = list[tuple[bytes, bytes]]
 
@@ -174,7 +162,7 @@ class Opened:
 
     id: str
     index: int
-    """Term of the newest command in the state."""
+    """Index of the newest command in the state."""
     term: int
     config: Config
     """The group's configuration as of `index`."""
@@ -187,7 +175,7 @@ class Opened:
 
     @classmethod
     def decode(cls, data: bytes) -> Opened:
-        """Raises MeshError for anything else: what a receiver needs in the end it has before it gives up its own."""
+        """Raises MeshError for any other data: a receiver must have all of it before it gives up its own state."""
         try:
             fields = json.loads(data)
             index, term, size, messages = (_number(fields[name]) for name in ("index", "term", "size", "messages"))
@@ -207,13 +195,13 @@ class _Export:
     size: int
     messages: int
     done: int = 0
-    """Bytes of it that the peer has, as far as it said."""
+    """Bytes that the peer has finished, by its own account."""
     large: tuple[Spans, bytes] | None = None
-    """An export that takes more than one answer, while it is being given."""
+    """The spans and data of a read that takes more than one answer, while it is in progress."""
 
 
 class Exports:
-    """One per node. `owners` have the states, by group."""
+    """The open exports of a node. `owners` have the states, by group."""
 
     def __init__(
         self,
@@ -239,7 +227,7 @@ class Exports:
         return len(self._open)
 
     def missing(self, gid: int, peer: str) -> int | None:
-        """Messages of the group that `peer` lacks, about; None when it does not fetch them from here."""
+        """Estimated messages of the group that `peer` lacks; None when it does not fetch them from here."""
         for export in self._open.values():
             if export.gid == gid and export.peer == peer:
                 return rest(export.messages, export.done, export.size)
@@ -261,7 +249,7 @@ class Exports:
         owner = self._owners.get(gid)
         if owner is None:
             raise MeshError(f"no replica of group {gid} here")
-        # A peer that opens again has given up what it read before.
+        # A peer that opens a second export has abandoned the first.
         self._drop(lambda export: export.gid == gid and export.peer == peer)
         self.tick()
         if len(self._open) >= MAX_OPEN_EXPORTS:
@@ -284,12 +272,12 @@ class Exports:
         export.done = max(export.done, done)
         found: list[Range] = []
         cost = 0
-        while place != END and cost < LIST_COST:
+        while place != END and cost < LIST_BYTES:
             if found:
                 await asyncio.sleep(0)
                 self._asked(peer, export_id)
             with self._reading(export_id, export):
-                more = export.giver.announce(place, min(SLICE, LIST_COST))
+                more = export.giver.announce(place, min(SLICE_BYTES, LIST_BYTES))
             found += more
             cost += sum(one.cost for one in more)
             place = more[-1].end
@@ -309,11 +297,11 @@ class Exports:
         return data[offset:end]
 
     def _on_close(self, peer: str, payload: bytes) -> None:
-        """The peer has what it wants."""
+        """Drop an export that the peer has finished."""
         self._drop(lambda export: export.peer == peer and self._open.get(payload) is export)
 
     def _asked(self, peer: str, export_id: bytes) -> _Export:
-        """The export, which is in use, and its peer alive. Raises MeshError."""
+        """Return the export and note that it is in use. Raises MeshError."""
         export = self._open.get(export_id)
         if export is None or export.peer != peer:
             raise MeshError("no such snapshot (it may have been idle for too long)")
@@ -324,7 +312,7 @@ class Exports:
 
     @contextmanager
     def _reading(self, export_id: bytes, export: _Export) -> Iterator[None]:
-        """Ends the export when a part of it cannot be read. Raises MeshError."""
+        """End the export when a part of it cannot be read. Raises MeshError."""
         try:
             yield
         except (DamagedError, KvError) as error:
@@ -340,14 +328,14 @@ class Exports:
 
 
 def _number(value: object) -> int:
-    """An index, a term or a count: the journal could hold no other, and none comes back from beyond."""
+    """Check an index, a term or a count: the journal could hold no other number."""
     if type(value) is not int or not 0 <= value <= MAX_NUMBER:
         raise ValueError(f"{value} is no index and no term")
     return value
 
 
 def _spans(data: bytes) -> Spans:
-    """Raises MeshError unless each lies within one kind of records."""
+    """Raises MeshError unless each span lies within one kind of records."""
     try:
         places = decode_places(data)
         spans = list(zip(places[::2], places[1::2], strict=True))
@@ -359,5 +347,5 @@ def _spans(data: bytes) -> Spans:
 
 
 def rest(messages: int, done: int, size: int) -> int:
-    """Estimate of the `messages` of `size` bytes that are left when `done` bytes are done, for a progress bar."""
+    """Estimate how many of `messages` with `size` bytes remain after `done` bytes, for a progress bar."""
     return messages - messages * min(done, size) // size if size else messages

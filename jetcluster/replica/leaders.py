@@ -1,8 +1,8 @@
 """The leaders of all groups, as far as this node knows them.
 
-Members of a group learn it from Raft; everybody else from the leader itself, which tells all peers when it takes over,
-tells a peer everything when a link comes up, and answers who asks for the leader of a group. A hint may be stale:
-a node that is asked by mistake says so, and the asker forgets it and asks all peers (`wait`).
+Members of a group learn its leader from Raft. Other nodes learn it from the leader, which notifies all peers when it
+takes over, sends a peer its whole list when a link comes up, and answers questions. A hint may be stale: a node that is
+asked by mistake says so, and the asker forgets the hint and asks all peers (`wait`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _NOTICE = "lead"
 _ASK = "lead?"
 _ENTRY = struct.Struct("<IQ")
 _GID = struct.Struct("<I")
-ASK_AGAIN = 0.2
-"""Seconds until peers are asked again for the leader of a group, however many wait for it."""
+ASK_AGAIN_SECONDS = 0.2
+"""Least time between two questions to the peers for the leader of one group, however many callers wait for it."""
 MAX_ENTRIES_PER_NOTICE = 4096
 
 
@@ -31,7 +31,7 @@ class Hint(NamedTuple):
 
 
 class _Waiters:
-    """Those that wait for news of one group's leader, and when peers were last asked for it on their behalf."""
+    """The callers that wait for news of one group's leader, and the time of the last question to the peers."""
 
     __slots__ = ("asked", "futures")
 
@@ -41,8 +41,10 @@ class _Waiters:
 
 
 class LeaderTable:
+    """Hints of who leads which group. One per node."""
+
     def __init__(self, mesh: MeshCore, local: Callable[[int], str | None]) -> None:
-        """`local(gid)`: whom this node's own replica of the group follows, None without one."""
+        """`local(gid)`: the leader that this node's own replica of the group follows, None without one."""
         self._mesh = mesh
         self._local = local
         self._me = mesh.me.peer_id
@@ -50,7 +52,7 @@ class LeaderTable:
         self._mine: dict[int, int] = {}
         self._waiters: dict[int, _Waiters] = {}
         self.on_led: Callable[[int, int], None] = lambda gid, term: None
-        """A peer says that it leads the group, and in which term."""
+        """Called with (group, term) when a peer reports that it leads the group."""
         mesh.on_notice(_NOTICE, self._on_notice)
         mesh.on_notice(_ASK, self._on_question)
         mesh.on_peers(self._peer_up, self._peer_down)
@@ -61,7 +63,7 @@ class LeaderTable:
         return hint.leader if hint is not None else None
 
     def hint(self, gid: int) -> Hint | None:
-        """The same, as the object that `suspect` takes back."""
+        """The leader as the object that `suspect` takes."""
         known = self._leaders.get(gid)
         if known is None and (leader := self._local(gid)) is not None:
             known = self._leaders[gid] = Hint(0, leader)
@@ -71,13 +73,13 @@ class LeaderTable:
         return tuple(self._mine)
 
     def lead(self, gid: int, term: int) -> None:
-        """This node leads the group now; told to every peer."""
+        """Note that this node leads the group, and notify every peer."""
         self._mine[gid] = term
         self._learn(gid, term, self._me)
         self._mesh.notify(None, _NOTICE, _ENTRY.pack(gid, term))
 
     def follow(self, gid: int, term: int, leader: str | None) -> None:
-        """Takes over the word of this node's own replica of the group."""
+        """Take over the leader that this node's own replica of the group follows."""
         self._mine.pop(gid, None)
         if leader is not None:
             self._learn(gid, term, leader)
@@ -89,20 +91,20 @@ class LeaderTable:
         self._leaders.pop(gid, None)
 
     def suspect(self, gid: int, hint: Hint) -> None:
-        """The node that was asked because of `hint` does not lead (yet): forget it, unless something was learned since.
-        The same leader learned again counts: it may have been asked a moment before it was ready."""
+        """Forget `hint`, whose node does not lead (yet), unless a newer one was learned. The same leader learned again
+        counts as newer: the node may have been asked a moment before it was ready."""
         if self._leaders.get(gid) is hint and gid not in self._mine:
             del self._leaders[gid]
 
     async def wait(self, gid: int, seconds: float) -> None:
-        """Returns when something is learned about the group's leader, or after `seconds`. Where none is known all peers
-        are asked: the one that leads need not say so again by itself, and this node may have forgotten it."""
+        """Return when a hint of the group's leader arrives, or after `seconds`. Where none is known all peers are
+        asked: a leader does not repeat its notice by itself, and this node may have forgotten it."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         waiters = self._waiters.setdefault(gid, _Waiters())
         waiters.futures.append(future)
-        # Not where one is known: its answer would wake those that wait for another one, at once and again and again.
-        if self.hint(gid) is None and loop.time() - waiters.asked >= ASK_AGAIN:
+        # Not where a leader is known: its answer would wake the callers that wait for another one, over and over.
+        if self.hint(gid) is None and loop.time() - waiters.asked >= ASK_AGAIN_SECONDS:
             waiters.asked = loop.time()
             self._mesh.notify(None, _ASK, _GID.pack(gid))
         try:
@@ -134,7 +136,7 @@ class LeaderTable:
             self.on_led(gid, term)
 
     def _on_question(self, peer: str, payload: bytes) -> None:
-        """For the leader of one group, or, with nothing, for all that this node leads."""
+        """Answer a question for the leader of one group; an empty one asks for all groups that this node leads."""
         if not payload:
             self._tell(peer)
             return
@@ -145,7 +147,7 @@ class LeaderTable:
             self._mesh.notify(peer, _NOTICE, _ENTRY.pack(gid, self._mine[gid]))
 
     def ask(self, peer: str) -> None:
-        """Asks `peer` again for the groups it leads: its list was not heard, as it was not known as a member."""
+        """Ask `peer` again for the groups it leads: its list was ignored while it was not known as a member."""
         self._mesh.notify(peer, _ASK, b"")
 
     def _peer_up(self, info: NodeInfo) -> None:

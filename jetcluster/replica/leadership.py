@@ -1,8 +1,8 @@
 """Duties that come with the leadership of a stream: the subjects that its leader listens to, and the advisories.
 
-LEADER_ELECTED is sent by the new leader, QUORUM_LOST by a replica that is left, and LEADER_REFUSED (ours) by one that
-cannot follow the leader of the others. All go to the stream's account and, with that account's name, to the system
-account. A group of one sends none.
+The new leader sends LEADER_ELECTED, a remaining replica QUORUM_LOST, and a replica that cannot follow the others'
+leader LEADER_REFUSED (ours). Each goes to the stream's account and, with that account's name, to the system account. A
+group of one sends none.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jetcluster.protocol.bus import Bus, Callback, Subscription
 from jetcluster.replica.replica_info import own_replica_info, replica_infos
 from jetcluster.replica.replica_state import ReplicaState, tell_both
 
-AT_ONCE: Final = 256
-PER_STEP: Final = 64
-"""Subjects: about a millisecond."""
+SUBJECTS_AT_ONCE: Final = 256
+SUBJECTS_PER_STEP: Final = 64
+"""A step takes about a millisecond."""
 
 
 class Listening:
-    """`failed` is told why a subject cannot be subscribed to. Of a stream that listens to all of its subjects already
-    nothing is in the budget."""
+    """The leader's subscriptions to its stream's subjects. `failed` receives the error of a subject that cannot be
+    subscribed to. A stream that listens to all of its subjects holds no job in `budget`."""
 
     def __init__(self, bus: Bus, budget: LoopBudget, failed: Callable[[Exception], None]) -> None:
         self._bus = bus
@@ -36,21 +36,21 @@ class Listening:
 
     @property
     def subjects(self) -> Collection[bytes]:
-        """Listened to by now."""
+        """Subjects that are subscribed to now."""
         return self._subscriptions.keys()
 
     @property
     def complete(self) -> bool:
-        """Nothing is missing; false for a moment when there are very many."""
+        """False while some subjects are still to be subscribed to, for a moment when there are very many."""
         return self._job is None or self._job.over
 
     def listen(self, wanted: set[bytes], taker: Callable[[bytes], Callback], listening: Callable[[], None]) -> None:
-        """To these and no others; `listening` is called when it does, or has done what it can."""
+        """Subscribe to `wanted` and to nothing else; `listening` is called when that is done, as far as it can be."""
         self._stop()
         for subject in sorted(self._subscriptions.keys() - wanted):
             self._bus.unsubscribe(self._subscriptions.pop(subject))
         steps = self._steps(sorted(wanted - self._subscriptions.keys()), taker, listening)
-        if len(wanted) - len(self._subscriptions) > AT_ONCE:
+        if len(wanted) - len(self._subscriptions) > SUBJECTS_AT_ONCE:
             with contextlib.suppress(BusyError):
                 account = self._bus.account
                 self._job = self._budget.start(account, steps, lambda _: None, self._failed, at_once=False)
@@ -70,7 +70,7 @@ class Listening:
     ) -> Steps[None]:
         for number, subject in enumerate(new, 1):
             self._subscriptions[subject] = self._bus.subscribe(subject, taker(subject))
-            if number % PER_STEP == 0:
+            if number % SUBJECTS_PER_STEP == 0:
                 yield
         listening()
 
@@ -81,7 +81,7 @@ class Listening:
 
 
 LOST_SECONDS: Final = 5.0
-"""So long a group has no leader, as its replica sees it, before that is told: elections take less."""
+"""A group without a leader for this time is reported; elections take less."""
 REPEAT_SECONDS: Final = 10.0
 
 
@@ -92,14 +92,14 @@ class Leadership:
         self._context = replica.context
         self._replica = replica
         self._led = False
-        """The group had a leader since this process started: before that there is nothing to lose."""
+        """The group had a leader since this process started; a quorum cannot be lost before."""
         self._lost = False
         self._tell_at: float | None = None
-        """Next, while there is no leader."""
+        """Time of the next report, while there is no leader."""
         self._refused = ""
 
     def elected(self) -> None:
-        """This replica leads now."""
+        """Note that this replica leads now."""
         name, leader = self._replica.assignment.name, self._context.name
         self._tell(leader_elected(name, leader))
 

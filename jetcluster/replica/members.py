@@ -1,12 +1,9 @@
-"""Keeping a stream's members as they are assigned, and its consumers with owners that are there.
+"""Membership of a stream's group: the leader brings it to the assigned peers, and keeps consumers on reachable owners.
 
-A change of voters is one step, through a joint configuration (`raft.core.changes`): a stream of three is never one of
-four or two on its way, nor one of one a stream of two, so that a server that is lost meanwhile stops nothing that it
-would not have stopped before, or will after. New peers learn first. When all have caught up the assigned ones become
-the voters. Until then a peer that is there takes the place of one that is gone, one for one. Each step is tried again
-by the next tick.
-
-The leader balances the stream's consumers too: it looks which owners are there, and moves what has to move.
+Voters change in one step, through a joint configuration (`raft.core.changes`): on its way a stream of three is never
+one of four or two, so the loss of a server meanwhile stops nothing that it would not have stopped before or after. New
+peers learn first. When all have caught up, the assigned peers become the voters; until then a reachable peer replaces a
+lost one, one for one. The next tick retries a step that failed.
 """
 
 from __future__ import annotations
@@ -20,20 +17,20 @@ from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import ReplicaState
 
-CAUGHT_UP = 256
-"""Log entries that a voter may lack and still count as one that carries the group."""
+MAX_ENTRIES_BEHIND = 256
+"""Log entries that a voter may lack and still count as caught up."""
 
 
 def may_go(group: RaftGroup, peer: str) -> bool:
-    """True when the group, without voter `peer`, is carried by a majority that is connected and caught up."""
+    """True when the group without voter `peer` has a majority that is connected and caught up."""
     rest, carried = carried_without(group, peer)
     return is_quorum(tuple(rest), carried)
 
 
 def carried_without(group: RaftGroup, peer: str) -> tuple[list[str], list[str]]:
-    """The voters without `peer`, and those of them that are heard and caught up: while voters change, of the old and of
-    the new ones those that lack more. Only its leader knows them all. A link to a machine that is gone lasts for
-    seconds: a group that shrank to two of which one is gone is led no more."""
+    """The voters without `peer`, and those of them that are heard and caught up. While voters change, the worse of the
+    old and the new set counts. Valid on the leader only, which hears all of them. A link alone proves nothing: it
+    outlives its machine by seconds."""
     config, away = group.members_at(group.last_index), _away(group)
     rests = [[p for p in voters if p != peer] for voters in (config.voters, config.outgoing) if voters]
     found = [(rest, [p for p in rest if p not in away]) for rest in rests]
@@ -46,13 +43,13 @@ def _away(group: RaftGroup) -> set[str]:
 
 
 def _carries(peer: PeerStatus, commit_index: int) -> bool:
-    return not peer.recovering and peer.match_index > 0 and peer.match_index + CAUGHT_UP >= commit_index
+    return not peer.recovering and peer.match_index > 0 and peer.match_index + MAX_ENTRIES_BEHIND >= commit_index
 
 
 def may_retire(me: str, answer: Mapping[str, Any], assigned: tuple[str, ...], last_index: int) -> bool:
-    """May replica `me`, whose log ends at `last_index`, be deleted, by the leader's answer to "members"
-    (`StreamRequests`)? Neither by what is committed nor by what is in force it is a member: who was just taken in again
-    may be a voter in the next moment. And what its log says is decided, which may be that it is taken in."""
+    """True when replica `me`, whose log ends at `last_index`, may be deleted, by the leader's answer to "members"
+    (`StreamRequests`): it is a member neither of the committed configuration nor of the one in force (a peer that was
+    just added again may become a voter at any moment), and all entries of its log, which may add it, are decided."""
     decided = answer["commit"] >= last_index and not answer["outgoing"]
     return decided and set(assigned) <= set(answer["voters"]) and me not in answer["members"]
 
@@ -62,15 +59,14 @@ def learners(group: RaftGroup) -> list[str]:
 
 
 def follow_assignment(context: NodeContext, group: RaftGroup, wanted: tuple[str, ...]) -> None:
-    """One step of a stream's leader towards the assigned peers; nothing where they are reached, or while the last step
-    is not committed."""
+    """Take one step towards the assigned peers, as the stream's leader, if the last step is committed."""
     config = group.members_at(group.last_index)
     if config.outgoing or (set(config.voters) == set(wanted) and not config.learners):
         return
     try:
         _step(group, wanted, {context.me, *context.mesh.peers}, config)
     except (MembershipError, NotLeaderError):
-        return  # the change before is under way, or the leadership is: the next tick looks again
+        return  # a change or a transfer of leadership is in progress: the next tick looks again
 
 
 def _step(group: RaftGroup, wanted: tuple[str, ...], online: set[str], config: Config) -> None:
@@ -97,14 +93,15 @@ def _step(group: RaftGroup, wanted: tuple[str, ...], online: set[str], config: C
         group.change_voters(aim)
 
 
-SILENT = 1.0
-"""Seconds without a sign of a node after which its consumers go elsewhere."""
-REPEAT = 0.2
-"""Seconds until moves that were proposed, and are not applied, are proposed again; twice does no harm."""
+SILENT_SECONDS = 1.0
+"""Silence of a node after which its consumers move to others."""
+REPEAT_SECONDS = 0.2
+"""Delay before moves that are proposed, and not yet applied, are proposed again; applying one twice is harmless."""
 
 
 class ConsumerBalancer:
-    """One per replica; does something on the leader only. `propose` puts a command into the log; False: not now."""
+    """Moves consumers to owners that are reachable. One per replica; it acts on the leader only. `propose` appends a
+    command to the log and returns False when it cannot now."""
 
     def __init__(self, replica: ReplicaState, policy: ConsumerOwners, propose: Callable[[bytes], bool]) -> None:
         self._context = replica.context
@@ -115,17 +112,21 @@ class ConsumerBalancer:
         self._again_at = 0.0
 
     def able_peers(self) -> list[str]:
-        """Voters that are there and lack little: they could serve a consumer at once. The leader's view."""
+        """Voters that are heard and caught up, so that they could serve a consumer at once (the leader's view)."""
         status = self._replica.group.status()
         lag = {peer.peer: status.commit_index - peer.match_index for peer in status.peers}
         return [
             peer
             for peer in self.present()
-            if (self._replica.sound if peer == self._context.me else lag.get(peer, CAUGHT_UP) < CAUGHT_UP)
+            if (
+                self._replica.sound
+                if peer == self._context.me
+                else lag.get(peer, MAX_ENTRIES_BEHIND) < MAX_ENTRIES_BEHIND
+            )
         ]
 
     def move(self) -> None:
-        """If this replica leads: proposes new owners for consumers whose owner is gone or leaves."""
+        """On the leader, propose new owners for consumers whose owner is gone or leaves."""
         replica = self._replica
         if not replica.leading or not self._table.count:
             return
@@ -135,24 +136,25 @@ class ConsumerBalancer:
             return
         moves = self._policy.moves(self._table.by_cid.values(), present, self.able_peers())
         if moves and self._propose(encode_moves(self._context.clock.time_ns(), moves)):
-            self._again_at = now + REPEAT
+            self._again_at = now + REPEAT_SECONDS
 
     @property
     def wanted(self) -> bool:
-        """This replica leads, and a consumer has no owner that is there and wants to stay."""
+        """True on the leader when a consumer has no owner that is heard and stays."""
         return self._replica.leading and bool(self._table.count) and self._policy.must_move(self.present())
 
     def moved(self) -> None:
-        """A command of ours was applied: the next one may follow at once."""
+        """Note that a proposed move was applied: the next one may follow at once."""
         self._again_at = 0.0
 
     def present(self) -> list[str]:
-        """Voters with a place that are heard."""
+        """Assigned voters that are heard."""
         context, replica = self._context, self._replica
         now = context.clock.monotonic()
         voters = [peer for peer in replica.group.peers if peer in replica.assignment.peers] or replica.group.peers
         return [
             peer
             for peer in voters
-            if peer == context.me or (peer in context.mesh.peers and now - context.raft.peers.last_seen(peer) < SILENT)
+            if peer == context.me
+            or (peer in context.mesh.peers and now - context.raft.peers.last_seen(peer) < SILENT_SECONDS)
         ]

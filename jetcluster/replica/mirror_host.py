@@ -1,8 +1,7 @@
-"""A replica's links to upstreams, and its part in answering for a mirror's upstream: wiring for `jetcluster.mirror`.
+"""A replica's links to upstreams, and its reads on behalf of a mirror's upstream: wiring for `jetcluster.mirror`.
 
-Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirroredStream`) as
-long as the log says that the mirror is close to it; what nobody hears of an upstream changes nothing in that, so reads
-go on while it cannot be reached.
+Links run while the replica leads. Every replica of a mirror answers Direct Gets for the upstream (`MirroredStream`)
+while the log says that the mirror is close to it. An unreachable upstream does not change that, so reads go on.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from jetcluster.stream.read.get_request import GetRequest, MalformedRequest
 from jetcluster.stream.rules import StreamRules, short_hash
 
 PARTIAL = ("filter_subject", "subject_transforms", "opt_start_seq", "opt_start_time", "consumer")
-"""Fields of a mirror's link with which it lacks, or changes, some of what the upstream has."""
+"""Fields of a mirror's link that make it omit or change messages of the upstream."""
 
 
 class MirrorHost:
-    """Part of every replica; `mirror.ports.LinkTarget`. `propose` puts a command that brings messages into the log,
-    `report_damage` takes a record that cannot be read."""
+    """The links of one replica, and their `mirror.ports.LinkTarget`. `propose` appends a command with messages to the
+    log; `report_damage` takes the error of an unreadable record."""
 
     def __init__(
         self,
@@ -90,31 +89,31 @@ class MirrorHost:
         self._guarded(self.links.tick)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """A link that cannot be is no reason to stop the stream."""
+        """Run `work`; an impossible link must not stop the stream."""
         try:
             work()
         except DamagedError as error:
             self.report_damage(error)
-        except Exception as error:  # noqa: BLE001 - what an upstream is named, or says, is not ours to choose
+        except Exception as error:  # noqa: BLE001 - an upstream's name and answers are beyond this node's control
             self._failures.failed("links of the stream fail", error)
 
     def applied(self, index: int, result: object) -> None:
-        """From inside apply, maybe before `propose` has returned: looked at when that is over."""
+        """Note a result inside apply, which may be before `propose` has returned; the links handle it later."""
         if self.links.by_key:
             self._context.timers.call_soon(self.links.applied, index, result)
 
 
 class MirroredStream:
-    """The upstream of a mirror, as a `reads.membership.AskedStream`. The mirror's replica joins the queue group of the
-    upstream when the mirror is current. It leaves when the mirror is known to be far behind, or when this node's own
-    replica of the upstream answers: that one has what its clients were told is stored.
+    """The upstream of a mirror, as a `reads.membership.AskedStream`. The mirror's replica joins the upstream's queue
+    group while the mirror is current. It leaves when the mirror lags far, or when this node has a replica of the
+    upstream that answers, which holds all that its clients were acked.
 
-    The leader of an upstream in the same cluster is asked what that has, and the answer waits until the mirror has it
-    too; where nobody leads it the mirror says 503 (`ReadConfirmations`), but for messages by their sequences, which
-    nothing that came later can change. What is mirrored from elsewhere, or has been deleted, is as old as it is.
+    For an upstream in the same cluster its leader is asked for the last sequence, and the answer waits until the mirror
+    has it; without a leader the mirror answers 503 (`ReadConfirmations`), except for messages by sequence, which never
+    change. Answers for an upstream elsewhere, or a deleted one, are as old as the mirror.
 
-    Nobody answers for a stream that is not the one that was mirrored and only has its name: one of this account where
-    the mirror's own is elsewhere, or one that was created anew."""
+    A mirror does not answer for a stream that merely has the upstream's name: one of this account where the upstream is
+    elsewhere, or one that was created anew."""
 
     may_change = True
     role = "mirror"
@@ -145,7 +144,7 @@ class MirroredStream:
         if mirror is None or not rules.mirror_direct or rules.subject_transform is not None:
             return False
         if any(mirror.get(field) for field in PARTIAL):
-            return False  # it would answer "not found" for what it does not have by design
+            return False  # it would answer "not found" for messages that it omits by design
         if self.is_another:
             return False
         upstream = self._upstream
@@ -158,7 +157,7 @@ class MirroredStream:
         return self._upstream is not None and not self._has(payload)
 
     async def confirmed(self) -> int | None:
-        """The last sequence of the upstream."""
+        """Return the last sequence of the upstream."""
         upstream = self._upstream
         return await confirmed_last(self._context, upstream.gid) if upstream is not None else self.reached()
 
@@ -166,7 +165,7 @@ class MirroredStream:
         return self._replica.store.last_seq
 
     def _has(self, payload: bytes) -> bool:
-        """It asks for one message by its sequence, and that is here."""
+        """True when the request is for one message by its sequence, and the mirror has it."""
         try:
             request = GetRequest.decode(payload) if payload else None
         except MalformedRequest:
@@ -177,19 +176,19 @@ class MirroredStream:
 
     @property
     def _namesake(self) -> Assignment | None:
-        """A stream of this account and cluster, other than the mirror, that has the name of what is mirrored."""
+        """The stream of this account and cluster, other than the mirror, that has the upstream's name."""
         mirror, own = self._replica.machine.rules.mirror, self._replica.assignment
         found = self._context.find_stream(own.account, str(mirror["name"])) if mirror is not None else None
         return found if found is not None and found.gid != own.gid else None
 
     @property
     def _upstream(self) -> Assignment | None:
-        """In this cluster, and account."""
+        """The upstream, if it is of this cluster and account."""
         mirror = self._replica.machine.rules.mirror
         return None if mirror is None or mirror.get("external") else self._namesake
 
 
 @lru_cache(maxsize=1024)
 def _identity(created_ns: int) -> bytes:
-    """Name by which a link knows an upstream that was created then (`sourced.Cursor`)."""
+    """The identity that a link gives to an upstream created at this time (`sourced.Cursor`)."""
     return short_hash(rfc3339(created_ns).encode())

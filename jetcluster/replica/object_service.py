@@ -1,8 +1,8 @@
-"""The object service of one bucket on the node that leads its stream: subscriptions and the way into the log.
+"""The object service of one bucket on the node that leads its stream: subscriptions and proposals.
 
-What clients publish to `$OBJ.<b>.info.>` is caught where they are connected (`api.object_claims`) and comes here on
-`$JS.API.$OBJ.<b>.>`; chunks come on the stream's own subjects; requests to `$OBJ.<b>` come through the API
-(`cluster.stream_requests`). All decisions are `objects.bucket`'s.
+Metadata that clients publish to `$OBJ.<b>.info.>` is caught where they are connected (`api.object_claims`) and arrives
+on `$JS.API.$OBJ.<b>.>`; chunks arrive on the stream's own subjects; requests to `$OBJ.<b>` arrive through the API
+(`cluster.stream_requests`). `objects.bucket` makes all decisions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from jetcluster.replica.repair import Failures
 from jetcluster.replica.replica_state import ReplicaState
 from jetcluster.store.api import DamagedError
 
-SCAN_PAUSE = 0.001
-"""Between two steps of reading chunks again: publishes and reads go first."""
+SCAN_PAUSE_SECONDS = 0.001
+"""Pause between two steps of reading chunks again: publishes and reads go first."""
 
 
 class ObjectService:
-    """Part of the replica of every stream whose name is that of a bucket; idle unless the replica leads. `publish`
-    takes a message into the stream, `report_damage` a record that cannot be read."""
+    """The object service of a replica whose stream has a bucket's name; it is idle unless the replica leads. `publish`
+    takes a message into the stream, `report_damage` the error of an unreadable record."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class ObjectService:
 
     @property
     def open_uploads(self) -> int:
-        """Under way on this leader (monitoring)."""
+        """Number of uploads in progress on this leader (monitoring)."""
         return len(self.bucket.uploads.by_nonce) if self.bucket.uploads is not None else 0
 
     def taker(self, subject: bytes) -> Callback:
@@ -81,7 +81,7 @@ class ObjectService:
         self._listen()
 
     def configure(self) -> None:
-        """The configuration changed while this replica leads."""
+        """Follow a change of the configuration while this replica leads."""
         before = self.bucket.layout
         self._guarded(lambda: self.bucket.configure(self._replica.machine.rules))
         if self.bucket.layout != before:
@@ -98,7 +98,7 @@ class ObjectService:
         self._scan_soon()
 
     def applied(self, index: int, result: object) -> None:
-        """From inside apply: looked at when that is over."""
+        """Note a result inside apply; the bucket handles it later."""
         done = self._proposed.pop(index, None)
         if done is not None:
             assert isinstance(result, int | ApiError)
@@ -109,7 +109,7 @@ class ObjectService:
             self._guarded(partial(self._proposed.pop(index), None))
 
     def _listen(self) -> None:
-        """Also `$OBJ.<b>.>` of a bucket that has only the real clients' subjects: to refuse what cannot be."""
+        """Subscribe, also to the `$OBJ.<b>.>` that a bucket of stock clients lacks: to refuse requests there."""
         layout = self.bucket.layout
         if layout is None:
             return
@@ -125,7 +125,7 @@ class ObjectService:
             self._replica.bus.unsubscribe(subscription)
         self._subscriptions.clear()
 
-    # ---- what the bucket needs
+    # ---- for the bucket
 
     def _propose(self, command: bytes, done: Done) -> bool:
         fitting = self._replica.understood(command)
@@ -142,7 +142,7 @@ class ObjectService:
     def _scan_soon(self) -> None:
         if not self._scanning and self.bucket.uploads is not None and self.bucket.uploads.scans:
             self._scanning = True
-            self._context.timers.call_later(SCAN_PAUSE, self._scan)
+            self._context.timers.call_later(SCAN_PAUSE_SECONDS, self._scan)
 
     def _scan(self) -> None:
         self._scanning = False
@@ -150,10 +150,10 @@ class ObjectService:
         self._scan_soon()
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Runs it; a record that cannot be read makes this replica step aside, and nothing stops the stream."""
+        """Run `work`. After an unreadable record this replica steps aside; no error stops the stream."""
         try:
             work()
         except DamagedError as error:
             self._report_damage(error)
-        except Exception as error:  # noqa: BLE001 - what a bucket holds is written by its clients
+        except Exception as error:  # noqa: BLE001 - clients write the contents of a bucket
             self._failures.failed("the object service failed", error)

@@ -1,7 +1,7 @@
-"""Waiting for the outcome of control-plane commands: one future per command, by log index.
+"""Futures for the outcomes of control-plane commands, by log index.
 
-Publishes do not come through here: they need no future per message (`stream.lead.ingest`). Other commands may use the
-disk's reserve: a purge or a deletion must get in where a publish must not.
+Publishes need no future per message (`stream.lead.ingest`). Unlike them, these commands may use the disk's reserve: a
+purge or a deletion must succeed on a disk that is too full for publishes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ MAX_WAITING = 10_000
 
 
 class OutcomeUnknownError(PassingError):
-    """The replica lost its leadership, or time ran out, before the command was seen committed: it may or may not
-    happen."""
+    """The replica lost its leadership, or time ran out, before the command was committed here; it may still be."""
 
 
 def resolver(future: asyncio.Future[bool]) -> Callable[[bool], None]:
-    """A callback that settles `future`, unless its waiter has given up."""
+    """Return a callback that settles `future`, unless its waiter has given up."""
 
     def resolve(value: bool) -> None:
         if not future.done():
@@ -32,11 +31,13 @@ def resolver(future: asyncio.Future[bool]) -> Callable[[bool], None]:
 
 
 class Proposals:
+    """The control-plane commands that wait for their outcome. One per replica."""
+
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
 
     async def propose(self, group: RaftGroup, command: bytes, seconds: float) -> Any:
-        """Proposes and returns what the state machine's apply returned. Raises RaftError subclasses (nothing was
+        """Propose `command` and return the result of applying it. Raises subclasses of RaftError (nothing was
         appended) and OutcomeUnknownError."""
         if len(self._waiting) >= MAX_WAITING:
             raise BackpressureError(f"{MAX_WAITING} commands are waiting")

@@ -1,13 +1,13 @@
-"""The repair of a replica with records that it cannot read: it leaves the reads, says so, and is rebuilt from its
-leader.
+"""The repair of a replica that holds unreadable records: it leaves the read group, reports the damage, and is rebuilt
+from its leader.
 
-The own state is kept until the leader has shown that it can give all of its: it announces everything once before, so
-that two replicas with damage in different places do not give up what the other one lacks. Then only what differs is
-fetched, and what cannot be read does differ. A leader that is damaged lets another one lead. Without another replica,
-or while none of them is whole, the data stays as it is.
+The replica keeps its own state until the leader has announced all of its state once: two replicas with damage in
+different places must not each give up what the other lacks. Then only the ranges that differ are fetched; unreadable
+ranges always differ. A damaged leader transfers its leadership. Without another replica, or while no replica is whole,
+the data stays as it is.
 
-`Failures` counts and logs what fails on this node in the parts of a replica that the stream does without. Such a
-failure is neither a refusal of a command nor the end of the replica.
+`Failures` counts and logs errors in those parts of a replica that the stream can do without. Such an error neither
+refuses a command nor ends the replica.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jetcluster.store.api import DamagedError
 from jetcluster.store.kv import KvDamagedError
 
 LOGGED_FAILURES: Final = 10
-"""Lines per replica and kind; after that every thousandth."""
+"""Lines per replica and kind; after those every thousandth failure is logged."""
 
 
 class Failures:
@@ -34,19 +34,19 @@ class Failures:
         self._stream = stream
 
     def failed(self, event: str, error: Exception, index: int = 0, kind: int = 0) -> None:
-        """`index`, `kind`: of the command that it follows from; 0: of none."""
+        """`index`, `kind`: the command that caused the failure, 0 for none."""
         self.count += 1
         self.tell(event, error, self.count, index, kind)
 
     def tell(self, event: str, error: Exception | None, so_far: int, index: int, kind: int) -> None:
-        """A line in the log, unless there were many of its kind."""
+        """Log the failure, unless many of its kind were logged."""
         if so_far <= LOGGED_FAILURES or so_far % 1000 == 0:
             place = {"index": index, "kind": kind} if index else {}
             self._log.error(event, stream=self._stream, **place, error=_told(error), so_far=so_far)
 
 
 def _told(error: Exception | None) -> str:
-    """The error, and where it came from."""
+    """The error and its place in the code."""
     if error is None:
         return ""
     trace = error.__traceback__
@@ -67,14 +67,14 @@ class Repair:
         self._replica = replica
         self._at = 0.0
         self.in_store = False
-        """The store below found it: its files are damaged, and new records beside them would not last."""
+        """The store below reported the damage: its files are bad, so new records beside them would not last."""
         self.found = 0
-        """Times that damage was found here (monitoring)."""
+        """Number of times that damage was found here (monitoring)."""
         self.repaired = 0
-        """Times that this replica was rebuilt after that (monitoring)."""
+        """Number of rebuilds that followed (monitoring)."""
 
     def report(self, error: DamagedError) -> None:
-        """A stored record fails its checksum."""
+        """Note a stored record that fails its checksum."""
         known, self._replica.damaged = self._replica.damaged, str(error)
         self.in_store |= isinstance(error.__cause__, KvDamagedError)
         if known:
@@ -100,7 +100,7 @@ class Repair:
             context.catchup.pull(replica.assignment.gid, leader, replica.state_index)
 
     def rebuilt(self) -> None:
-        """The state is another replica's now."""
+        """Note that the state was replaced by another replica's."""
         if self._replica.damaged:
             self.repaired += 1
             self._context.log.warning("damaged replica was rebuilt", stream=self._replica.assignment.name)

@@ -1,9 +1,7 @@
-"""A stream's replicas as its leader sees them, and the `cluster` objects of STREAM.INFO and CONSUMER.INFO that show
-them.
+"""A stream's replicas as its leader sees them, and the `cluster` objects of STREAM.INFO and CONSUMER.INFO.
 
-The leader of a consumer is its owner, and its group is the stream's. A consumer that was asked for with fewer replicas
-shows as many as it was asked for, though its state is where the stream is: clients compare what is shown with what they
-asked for.
+A consumer's leader is its owner, and its group is the stream's. A consumer created with fewer replicas shows that
+number, although every replica of the stream holds its state: clients compare the number with their configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from jetcluster.replica.context import NodeContext
 from jetcluster.replica.replica_state import ReplicaState, tell_both
 
 ACTIVE_SECONDS = 10.0
-"""A replica that was heard of within this time, and lacks nothing, is current."""
+"""A replica that was heard within this time, and lacks nothing, is current."""
 
 
 def cluster_object(replica: ReplicaState) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def cluster_object(replica: ReplicaState) -> dict[str, Any]:
 
 
 def _desired(replica: ReplicaState) -> dict[str, Any] | None:
-    """Where a move leads that is still under way."""
+    """The target of a move in progress."""
     assignment, voters = replica.assignment, replica.group.peers
     origin = assignment.origin
     if origin is None or set(voters) == set(assignment.peers):
@@ -57,7 +55,7 @@ def _desired(replica: ReplicaState) -> dict[str, Any] | None:
 
 
 def replica_infos(replica: ReplicaState) -> list[ReplicaInfo]:
-    """All peers of the group but this node."""
+    """All peers of the group except this node."""
     context = replica.context
     now = context.clock.monotonic()
     status = replica.group.status()
@@ -77,7 +75,7 @@ def replica_infos(replica: ReplicaState) -> list[ReplicaInfo]:
                 name=node.name if node is not None else f"Server name unknown at this time (peerID: {peer})",
                 peer=peer,
                 current=peer in voters and online and lag == 0 and idle is not None and idle < ACTIVE_SECONDS,
-                active_ns=max(int(idle * 1e9), 0) if idle is not None else 0,  # a sign may have come just now
+                active_ns=max(int(idle * 1e9), 0) if idle is not None else 0,  # a heartbeat may have come just now
                 offline=not online,
                 lag=lag,
             )
@@ -86,7 +84,7 @@ def replica_infos(replica: ReplicaState) -> list[ReplicaInfo]:
 
 
 def _lag(replica: ReplicaState, status: GroupStatus, peer: PeerStatus) -> int:
-    """Log entries that the peer lacks; messages while it fetches, or has to fetch, the whole state."""
+    """Log entries that the peer lacks; messages while it has to fetch the whole state."""
     missing = replica.context.catchup.missing(status.gid, peer.peer)
     if missing is not None:
         return max(missing, 1)
@@ -102,8 +100,8 @@ def own_replica_info(context: NodeContext) -> ReplicaInfo:
 def consumer_cluster(
     replica: ReplicaState, state: ConsumerState, peers: list[ReplicaInfo], leader_since_ns: int = 0
 ) -> dict[str, Any] | None:
-    """As the stream's leader sees it; None on a single server. `peers`: `all_replicas`. `leader_since_ns`: when the
-    owner began, 0: nobody knows. The leader has seen itself just now: 0 would be "never"."""
+    """The `cluster` object as the stream's leader sees it; None on a single server. `peers`: `all_replicas`.
+    `leader_since_ns`: when the owner began, 0 if unknown. The leader shows itself as seen just now: 0 means "never"."""
     context = replica.context
     if not context.cluster_name:
         return None
@@ -129,8 +127,8 @@ def consumer_cluster(
 
 
 def tell_elected(replica: ReplicaState, state: ConsumerState) -> None:
-    """This node owns the consumer now: told to the stream's account and, with that account's name, to the system
-    account. The owner in a group of one tells nothing."""
+    """Send the advisory that this node owns the consumer now, to the stream's account and, with that account's name, to
+    the system account. An owner in a group of one sends none."""
     if len(replica.group.peers) < 2:
         return
     event = events.consumer_leader_elected(replica.assignment.name, state.name, replica.context.name)

@@ -1,11 +1,8 @@
-"""`ReplicaState`: the state of one replica of one stream, which its parts share (reads, consumers, repair, ...);
-`StreamReplica` is this state with all of them on top.
-
-`Checkpoints` is the rolling hash of a replica at the last few places in its log, for comparison with others.
-"""
+"""`ReplicaState`: the state of one replica of one stream, which its parts share. `Checkpoints`: its rolling hashes."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -26,14 +23,14 @@ from jetcluster.stream.rules import StreamRules
 CHECKPOINT_EVERY = 64
 """Log entries between two remembered hashes; a power of two."""
 CHECKPOINTS = 256
-"""Remembered per replica: a follower that lags further than 64 * 256 entries is compared when it has caught up."""
+"""Hashes kept per replica: a follower that lags more than 64 * 256 entries is compared when it has caught up."""
 
 
 class Checkpoints:
     """The rolling hash at the last few checkpoints, and at the newest applied index."""
 
     def __init__(self, index: int = 0, digest: bytes = b"") -> None:
-        """`index` and `digest`: where the state machine stands."""
+        """`index` and `digest`: the state machine's."""
         self._hashes: dict[int, bytes] = {}
         self.newest: tuple[int, bytes] = (index, digest)
 
@@ -56,7 +53,7 @@ class Checkpoints:
         return found
 
     def to_tell(self) -> list[tuple[int, bytes]]:
-        """The newest hash, and the newest checkpoint, which a follower that is a little behind can compare too."""
+        """The newest hash, and the newest checkpoint, which a follower that lags a little can compare too."""
         told = [self.newest] if self.newest[0] else []
         if self._hashes:
             index = next(reversed(self._hashes))
@@ -65,50 +62,85 @@ class Checkpoints:
         return told
 
 
+class Condition(enum.IntEnum):
+    """Verdicts on a replica's stored state, worst first; the first that applies counts (docs/reference/terms.md)."""
+
+    DAMAGED = 0
+    REJECTED = 1
+    STOPPED = 2
+    INSTALLING = 3
+    DISPUTED = 4
+    CONFIRMED = 5
+
+
 class ReplicaState:
-    """One per replica. Making one raises DamagedError where what is stored cannot be read."""
+    """One per replica. The constructor raises DamagedError where the stored state cannot be read."""
 
     group: RaftGroup
-    """Set before anything happens in it: `StreamReplica`."""
+    """Set by `StreamReplica` before the group starts."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, rules: StreamRules) -> None:
-        """`rules`: of the assignment; those in force are the machine's."""
+        """`rules`: the assignment's; the rules in force are the machine's."""
         self.context = context
         self.assignment = assignment
         self.bus = context.bus(assignment.account)
-        # Memory streams live in the same store: their Raft log is written but not waited for (`durable`), so they
-        # lose nothing to a killed process, and what a power failure takes is what "memory" means.
+        # Memory streams use the same store. Acks do not wait for their log's fsync (`durable`): a killed process loses
+        # nothing, a power failure may, which is the meaning of "memory".
         self.store = BlockStore(context.kv, assignment.gid, memory=rules.memory)
         self.table = ConsumerTable(self.store)
         self.machine = StreamMachine(assignment.name, rules, self.store, self.table)
         self.checkpoints = Checkpoints(self.machine.applied_index, self.machine.hash)
         self.damaged: str = ""
-        """Damage that was found in the store; empty while nothing was."""
-        self.suspect: str = ""
-        """Why the own state is not to be trusted; it is being replaced by the leader's then."""
-        self.doubt: str = ""
-        """Why it may be wrong: it differs from the leader's, and who is right is not known yet."""
+        """The damage that was found in the store."""
+        self.rejected: str = ""
+        """Why the state is wrong and must be replaced by another replica's."""
+        self.disputed: str = ""
+        """Why the state may be wrong: it differs from the leader's, and no majority has decided yet."""
         self.installing = self.store.incomplete
         self.resting = False
-        """It is left out of the ticks (`replica.rounds`)."""
+        """Ticks skip this replica (`replica.rounds`)."""
         self.leader_since_ns = 0
 
     # -- verdicts
 
     @property
     def leading(self) -> bool:
-        """It leads, and the node knows that the stream exists."""
+        """True while it leads and the node knows that the stream exists."""
         return self.group.role is Role.LEADER and self.group.ready and self.context.meta_current
 
     @property
     def failed(self) -> str:
-        """Why this replica stopped and does not go on (its state machine raised); empty while it works."""
+        """Why this replica stopped for good (its state machine raised), "" while it works."""
         return self.group.stopped
+
+    @property
+    def condition(self) -> Condition:
+        if self.damaged:
+            return Condition.DAMAGED
+        if self.rejected:
+            return Condition.REJECTED
+        if self.failed:
+            return Condition.STOPPED
+        if self.installing:
+            return Condition.INSTALLING
+        if self.disputed or self.group.contradicted or self.group.refused:
+            return Condition.DISPUTED
+        return Condition.CONFIRMED
+
+    @property
+    def sound(self) -> bool:
+        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
+        return self.condition >= Condition.DISPUTED
+
+    @property
+    def trusted(self) -> bool:
+        """True when the state is sound and undisputed."""
+        return self.condition is Condition.CONFIRMED
 
     @property
     def keeps_state(self) -> bool:
         """See `SnapshotOwner`."""
-        return bool(self.damaged or self.suspect)
+        return self.condition <= Condition.REJECTED
 
     @property
     def wants_state(self) -> bool:
@@ -121,35 +153,25 @@ class ReplicaState:
         return 0 if self.group.contradicted else self.machine.applied_index
 
     @property
-    def sound(self) -> bool:
-        """True when what is stored here is the stream as of `machine.applied_index`, all of it."""
-        return not (self.installing or self.damaged or self.suspect or self.failed)
-
-    @property
-    def trusted(self) -> bool:
-        """It is sound, and nothing speaks against its being what the others have."""
-        return self.sound and not (self.doubt or self.group.contradicted or self.group.refused)
-
-    @property
-    def vouches(self) -> bool:
-        """The node may answer for this replica, as far as its own health goes. Where no other replica's node is better
-        it answers all the same: what it has is all there is."""
+    def may_answer(self) -> bool:
+        """True while the node's health allows this replica to answer reads (`NodeHealth.may_answer`), and also where no
+        other replica's node is healthier: its data is all there is."""
         raft = self.context.raft
-        return raft.health.vouches or raft.peers.may_lead(self.group.peers)
+        return raft.health.may_answer or raft.peers.may_lead(self.group.peers)
 
     @property
     def retiring(self) -> bool:
-        """The stream has no place here any more. This replica still votes until its group has done without it."""
+        """True when the stream is not assigned here any more. The replica votes until its group is without it."""
         return self.context.me not in self.assignment.peers
 
     def config_is_current(self) -> bool:
-        """The configuration that the meta group decided has been applied in the stream's own log."""
+        """True when the stream's log has applied the configuration that the meta group decided."""
         return dict(self.assignment.config) == self.machine.config
 
     # -- members
 
     def members(self) -> Members | None:
-        """The configuration that is kept with the state, which on_members told last. Raises DamagedError."""
+        """The configuration stored with the state, from the last `on_members`. Raises DamagedError."""
         stored = self.store.side_get(SIDE_MEMBERS, b"")
         try:
             return decode_members(stored) if stored is not None else None
@@ -157,7 +179,7 @@ class ReplicaState:
             raise DamagedError(self.store.first_seq, self.store.last_seq) from error
 
     def keep_members(self, members: Members | None = None) -> None:
-        """Puts `members` beside the state, or the configuration in force once more."""
+        """Store `members` with the state; None stores the configuration in force."""
         if members is None:
             index = self.machine.applied_index
             members = Members(index, self.group.members_at(index))
@@ -181,7 +203,7 @@ class ReplicaState:
         self.resting = resting
 
     def wake(self) -> None:
-        """Something happened that the next tick may have to look at."""
+        """Let the next tick visit this replica."""
         if self.resting:
             self.context.rounds.wake(self.assignment.gid)
 
@@ -189,8 +211,8 @@ class ReplicaState:
 def tell_both(
     replica: ReplicaState, *events: Event, replicas: Callable[[], Sequence[Mapping[str, Any]]] | None = None
 ) -> None:
-    """Publishes events to the stream's account and, with that account's name, to the system account. `replicas` makes
-    the last field of each event, the replica objects of all peers; it is called only when somebody listens."""
+    """Publish events to the stream's account and, with that account's name, to the system account. `replicas` makes the
+    last field of each event, the replica objects of all peers; it is called only for an event with a subscriber."""
     context, account = replica.context, replica.assignment.account
     system = [for_system_account(event, account) for event in events]
     listening = [(replica.bus, event) for event in events if replica.bus.has_interest(event.subject)]

@@ -1,10 +1,8 @@
-"""The work that a node does by the clock and beside: the rounds over its replicas, and background tasks.
+"""The periodic work of a node: rounds over its replicas, and background tasks.
 
-Each tick looks at the replicas in which something is under way, and at others when their time has come, so that idle
-streams cost next to nothing. A replica rests for as long as it says itself (`StreamReplica.tick`). What makes it due
-sooner wakes it: it is then looked at by the next tick, as if it had never rested.
-
-A background task is kept until it ends, and what it raises is logged.
+Each tick visits the replicas that have work in progress, and an idle one only when its rest ends, so that idle streams
+cost next to nothing. A replica chooses the length of its rest (`StreamReplica.tick`); an event that makes it due sooner
+wakes it, and the next tick visits it.
 """
 
 from __future__ import annotations
@@ -19,6 +17,8 @@ from jetcluster.ordered import OrderedSet
 
 
 class Background:
+    """Background tasks: each is kept until it ends, and its exception is logged."""
+
     def __init__(self, log: Log) -> None:
         self.tasks: OrderedSet[asyncio.Task[None]] = OrderedSet()
         self._log = log
@@ -42,23 +42,23 @@ class Background:
 
 TICK: Final = 0.25
 """Seconds between two ticks of a node."""
-LONGEST_REST: Final = 5.0
-_SPREAD: Final = 16
-"""Parts of the last second of it, so that replicas which came at once are not looked at all at once."""
+MAX_REST_SECONDS: Final = 5.0
+_SPREAD_SLOTS: Final = 16
+"""Slots in the last second of a rest. Replicas that were added together end their rests in different slots."""
 
 
 SetResting = Callable[[bool], None]
-"""Told when a replica begins to rest (True), and when it is to be looked at again."""
+"""Called with True when a replica begins to rest, and with False when it becomes due."""
 
 
 class Rounds:
-    """One per node. Groups have ids, by which they are known here."""
+    """The order in which replicas are visited, by the id of their group. One per node."""
 
     def __init__(self) -> None:
         self._awake: dict[int, SetResting] = {}
         self._asleep: dict[int, tuple[float, SetResting]] = {}
         self._times: list[tuple[float, int]] = []
-        """A heap; an entry counts only if `_asleep` says the same."""
+        """A heap of (due time, group); an entry is stale unless `_asleep` has the same time."""
 
     def add(self, gid: int, set_resting: SetResting) -> None:
         set_resting(False)
@@ -69,7 +69,7 @@ class Rounds:
         self._asleep.pop(gid, None)
 
     def wake(self, gid: int) -> None:
-        """The next tick looks at it."""
+        """Make the replica due at the next tick."""
         found = self._asleep.pop(gid, None)
         if found is not None:
             self.add(gid, found[1])
@@ -80,18 +80,18 @@ class Rounds:
         self._times.clear()
 
     def rest(self, gid: int, now: float, seconds: float) -> None:
-        """There is nothing to do in it for so long, unless it is woken."""
+        """Let the replica rest for `seconds`, or until it is woken."""
         set_resting = self._awake.get(gid)
         if set_resting is None or seconds <= TICK:
             return
-        until = now + min(seconds, LONGEST_REST - gid % _SPREAD / _SPREAD)
+        until = now + min(seconds, MAX_REST_SECONDS - gid % _SPREAD_SLOTS / _SPREAD_SLOTS)
         del self._awake[gid]
         set_resting(True)
         self._asleep[gid] = until, set_resting
         heapq.heappush(self._times, (until, gid))
 
     def due(self, now: float) -> list[int]:
-        """The groups whose replicas are to be looked at now."""
+        """Groups whose replicas are due."""
         while self._times and self._times[0][0] <= now:
             until, gid = heapq.heappop(self._times)
             found = self._asleep.get(gid)

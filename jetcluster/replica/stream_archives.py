@@ -1,8 +1,8 @@
-"""A stream's leader gives its messages out as an archive, and takes those of an archive into a new stream.
+"""Archives of a stream, made and restored by its leader.
 
-The node where the client is talks the chunk protocol (`api.snapshot`, `api.restore`); it pulls the archive from here
-piece by piece and brings that of a restore piece by piece. So nothing here waits for a slow client, and all of an
-archive comes from one applied index of one replica.
+The client's node speaks the chunk protocol (`api.snapshot`, `api.restore`); it pulls an archive from here, and brings
+the archive of a restore, piece by piece. So nothing here waits for a slow client, and an archive is of one applied
+index of one replica.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jetcluster.stream.rules import RESTORING
 Body = dict[str, Any]
 
 MAX_OPEN = 16
-"""Archives being read on a node; each pins a view of its data store."""
+"""Archives in progress on a node; each pins a view of its data store."""
 IDLE_SECONDS = 30.0
 PIECE_BYTES = 512 * 1024
 PROPOSE_SECONDS = 4.0
@@ -47,10 +47,12 @@ class _Open:
     number: int = 0
     last: bytes = b""
     making: asyncio.Future[bytes] | None = None
-    """The next piece, while it is made."""
+    """The next piece, while it is being made."""
 
 
 class StreamArchives:
+    """The open archives of a node."""
+
     def __init__(self, kv: RocksKv, clock: Clock, rng: Rng, budget: LoopBudget) -> None:
         self._kv = kv
         self._clock = clock
@@ -59,7 +61,7 @@ class StreamArchives:
         self._open: dict[str, _Open] = {}
 
     async def snapshot(self, replica: StreamReplica, body: Body) -> Body:
-        """Opens an archive of what is stored now; `snapshot_next` reads it."""
+        """Open an archive of the current state; `snapshot_next` reads it."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         now = self._clock.monotonic()
@@ -76,13 +78,13 @@ class StreamArchives:
         ts = self._clock.time_ns()
         messages = block_reader.messages(self._kv.snapshot(), gid)
         key = self._rng.token(8).hex()
-        # nats-server passes over what it does not know; a restore that brings no configuration takes this one.
+        # nats-server ignores unknown fields; a restore without a configuration of its own takes this one.
         config = {name: value for name, value in replica.assignment.config.items() if name != RESTORING}
         self._open[key] = _Open(gid, _pieces({**state, "config": config}, consumers, ts, messages), now)
         return {"id": key, "state": state}
 
     async def snapshot_next(self, replica: StreamReplica, body: Body) -> Body:
-        """Piece `number` (from 1) of archive `id`: the next one, or once more the one before."""
+        """Return piece `number` (from 1) of archive `id`: the next one, or the previous one again."""
         found = self._open.get(body["id"])
         if found is None or found.gid != replica.assignment.gid:
             raise by_code(_FAILED, err="the stream has another leader now")
@@ -95,7 +97,7 @@ class StreamArchives:
         return {"data": base64.b64encode(found.last).decode()}
 
     async def _make(self, found: _Open, account: str) -> None:
-        """The next piece; a caller that asks for it once more meanwhile waits for the same."""
+        """Make the next piece; a caller that repeats its request meanwhile waits for the same one."""
         if found.making is None:
             found.making = asyncio.ensure_future(self._budget.run(account, _next_of(found.pieces)))
         making = found.making
@@ -109,7 +111,7 @@ class StreamArchives:
         return {}
 
     async def restore(self, replica: StreamReplica, body: Body) -> Body:
-        """Messages for a stream with `restoring` set: `runs.encode_runs`."""
+        """Take messages, as `runs.encode_runs` makes them, into a stream with `restoring` set."""
         command = commands.encode_restore(self._clock.time_ns(), base64.b64decode(body["runs"]))
         return await self._apply(replica, command)
 
@@ -126,7 +128,7 @@ class StreamArchives:
 
 
 def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
-    """Those of clients, as entries: name, content."""
+    """The clients' consumers as entries of an archive: (name, content)."""
     rules = replica.machine.rules
     return [
         (
@@ -142,7 +144,7 @@ def _consumers(replica: StreamReplica) -> list[tuple[bytes, Body]]:
 
 
 def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
-    """The next piece that holds something; b"" when there is none."""
+    """The next piece that is not empty; b"" at the end."""
     for piece in pieces:
         if piece:
             return piece
@@ -153,7 +155,7 @@ def _next_of(pieces: Iterator[bytes]) -> Steps[bytes]:
 def _pieces(
     state: Mapping[str, Any], consumers: list[tuple[bytes, Body]], ts: int, blocks: Iterator[list[Any]]
 ) -> Iterator[bytes]:
-    """The archive in pieces of about PIECE_BYTES; empty ones are pauses."""
+    """Yield the archive in pieces of about PIECE_BYTES; an empty one is a pause."""
     encode = restoring.encode
     pending = [restoring.MAGIC, encode(restoring.STATE_NAME, ts, 0, b"", dumps(state))]
     pending += [encode(name, ts, 0, b"", dumps(content)) for name, content in consumers]

@@ -1,7 +1,7 @@
-"""One replica of one stream on this node: Raft group, state machine, ingest and read group, tied together.
+"""One replica of one stream on this node: it connects Raft group, state machine, ingest and reads.
 
-The pure parts live elsewhere (`stream`); here is what happens when: a role changes, a command is applied, a snapshot is
-needed, the stream goes away. Everything runs on the event loop, nothing here blocks.
+The pure parts are elsewhere (`stream`). Here are the reactions to events: a role changes, a snapshot is needed, the
+stream is removed. All of it runs on the event loop and never blocks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.interest import ToldValve
+from jetcluster.mesh.interest import AnnouncedValve
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
@@ -32,10 +32,10 @@ from jetcluster.replica.proposals import Proposals, resolver
 from jetcluster.replica.reads.membership import Reads
 from jetcluster.replica.repair import Failures, Repair
 from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_both
-from jetcluster.replica.rounds import LONGEST_REST
+from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
-from jetcluster.stream.apply.counters import COMMAND_MESSAGES
+from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
@@ -44,29 +44,29 @@ from jetcluster.stream.log.levels import LOWERINGS
 from jetcluster.stream.rules import StreamRules
 
 CONFIRM_SECONDS = 2.0
-"""Seconds that a request waits for a majority to confirm that this replica leads."""
+"""Longest wait for a majority to confirm that this replica leads."""
 
 
 def last_stored(replica: StreamReplica | None) -> int:
-    """Last sequence of the stream as this node's own replica has it; 0: there is none that is to be trusted."""
+    """Last sequence of the stream in this node's replica, 0 without a trusted one."""
     return replica.store.last_seq if replica is not None and replica.trusted else 0
 
 
 class StreamReplica(ReplicaState):
-    """`raft.api.StateMachine` and `SnapshotOwner` of one stream."""
+    """The `raft.api.StateMachine` and `SnapshotOwner` of one stream."""
 
     def __init__(self, context: NodeContext, assignment: Assignment, exchange: ConsumerExchange) -> None:
         rules = StreamRules.from_config(assignment.config)
         super().__init__(context, assignment, rules)
         self.divergences = 0
-        """Number of times that this replica was found to differ from its leader."""
+        """Number of times that this replica's state was rejected by a majority."""
         self._room: Room | None = None
-        """For the running import."""
+        """Room for the running import."""
         self._config_proposed = 0
-        """Revision of the configuration that this leader has put into the log."""
+        """Revision of the configuration that this leader proposed last."""
         self._halted = False
         self._share: QuotaShare | None = None
-        """As the account's quota granted it last."""
+        """The last grant of the account's quota."""
         self.failures = Failures(context.log, assignment.name)
         self.repair = Repair(self)
         self.proposals = Proposals()
@@ -90,7 +90,7 @@ class StreamReplica(ReplicaState):
         )
         self.ingest.wildcards.width = self.store.width
         self._bound_batches()
-        self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
+        self._told_valve = AnnouncedValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
         upstream = MirroredStream(self) if assignment.config.get("mirror") else None
@@ -148,14 +148,14 @@ class StreamReplica(ReplicaState):
         )
 
     def _attach(self, group: RaftGroup) -> None:
-        """The group exists but has not begun: its first calls find this object complete."""
+        """Take the group before it starts, so that its first calls find this object complete."""
         self.group = group
         if self.installing:
-            group.suspend()  # before the process ended; there is no state to apply it to
+            group.suspend()  # the previous process ended during an import: there is no state to apply commands to
         group.fence(self.assignment.fenced)
 
     def propose_data(self, command: bytes) -> int:
-        """A command that brings messages; its index. Raises RaftError."""
+        """Propose a command with messages and return its index. Raises RaftError."""
         if failing := self.context.turn_commit.failing:
             error = StorageFullError if self.context.turn_commit.full else RaftError
             raise error(f"the data store cannot be written: {failing}")
@@ -190,7 +190,7 @@ class StreamReplica(ReplicaState):
         self.consumers.turns.leader_changed()
 
     def open(self) -> None:
-        """The node knows now that the stream exists (`NodeContext.meta_current`)."""
+        """Begin to serve: the node knows now that the stream exists (`NodeContext.meta_current`)."""
         self.wake()
         if self.leading:
             self._take_over(self.group.term)
@@ -200,7 +200,7 @@ class StreamReplica(ReplicaState):
 
     def _take_over(self, term: int) -> None:
         self.leader_since_ns = self.context.clock.time_ns()
-        self.doubt = ""
+        self.disputed = ""
         self._config_proposed = 0
         self.duties.begin()
         if self.objects is not None:
@@ -232,13 +232,13 @@ class StreamReplica(ReplicaState):
             self.reads.abort()
         self.reads.leave()
         if leader == self.context.me:
-            # Only this replica could give the state that it lacks itself. Taking it from itself would wipe what is
-            # left; somebody has to decide (the data stays as it is).
-            if not self.suspect:
+            # Only this replica could give the state that it lacks. A transfer from itself would wipe the rest, so the
+            # data stays as it is until an operator decides.
+            if not self.rejected:
                 self.context.log.error(
                     "no other replica has the state that this one lacks", stream=self.assignment.name
                 )
-                self.suspect = "lacks log entries that no other replica has"
+                self.rejected = "lacks log entries that no other replica has"
             return
         self.context.catchup.pull(self.assignment.gid, leader, index)
 
@@ -263,7 +263,7 @@ class StreamReplica(ReplicaState):
         self.installing = True
         self.wake()
         self.reads.abort()
-        # A new leader might hold the log that the old one had forgotten: it must not be applied to half a state.
+        # A new leader may still have the log that the old one discarded: it must not be applied to a partial state.
         self.group.suspend()
         self.consumers.refresh()
         taker = self.store.import_begin()
@@ -283,14 +283,14 @@ class StreamReplica(ReplicaState):
         self._room = None
         for _ in self.store.import_end():
             await asyncio.sleep(0)
-        self.machine.reload()  # in place: the duties of a leader and others go on with the same object
+        self.machine.reload()  # in place: the leader's duties and other parts keep the same object
         if self.machine.applied_index != index:
             raise MeshError(f"the snapshot of {index} holds the state of {self.machine.applied_index}")
         self.checkpoints = Checkpoints(index, self.machine.hash)
         self.keep_members(Members(index, config))
         await self.context.kv.flush()
         self.installing = False
-        self.suspect = self.doubt = ""
+        self.rejected = self.disputed = ""
         self.repair.rebuilt()
         self.group.install(index, term, config)
         self.config_changed()
@@ -304,15 +304,15 @@ class StreamReplica(ReplicaState):
         return Holding(self.assignment, self.store.byte_count + self.ingest.pending_bytes, self.leading)
 
     def health_changed(self) -> None:
-        """The node's health is another one (`health.node_health`)."""
+        """Follow a change of the node's health (`health.node_health`)."""
         self.wake()
         if not self.group.stopped:
             self.reads.tick()
             self.consumers.refresh()
 
     def update(self, assignment: Assignment) -> None:
-        """The meta group changed the stream's configuration; the leader puts it into the stream's own log, where every
-        replica takes it at the same place among the messages."""
+        """Take a changed assignment of the meta group. The leader proposes its configuration to the stream's own log,
+        so that every replica applies it at the same place among the messages."""
         self.assignment = assignment
         self.wake()
         self.group.fence(assignment.fenced)
@@ -322,7 +322,7 @@ class StreamReplica(ReplicaState):
             self._propose_config()
 
     def tick(self) -> float:
-        """Called a few times per second, but for the time that it answered last, as long as nothing calls `wake`."""
+        """Do periodic work and return the seconds to rest. Called a few times per second, and at once after `wake`."""
         if self.store.unwritable and not self.group.stopped:
             self.group.fail(f"its state cannot be written: {self.store.unwritable}")
         if self.group.stopped:
@@ -344,17 +344,17 @@ class StreamReplica(ReplicaState):
         return self._rest()
 
     def _rest(self) -> float:
-        """Seconds for which no tick has anything to do, or to see before anybody tells."""
+        """Seconds for which ticks have no work and nothing to watch."""
         group = self.group
         if not self.leading and (group.role is not Role.FOLLOWER or group.leader is None):
             return 0.0
         if group.told_index > group.applied_index or group.lacks_state or self.retiring or not self.trusted:
             return 0.0
-        if not (self.context.meta_current and self.context.raft.health.vouches):
+        if not (self.context.meta_current and self.context.raft.health.may_answer):
             return 0.0
         if self.reads.unsettled or self.consumers.unsettled:
             return 0.0
-        return self._leaders_rest() if self.leading else LONGEST_REST
+        return self._leaders_rest() if self.leading else MAX_REST_SECONDS
 
     def _leaders_rest(self) -> float:
         if set(self.group.peers) != set(self.assignment.peers) or not self._config_is_told():
@@ -362,10 +362,10 @@ class StreamReplica(ReplicaState):
         uploads = self.objects is not None and self.objects.bucket.uploads is not None
         if uploads or self.mirrors.links.by_key or self.ingest.open_batches:
             return 0.0
-        return min(self.duties.rest(), LONGEST_REST)
+        return min(self.duties.rest(), MAX_REST_SECONDS)
 
     def stop(self, *, deleted: bool = False) -> None:
-        """Leaves the router; data stays. `deleted`: the stream is gone everywhere."""
+        """End all subscriptions; the data stays. `deleted`: the stream is gone everywhere."""
         self.consumers.stop(deleted=deleted)
         self._unlisten()
         self.mirrors.links.end(deleted=deleted)
@@ -377,23 +377,22 @@ class StreamReplica(ReplicaState):
         self.context.leaders.forget(self.assignment.gid)
 
     def _halt(self) -> None:
-        """Raft gave this replica up. Publishers must not find it any more: its 503 would overtake the ack of the
-        replica that leads now."""
+        """Stop, as Raft has: a 503 of this replica would overtake the ack of the new leader."""
         if not self._halted:
             self._halted = True
             self.context.log.error("replica stopped", stream=self.assignment.name, reason=self.failed)
             self.stop()
 
     def report_damage(self, error: DamagedError) -> None:
-        """A stored record fails its checksum here: this replica stops answering reads; the others hold the data."""
+        """Stop answering reads: a stored record fails its checksum here, and other replicas hold the data."""
         self.wake()
         self.repair.report(error)
         self.reads.abort()
-        self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it, in the middle of its work
+        self.context.timers.call_soon(self.consumers.refresh)  # an owner may have found it amid its work
 
     def diverged(self, index: int) -> None:
-        """A majority had another state at `index`: this replica is not to be trusted, and rebuilt. The Raft group asks
-        for that until it is done, under the next leader as well; one that leads itself lets another one do it first."""
+        """Reject this replica's state: a majority had another one at `index`. The Raft group asks for the state of
+        another replica until it has it, under the next leader as well; a leader lets another replica lead first."""
         if not self.sound:
             return
         self.context.log.error(
@@ -401,19 +400,19 @@ class StreamReplica(ReplicaState):
         )
         self.wake()
         self.divergences += 1
-        self.suspect = f"differs from the others at {index}"
+        self.rejected = f"differs from the others at {index}"
         self.reads.abort()
         self.group.suspend()
         self.consumers.refresh()
 
-    def set_doubt(self, doubt: str) -> None:
-        """It is read no more while somebody may be wrong, and nobody knows who; "": it was somebody else."""
+    def set_disputed(self, reason: str) -> None:
+        """Stops reads here while this replica and its leader differ and no majority has decided; "" ends it."""
         self.wake()
-        known, self.doubt = self.doubt, doubt
-        if bool(known) == bool(doubt):
+        known, self.disputed = self.disputed, reason
+        if bool(known) == bool(reason):
             return
-        if doubt:
-            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=doubt)
+        if reason:
+            self.context.log.warning("replica differs from its leader", stream=self.assignment.name, doubt=reason)
             self.reads.abort()
         self.consumers.refresh()
 
@@ -429,7 +428,7 @@ class StreamReplica(ReplicaState):
         self.listening.listen(set(self.machine.rules.subjects), taker, self._tell_valve)
 
     def _tell_valve(self) -> None:
-        """Also opens it elsewhere for a subject that is let go: its publishers must not wait for this stream."""
+        """Report the valve to other nodes; it opens for an unsubscribed subject, whose publishers must not wait."""
         self._told_valve.closed_for(self.listening.subjects if self.ingest.valve.closed else ())
 
     def _end_objects(self) -> None:
@@ -453,10 +452,10 @@ class StreamReplica(ReplicaState):
 
     def _bound_batches(self) -> None:
         counted = self.machine.tracks_sources
-        self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
+        self.ingest.batch_messages = MAX_COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _batches_changed(self) -> None:
-        """An atomic batch was begun, or is over."""
+        """Wake the replica: an atomic batch began or ended."""
         if self.resting:
             self.wake()
 
@@ -482,21 +481,21 @@ class StreamReplica(ReplicaState):
             self.report_damage(error)
 
     def try_propose(self, command: bytes) -> bool:
-        """Puts a command into the log, whose outcome nobody waits for; False: not now."""
+        """Propose a command whose outcome no caller awaits. Returns False when that is impossible now."""
         fitting = self.understood(command)
         if fitting is None:
             return False
         try:
             self.group.propose(fitting, reserve=True)
         except RaftError as error:
-            # Not lost: the next tick, or the next leader, compares again and proposes again.
+            # The next tick, or the next leader, compares and proposes again.
             self.context.log.debug("proposal refused", stream=self.assignment.name, error=str(error))
             return False
         return True
 
     async def propose(self, command: bytes, seconds: float) -> Any:
-        """A control-plane command through the log. Raises RaftError (also for a command that nodes of another version
-        cannot apply yet), OutcomeUnknownError."""
+        """Propose a control-plane command and return its result. Raises RaftError (also for a command that nodes of an
+        older version cannot apply) and OutcomeUnknownError."""
         fitting = self.understood(command)
         if fitting is None:
             raise RaftError("not now: a node of an older version would apply this command differently")
@@ -509,7 +508,7 @@ class StreamReplica(ReplicaState):
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
                 proven = await future and not (self.group.lacks_state and len(self.group.peers) > 1)
-        except TimeoutError:  # a majority of the group's replicas is silent
+        except TimeoutError:  # no majority of the group answers
             return False
-        # It may have stopped since it was proven, in the same turn: what was taken back then is nowhere to be read.
+        # It may have stopped since the proof, in the same turn: rows that it took back then cannot be read any more.
         return proven and not self.failed

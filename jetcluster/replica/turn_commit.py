@@ -1,10 +1,9 @@
 """Commits of the data store, at most one per turn of the event loop, for all replicas of the node.
 
-The Raft journal is the log that makes acks safe; this commit only moves what was applied from the open batch into
-RocksDB, so it may come after the acks, and some turns later: of a key-value bucket under load most of what was applied
-is replaced by then, and never written. When it fails (disk full) the open batch is kept, reads go on seeing it, and the
-commit is repeated. A commit that would have to wait for the disk is put off and repeated as well; nothing fails then,
-but when too much piles up the replicas apply no more until there is room again.
+The Raft journal makes acks safe; a commit only moves applied rows from the open batch into RocksDB, so it may follow
+the acks by some turns. A key-value bucket under load then replaces most rows before they are ever written. When a
+commit fails (disk full), the open batch stays readable and the commit is retried. A commit that would wait for the disk
+is postponed; if too much accumulates, the replicas stop applying until there is room again.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from jetcluster.store.rocks_kv import RocksKv
 
 RETRY_SECONDS = 0.5
 LOOK_SECONDS = 0.05
-"""Until a commit that had to be put off is tried again."""
+"""Delay before a postponed commit is tried again."""
 HOLD_SECONDS = 0.3
-"""The longest time from one commit to the next, when something was applied. Nothing waits for it: what makes the store
-durable, or reads a snapshot of it, commits by itself."""
+"""Longest time between commits while commands are applied. A flush or a snapshot commits first by itself."""
 
 
 class TurnCommit:
+    """The schedule of commits. One per node."""
+
     def __init__(self, kv: RocksKv, timers: Timers, log: Log) -> None:
         self._kv = kv
         self._writes = kv.writes
@@ -32,30 +32,30 @@ class TurnCommit:
         self._log = log
         self._scheduled = False
         self._held = False
-        """There was a commit within the last HOLD_SECONDS."""
+        """A commit happened within the last HOLD_SECONDS."""
         self._waiting = False
-        """Something was applied since."""
+        """A command was applied since that commit."""
         self._stopped = False
         self.failing = ""
-        """Why the last commit failed; new writes should be refused while it does. "" when it did not."""
+        """Why the last commit failed, "" if it succeeded. New writes should be refused while commits fail."""
         self.full = False
-        """It failed because the disk is full: what is there can be read."""
+        """The last commit failed because the disk is full; stored data remains readable."""
         self.on_room: Callable[[], None] = lambda: None
-        """The store takes more: what was not applied for its sake can be."""
+        """Called when the store accepts more, so that waiting commands can be applied."""
         self.on_held: Callable[[], None] = lambda: None
-        """The store could not commit: `may_apply` is to be asked from now on, until `on_room`."""
+        """Called when the store could not commit: callers must ask `may_apply` until `on_room`."""
         self.on_due: Callable[[], None] = lambda: None
-        """The store should be flushed at once."""
+        """Called when the store should be flushed at once."""
         kv.on_held = self._kept_open
 
     def mark(self) -> None:
-        """Something is to be committed at the end of this turn."""
+        """Request a commit at the end of this turn."""
         if not self._scheduled:
             self._scheduled = True
             self._timers.call_soon(self._turn_ends)
 
     def end_of_turn(self) -> None:
-        """Something was applied in the turn that ends."""
+        """Note that the ending turn applied a command."""
         if self._scheduled:
             return
         if self._held and not self._writes.pressing:
@@ -66,23 +66,23 @@ class TurnCommit:
             self._commit()
 
     def _kept_open(self) -> None:
-        """A commit, of this or of another owner of the store, has to wait."""
+        """A commit has to wait, this one or that of another owner of the store."""
         self.on_held()
 
     def may_apply(self) -> bool:
-        """See `Turns.may_apply`. A caller that is told to wait is told when it is over, also where nothing was
-        applied that is to be committed: what fills the store may be imports alone."""
+        """See `Turns.may_apply`. After False `on_room` follows, also where no applied command awaits a commit:
+        imports alone may fill the store."""
         if not self._kv.overloaded:
             return True
         self.mark()
         return False
 
     def now(self) -> None:
-        """Something was applied, and waits no longer than it must."""
+        """Commit as soon as possible."""
         self._commit()
 
     def stop(self) -> None:
-        """Nothing is committed from here on: the store is about to be closed."""
+        """End all commits: the store is about to be closed."""
         self._stopped = True
 
     def _turn_ends(self) -> None:
@@ -96,7 +96,7 @@ class TurnCommit:
     def _end_of_hold(self) -> None:
         self._held = False
         if self._waiting and not self._scheduled:
-            self._hold()  # or the next turn would commit again, at once and for itself alone
+            self._hold()  # else the next turn would commit again at once, for itself alone
             self._commit()
 
     def _commit(self) -> None:

@@ -42,73 +42,58 @@ class DeliveryBus(Bus, Protocol):
         """Routes messages to the takers of `target`, in order; the takers see the messages' own subjects. Returns how
         many takers the last one found. (A consumer's delivery: routed by reply or deliver_subject.) Permissions to
         publish do not apply. In a queue group a member that reads goes before one that is far behind."""
-        ...
 
     def queue_interest(self, subject: bytes, queue: bytes) -> bool:
         """True when a member of queue group `queue` would get what is published to `subject`."""
-        ...
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
         """Calls back when somebody begins, or ceases, to take the literal `subject`, here or at another node: in the
         middle of that change, so the callback only makes a note. Returns what ends the watch."""
-        ...
 
 
 class Delivery(Protocol):
     @property
     def num_waiting(self) -> int:
         """Open pull requests; 0 for push."""
-        ...
 
     @property
     def push_bound(self) -> bool:
         """Somebody takes the deliver subject; False for pull."""
-        ...
 
     @property
     def in_use(self) -> bool:
         """Someone is there to deliver to: open requests whose client still listens, or a bound deliver subject. May
         look closely: asked when the inactivity threshold has passed."""
-        ...
 
     @property
     def wants_messages(self) -> bool:
         """New messages in the stream are worth a `run`."""
-        ...
 
     def start(self) -> None:
         """Subscribes to what the strategy needs."""
-        ...
 
     def stop(self, reason: str) -> Iterator[None]:
         """Unsubscribes; tells those who wait. `reason`: DELETED, MOVED or SHUTDOWN. Some thousands are told with each
         step of what is returned."""
-        ...
 
     def run(self) -> None:
         """End of a loop turn: delivers what can be delivered. Not called while the consumer is paused."""
-        ...
 
     def tick(self, now: int) -> None:
         """`now`: wall clock, ns. May come for another's sake; asks again with `owner.wake_at` for what is still to
         come. Called while paused too (heartbeats and expiries go on)."""
-        ...
 
     def flush(self) -> None:
         """Puts into the log what was sent and is not there yet: somebody wants to know."""
-        ...
 
     def applied(self, kind: int, value: Value, outcome: object, token: object) -> None:
         """An op of this delivery was applied here. The selection has seen it before."""
-        ...
 
     def reset(self) -> None:
         """None of the ops in flight will ever be applied; the selection stands at the replicated state again."""
-        ...
 
     def configured(self) -> None:
         """`owner.state.rules` is another one than before (update, pause)."""
-        ...
 
 
 class Advance:

@@ -1,7 +1,7 @@
-"""The replicated state of a stream's consumers: what apply runs, on every replica.
+"""The replicated state of a stream's consumers, which apply changes on every replica.
 
-Here: rules, the log format of a turn, what its ops do to a consumer, the table of all consumers, retention, archives.
-Not here: who owns a consumer, and what an owner decides before it is in the log (`consumer.owner`). Promise: everything
-follows from the log: no clock, no randomness, no configuration of the node (an import contract); replicas at the same
-index hold the same state and rows.
+Here: rules, the log format of a turn, the effects of its ops, the table of all consumers, retention, archives. Not
+here: decisions of an owner before they are in the log (`consumer.owner`). Promise: everything follows from the log,
+without clock, randomness or configuration of the node (an import contract); replicas at the same index hold the same
+state and rows.
 """

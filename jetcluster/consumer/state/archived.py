@@ -3,9 +3,9 @@
     {"config": {...}, "state": {"delivered": {"consumer_seq", "stream_seq"}, "ack_floor": {...},
      "pending": {"<stream seq>": {"Sequence": consumer seq, "Timestamp": ns}}, "redelivered": {"<stream seq>": n}}}
 
-The time of a pending message and the wait that belongs to its deliveries add up to when it is due; `redelivered` counts
-the deliveries after the first. What goes into the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq],
-"pending": [[sseq, cseq, ns, deliveries], ...]}`.
+A pending message is due at its time plus the wait after its deliveries; `redelivered` counts the deliveries after the
+first. The form in the log is `{"delivered": [cseq, sseq], "floor": [cseq, sseq], "pending": [[sseq, cseq, ns,
+deliveries], ...]}`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.commands import CommandError
 
 MAX_PENDING: Final = 50_000
-"""A consumer with more is restored at its ack floor: a command of the log has a bound."""
+"""Pending messages of a consumer; with more it is restored at its ack floor, since a log command is bounded."""
 ENTRIES_PER_STEP: Final = 500
-"""Pending messages that are read in one step."""
+"""Pending messages read in one step."""
 MAX_DELIVERIES: Final = (1 << 31) - 1
-"""An archive says no more of one message: a page of what is pending has 32 bits for it, and they count on."""
+"""Largest count taken from an archive: a page of pending messages has 32 bits for it, and the count goes on."""
 
 Fields = dict[str, Any]
 
 
 def encode(state: ConsumerState) -> Fields:
-    """The `state` of an entry."""
+    """Return the `state` of an archive's entry."""
     found: Fields = {
         "delivered": {"consumer_seq": state.delivered_cseq, "stream_seq": state.delivered_sseq},
         "ack_floor": {"consumer_seq": state.floor_cseq, "stream_seq": state.floor_sseq},
@@ -47,12 +47,12 @@ def encode(state: ConsumerState) -> Fields:
 
 
 def decode(found: Mapping[str, Any]) -> Fields:
-    """Runs `decoding` at once."""
+    """Run all steps of `decoding`."""
     return at_once(decoding(found))
 
 
 def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
-    """Form in the log of an entry's `state`, in steps. Raises ValueError for anything else."""
+    """Convert an entry's `state` to the form in the log, in steps. Raises ValueError for a malformed one."""
     try:
         delivered, floor = (
             [_number(found[key]["consumer_seq"]), _number(found[key]["stream_seq"])]
@@ -74,14 +74,14 @@ def decoding(found: Mapping[str, Any]) -> Steps[Fields]:
 
 
 def restore(state: ConsumerState, found: Mapping[str, Any], store: BlockStore) -> None:
-    """Takes a new consumer to where it was (in apply). Raises CommandError."""
+    """Set a new consumer to its archived progress, in apply. Raises CommandError."""
     try:
         delivered_cseq, delivered_sseq = map(_number, found["delivered"])
         floor_cseq, floor_sseq = map(_number, found["floor"])
         delivered_sseq = min(delivered_sseq, store.last_seq)
         floor = min(floor_cseq, delivered_cseq), min(floor_sseq, delivered_sseq)
         state.resume((delivered_cseq, delivered_sseq), floor)
-        for one in found["pending"] if state.rules.acks else ():  # else nothing ever takes them away
+        for one in found["pending"] if state.rules.acks else ():  # without acks they would never go away
             *numbers, deliveries = one
             seq, cseq, ts = map(_number, numbers)
             if state.floor_sseq < seq <= state.delivered_sseq and store.contains(seq):

@@ -1,6 +1,5 @@
-"""CONSUMER_CREATE, decided where everybody decides alike: in apply, against the stream as it is at that place of the
-log. What a configuration may say by itself
-is `model`'s work, at the edge."""
+"""The checks of CONSUMER_CREATE in apply, against the stream at that place of the log, so that all replicas agree.
+`model` validates the configuration itself at the edge."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ _FIXED: Final = (
     ("idle_heartbeat", "heart beats"),
     ("flow_control", "flow control"),
 )
-"""Fields that an update must not change, in the order in which it is told."""
+"""Fields that an update must not change, with their names in the error, in the order of the checks."""
 
 _PAUSE: Final = frozenset(("pause_until", "pause_until_ns"))
 
@@ -50,11 +49,11 @@ class Create(NamedTuple):
     """Unix nanoseconds."""
     owner: str
     request: str
-    """Random; the same one again is a retry."""
+    """Random id; a repeated one is a retry."""
     max_consumers: int = 0
-    """Bound of the account, 0: none. The stream's own counts as well."""
+    """Limit of the account, 0 for none; the stream's own limit applies too."""
     restored: dict[str, Any] | None = None
-    """Out of an archive: `archived.Progress` as JSON, how far the consumer had come."""
+    """The consumer's progress from an archive, as `archived.decode` returns it."""
 
 
 _FIELDS: Final = frozenset(Create._fields)
@@ -91,7 +90,7 @@ def check_replicas(config: Config, stream: StreamRules) -> ApiError | None:
 
 
 def following(config: Config, stream: StreamRules) -> Config:
-    """`config` as it is shown and archived, with no other `num_replicas` than the stream permits now."""
+    """Return `config` as shown and archived: with a `num_replicas` that the stream permits now."""
     asked = int(config.get("num_replicas") or 0)
     permitted = consumer_rules.replicas_within(asked, stream.num_replicas, stream.retention)
     return config if permitted == asked else {**config, "num_replicas": permitted}
@@ -100,7 +99,7 @@ def following(config: Config, stream: StreamRules) -> Config:
 def check_new(
     rules: ConsumerRules, stream: StreamRules, max_consumers: int, others: Iterable[ConsumerState]
 ) -> ApiError | None:
-    """A consumer that does not exist yet; `others` are those that do."""
+    """Return the error of a new consumer beside the existing `others`, None when it can be created."""
     public = [other for other in others if not other.rules.direct]
     bounds = [bound for bound in (stream.max_consumers, max_consumers) if bound > 0]
     if bounds and len(public) >= min(bounds) and not rules.direct:
@@ -121,8 +120,8 @@ def check_new(
 def check_update(
     state: ConsumerState, rules: ConsumerRules, stream: StreamRules, all_states: Iterable[ConsumerState]
 ) -> ApiError | None:
-    """`rules` are to replace those of `state`. That the old deliver_subject has no taker (10013) is for the edge to
-    see: interest is nothing that replicas agree on."""
+    """Return the error of an update of `state` to `rules`, None when it is possible. The edge checks for interest in
+    the old deliver_subject (10013), on which replicas need not agree."""
     old, new = state.rules.config, rules.config
     for key, what in _FIXED:
         if _value(old, key) != _value(new, key):
@@ -141,19 +140,19 @@ def check_update(
 
 
 def same(a: Config, b: Config) -> bool:
-    """True when a CREATE is identical: the server's own metadata does not count, and PAUSE alone changes
-    pause_until."""
+    """Return True for equal configurations, apart from the server's own metadata and the pause, which only PAUSE
+    changes."""
     return _comparable(a) == _comparable(b)
 
 
 def with_pause(config: Config, of: Config) -> dict[str, Any]:
-    """`config` with the pause of another one: an update keeps it."""
+    """Return `config` with the pause from `of`: an update keeps it."""
     kept = {key: value for key, value in config.items() if key not in _PAUSE}
     return kept | {key: value for key, value in of.items() if key in _PAUSE}
 
 
 def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple[int, int]:
-    """(first sequence that may be delivered, `ConsumerState.last_per_subject_upto`)."""
+    """Return (first sequence that may be delivered, `ConsumerState.last_per_subject_upto`)."""
     first, last = store.first_seq, store.last_seq
     policy = rules.deliver_policy
     upto = 0
@@ -174,7 +173,8 @@ def start(rules: ConsumerRules, stream: StreamRules, store: BlockStore) -> tuple
 
 
 def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError | None:
-    """A reset to the ack floor is always allowed; to a given sequence only where deliveries could have begun."""
+    """Return the error of a reset to `seq`, which must be a sequence at which deliveries could have begun. A reset to
+    the ack floor is always allowed and not checked."""
     policy = rules.deliver_policy
     if policy == "by_start_sequence":
         if seq >= rules.opt_start_seq:
@@ -188,7 +188,7 @@ def check_reset(rules: ConsumerRules, seq: int, store: BlockStore) -> ApiError |
 
 
 def _unique(rules: ConsumerRules, others: Iterable[ConsumerState]) -> bool:
-    """No filter overlaps with one of another consumer."""
+    """Return True when no filter overlaps with one of another consumer."""
     patterns = Patterns(filter.decode("latin-1") for filter in rules.filters)
     return not any(patterns.overlap(theirs.decode("latin-1")) for other in others for theirs in other.rules.filters)
 

@@ -1,7 +1,7 @@
 """Effects of the ops of a turn on the state of a consumer.
 
-Every function takes (state, value of the op, time of the command, last sequence of the stream) and gives the op's
-outcome (`turn.Outcome`). An op that does not fit its consumer is void with all that it holds: it changes nothing.
+Every function takes (state, value of the op, time of the command, last sequence of the stream) and returns the op's
+outcome (`turn.Outcome`). An op that does not fit its consumer is void as a whole: it changes nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jetcluster.consumer.state.state import ConsumerState
 from jetcluster.consumer.state.turn import Outcome, SentMessages, SettledMessages
 
 _CUMULATIVE: Final = frozenset((ALL, FLOW_CONTROL))
-"""Ack policies whose acks count for everything below as well."""
+"""Ack policies whose acks include all lower sequences."""
 
 
 def deliver(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
-    """All of them or, if they cannot have been decided here, none."""
+    """Add first deliveries: all of `seqs`, or none if they do not follow the state."""
     cseq = state.delivered_cseq + 1
     if not state.rules.acks or not seqs or seqs[0] <= state.delivered_sseq or seqs[-1] > last_seq:
         return None
@@ -109,7 +109,7 @@ def pin(state: ConsumerState, value: tuple[bytes, bytes], ts: int, last_seq: int
 
 
 def exhausted(state: ConsumerState, seqs: list[int], ts: int, last_seq: int) -> Outcome:
-    """Only those that were delivered as often as is permitted: an update may have raised max_deliver meanwhile."""
+    """Remove those that reached max_deliver, which an update may have raised since the owner decided."""
     most, entries = state.rules.max_deliver, state.unacked.entries
     if not most:
         return SettledMessages([], [])
@@ -134,7 +134,7 @@ OPS: Final[dict[int, Callable[[ConsumerState, Any, int, int], Outcome]]] = {
     turn.REDELIVER: redeliver,
     turn.ACK: ack,
     turn.NAK: nak,
-    turn.TERM: ack,  # nats-server counts a +TERM as an ack that is no success: with policy `all` for all below, too
+    turn.TERM: ack,  # nats-server treats +TERM as an ack without success: policy `all` includes all below, too
     turn.PROGRESS: progress,
     turn.ADVANCE: advance,
     turn.WAIT: wait,
@@ -162,7 +162,7 @@ def ack_up_to(state: ConsumerState, seqs: list[int], ts: int) -> SettledMessages
         state.acked_at = ts
         lowest = state.unacked.lowest()
         cseq = state.unacked.entries[lowest].cseq - 1 if lowest else state.delivered_cseq
-        state.raise_floor(max(cseq, state.floor_cseq), highest)  # numbers out of an archive need not ascend
+        state.raise_floor(max(cseq, state.floor_cseq), highest)  # numbers from an archive need not ascend
     return settled
 
 
@@ -172,6 +172,6 @@ def _due(state: ConsumerState, ts: int, deliveries: int) -> int:
 
 
 def _ascending(seqs: list[int]) -> bool:
-    if seqs[-1] - seqs[0] + 1 == len(seqs):  # neighbours, mostly
+    if seqs[-1] - seqs[0] + 1 == len(seqs):  # consecutive, the usual case
         return seqs == list(range(seqs[0], seqs[-1] + 1))
     return seqs == sorted(set(seqs))

@@ -1,9 +1,9 @@
 """`PendingSet`: the messages of one consumer that were delivered and wait for their ack.
 
-A dict by stream sequence, with two things beside it: the order of first deliveries, so that the lowest entry is found
-without walking a dict whose front is full of holes, and the pages it is stored in. A page is a row with the entries
-whose first delivery has one of 64 neighbouring consumer sequences (`cseq >> PAGE_BITS` is the page): dense however much
-of the stream the filter leaves out. Only pages that changed are written, once per commit of the store.
+A dict by stream sequence, with two additions: the order of first deliveries, which finds the lowest entry without a
+walk over removed ones, and pages for storage. A page is a row with the entries of 64 neighbouring consumer sequences
+(`cseq >> PAGE_BITS` of the first delivery), so it is dense however sparse the filter is. Only changed pages are
+written, once per commit of the store.
 
     key u32 consumer id | u64 page (big-endian) -> u64 sequence * n | u64 cseq * n | u64 due * n | u32 deliveries * n
 """
@@ -18,9 +18,9 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 PAGE_BITS: Final = 6
-"""Larger pages are cheaper as long as acks come in order; one ack rewrites a page."""
+"""Larger pages are cheaper while acks come in order, but each ack rewrites a page."""
 NEVER: Final = (1 << 63) - 1
-"""The due time of a message that is not delivered again by itself."""
+"""The due time of a message that is not redelivered by itself."""
 
 _KEY: Final = struct.Struct(">IQ")
 _ENTRY_BYTES: Final = 28
@@ -33,41 +33,43 @@ class Pending(NamedTuple):
     cseq: int
     """Consumer sequence of its first delivery."""
     due: int
-    """When, Unix nanoseconds, it may be delivered again: last delivery, +WPI or NAK plus the wait that goes with it;
-    NEVER without ack_wait."""
+    """Time of the next delivery in Unix nanoseconds: that of the last delivery, +WPI or NAK plus its wait; NEVER
+    without ack_wait."""
     deliveries: int
 
 
 _new: Final[Callable[[tuple[int, int, int]], Pending]] = partial(tuple.__new__, Pending)
-"""Makes a Pending in C: a delivery makes hundreds."""
+"""Makes a Pending in C, since one delivery makes hundreds."""
 
 
 class PendingSet:
+    """The pending messages of one consumer, with their rows."""
+
     __slots__ = ("_dirty", "_pages", "entries", "order", "redelivered")
 
     def __init__(self) -> None:
         self.entries: dict[int, Pending] = {}
         """Pending messages by stream sequence, in order of first delivery, which is ascending."""
         self.redelivered = 0
-        """Number of them that were delivered more than once."""
+        """Number of entries that were delivered more than once."""
         self.order: deque[int] = deque()
-        """The keys of `entries`, ascending, and some that were in it."""
+        """The keys of `entries`, ascending, with some already removed ones."""
         self._pages: dict[int, list[int]] = {}
-        """Page -> its sequences, and some that are gone."""
+        """Page -> its sequences, with some already removed ones."""
         self._dirty: set[int] = set()
 
     def __len__(self) -> int:
         return len(self.entries)
 
     def lowest(self) -> int:
-        """Lowest sequence, 0 when nothing is pending; amortised O(1)."""
+        """Return the lowest sequence, 0 when nothing is pending; amortised O(1)."""
         order, entries = self.order, self.entries
         while order and order[0] not in entries:
             order.popleft()
         return order[0] if order else 0
 
     def add(self, seqs: Sequence[int], cseq: int, due: int) -> None:
-        """First deliveries of the ascending `seqs`, above all there were before, numbered from `cseq` on."""
+        """Add first deliveries, numbered from `cseq`; `seqs` are ascending and above all earlier ones."""
         count = len(seqs)
         self.entries.update(zip(seqs, map(_new, zip(range(cseq, cseq + count), repeat(due), repeat(1)))))  # noqa: B905
         self.order.extend(seqs)
@@ -82,7 +84,7 @@ class PendingSet:
             at = end
 
     def change(self, seq: int, due: int, deliveries: int) -> Pending:
-        """Replaces an entry that is there."""
+        """Replace an existing entry; return the new one."""
         old = self.entries[seq]
         if deliveries > 1 and old.deliveries == 1:
             self.redelivered += 1
@@ -91,7 +93,7 @@ class PendingSet:
         return new
 
     def take(self, seqs: Sequence[int]) -> tuple[list[int], list[Pending]]:
-        """Removes those of `seqs` that are pending: they and their entries, in the order given."""
+        """Remove those of `seqs` that are pending; return them and their entries, in the given order."""
         entries = self.entries
         before = len(entries)
         found = list(map(entries.pop, seqs, repeat(None)))
@@ -104,7 +106,7 @@ class PendingSet:
         return taken, gone  # type: ignore[return-value]
 
     def take_up_to(self, seq: int) -> tuple[list[int], list[Pending]]:
-        """Removes everything at or below `seq`, ascending."""
+        """Remove all at or below `seq`; return them and their entries, ascending."""
         order, entries = self.order, self.entries
         doomed: list[int] = []
         while order and order[0] <= seq:
@@ -114,7 +116,7 @@ class PendingSet:
         return self.take(doomed)
 
     def clear(self) -> None:
-        """Forgets everything; `entries` becomes another object, so that who reads the old one sees it whole."""
+        """Remove all; `entries` becomes another object, so that a reader of the old one still sees it whole."""
         self.entries = {}
         self.redelivered = 0
         self.order.clear()
@@ -129,7 +131,7 @@ class PendingSet:
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def write(self, cid: int, put: Callable[[bytes, bytes], None], delete: Callable[[bytes], None]) -> None:
-        """The rows that changed since the last call."""
+        """Write the rows that changed since the last call."""
         entries, pages = self.entries, self._pages
         for page in self._dirty:
             live = [seq for seq in pages.get(page, ()) if seq in entries]
@@ -142,12 +144,12 @@ class PendingSet:
         self._dirty.clear()
 
     def remove(self, cid: int, delete: Callable[[bytes], None]) -> None:
-        """All rows."""
+        """Delete all rows."""
         for page in self._dirty.union(self._pages):
             delete(_KEY.pack(cid, page))
 
     def load(self, key: bytes, value: bytes) -> None:
-        """Takes in a row; in key order."""
+        """Load a row; rows must come in key order."""
         page = cid_and_page(key)[1]
         seqs, cseqs, dues, deliveries = _decode(value)
         self.entries.update(zip(seqs, map(_new, zip(cseqs, dues, deliveries))))  # noqa: B905

@@ -1,12 +1,11 @@
-"""`ConsumerRetention`: which messages go because of what consumers did (work queue and interest).
+"""`ConsumerRetention`: removes messages that consumers no longer need (work queue and interest).
 
-- `workqueue`: a message goes when it is acked or termed; filters of a work queue's consumers never overlap, so nobody
-  else can want it.
-- `interest`: a message goes when no consumer whose filter it matches has yet to get or acknowledge it. A message that
-  nobody wants when it is published is not kept.
+- `workqueue`: a message is removed when it is acked or termed; filters of a work queue's consumers never overlap, so
+  no other consumer can want it.
+- `interest`: a message is removed once every consumer whose filter matches it has got and acked it, and when it is
+  published without such a consumer.
 
-A message that was delivered as often as is permitted stays, as nobody acked it. Limits apply as well; that is the
-machine's work.
+A message that reached max_deliver stays, since it was never acked. The machine applies the limits besides.
 """
 
 from __future__ import annotations
@@ -22,17 +21,18 @@ from jetcluster.stream.ports import Sift
 from jetcluster.stream.rules import INTEREST, LIMITS, WORKQUEUE
 
 MESSAGES_PER_STEP: Final = 4096
-"""Messages looked at in one step."""
+"""Messages examined in one step."""
 MAX_SUBJECTS: Final = 8192
-"""Subjects whose takers are remembered."""
+"""Subjects whose interested consumers are cached."""
 MAX_EXHAUSTED_GONE: Final = 1024
-"""Messages that are gone and may still be remembered as exhausted."""
-ASKED_FIRST: Final = 16
-"""With so many consumers all are asked first: mostly nobody else wants the message, and its subject is not needed."""
+"""Removed messages that may still be listed as exhausted."""
+MAX_CONSUMERS_ASKED: Final = 16
+"""Up to this number, all other consumers are asked first: mostly none wants the message, and its subject need not be
+read."""
 
 
 class ConsumerRetention:
-    """`consumers` are the table's, by id. All methods may raise DamagedError."""
+    """The retention policy of one stream. `consumers` are the table's, by id. All methods may raise DamagedError."""
 
     def __init__(self, store: BlockStore, consumers: Mapping[int, ConsumerState]) -> None:
         self.policy = LIMITS
@@ -45,11 +45,11 @@ class ConsumerRetention:
         self._indexed = False
 
     def consumers_changed(self) -> None:
-        """One came, went, or has other filters."""
+        """Note that a consumer was added, removed, or got other filters."""
         self._indexed = False
 
     def stored(self, first_seq: int, last_seq: int) -> None:
-        """New messages; those that nobody wants go."""
+        """Remove those of the new messages that no consumer wants."""
         if self.policy != INTEREST:
             return
         store = self._store
@@ -64,7 +64,7 @@ class ConsumerRetention:
             self._sift(range(start, min(start + MESSAGES_PER_STEP, last_seq + 1)))
 
     def settled(self, state: ConsumerState, seqs: Sequence[int]) -> None:
-        """Acked or termed; `state` does not want them any more."""
+        """Remove messages that were acked or termed by `state`, if no other consumer wants them."""
         if self.policy == LIMITS or not seqs:
             return
         ordered = sorted(seqs)
@@ -74,7 +74,7 @@ class ConsumerRetention:
             self._sift(ordered)
 
     def exhausted(self, state: ConsumerState, seqs: Sequence[int]) -> None:
-        """Delivered as often as is permitted: kept for this consumer, independently of the others."""
+        """Keep messages that reached max_deliver of this consumer, independently of the others."""
         if self.policy != INTEREST:
             return
         kept = state.exhausted
@@ -85,7 +85,7 @@ class ConsumerRetention:
             kept.add(seq)
 
     def passed(self, state: ConsumerState, low: int, high: int) -> None:
-        """Deliveries went from above `low` to `high` without waiting for acks, or left some out."""
+        """Remove messages above `low` up to `high` that `state` got without acks, or skipped."""
         if self.policy == LIMITS or (self.policy == WORKQUEUE and state.rules.acks):
             return
         alone = self.policy == WORKQUEUE or self._alone(state, high)
@@ -96,8 +96,8 @@ class ConsumerRetention:
                 self._sift(seqs)
 
     def released(self, filters: Sequence[bytes], low: int, sift: Sift) -> None:
-        """A consumer is gone, has other filters or begins elsewhere: what it wanted from `low` on with `filters`, and
-        nobody else, goes; `sift` does that in pieces."""
+        """Remove, by `sift` in pieces, the messages from `low` on that only a consumer with `filters` wanted: it was
+        deleted, has other filters or begins elsewhere."""
         if self.policy != INTEREST:
             return
         store = self._store
@@ -105,14 +105,13 @@ class ConsumerRetention:
         if not consumers:
             store.compact(store.last_seq + 1)
             return
-        # Above the cursor of a consumer without filter nothing has to be looked at: it wants all of that.
+        # An unfiltered consumer wants all messages above its cursor.
         high = min([store.last_seq, *(state.delivered_sseq for state in consumers if state.rules.filters == (b">",))])
         if low <= high:
             sift(filters, low, high)
 
     def begin(self, sift: Sift) -> None:
-        """The stream's retention has become `interest`: what nobody wants goes, all of it when there is no consumer;
-        `sift` does that in pieces."""
+        """Remove, by `sift` in pieces, the messages that no consumer wants: the retention has become `interest`."""
         store = self._store
         if not self._consumers:
             store.compact(store.last_seq + 1)
@@ -120,7 +119,7 @@ class ConsumerRetention:
         sift((b">",), store.first_seq, store.last_seq)
 
     def _sift(self, seqs: Sequence[int]) -> None:
-        """Removes those of the ascending `seqs` that nobody wants."""
+        """Remove those of the ascending `seqs` that no consumer wants."""
         columns = self._store.read_columns(seqs)
         wanted = self.wanted
         doomed = [
@@ -130,13 +129,13 @@ class ConsumerRetention:
             self._store.delete_all(doomed)
 
     def wanted(self, seq: int, subject: bytes) -> bool:
-        """The message at `seq` is for a consumer that has yet to get or acknowledge it."""
+        """Return True when a consumer has yet to get or ack the message at `seq`."""
         return any(state.wants(seq) for state in self._takers_of(subject))
 
     def _alone(self, state: ConsumerState, highest: int) -> bool:
-        """True when certainly no other consumer wants a message up to `highest`."""
+        """Return True when certainly no other consumer wants a message up to `highest`."""
         consumers = self._consumers
-        if len(consumers) > ASKED_FIRST:
+        if len(consumers) > MAX_CONSUMERS_ASKED:
             return False
         return not any(
             other is not state and (other.delivered_sseq < highest or other.unacked.entries or other.exhausted.keys)
@@ -151,7 +150,7 @@ class ConsumerRetention:
             store.delete_all(range(first_seq, last_seq + 1))
 
     def _matching(self, filters: Sequence[bytes], low: int, high: int) -> Iterator[list[int]]:
-        """Stored sequences in low..high that match, ascending, in pieces; the pieces given may be removed meanwhile."""
+        """Yield matching sequences in low..high, ascending, in pieces; the caller may remove each piece."""
         while low <= high:
             found = self._store.next_seqs(filters, low, MESSAGES_PER_STEP)
             if not found:
@@ -190,7 +189,7 @@ class ConsumerRetention:
 
 
 class _Filter:
-    """A wildcard of a consumer."""
+    """A wildcard filter of a consumer."""
 
     __slots__ = ("queue", "state", "subject")
 

@@ -1,7 +1,7 @@
-"""`ConsumerRules`: what the state machine and the delivery need to know of a consumer's configuration.
+"""`ConsumerRules`: a consumer's configuration as the state machine and the delivery use it.
 
-Built from the normalised configuration (the JSON object that CONSUMER.INFO shows); nothing is validated here, that is
-`model`'s work at the edge and `table`'s in apply. Durations are nanoseconds, limits that are off are 0.
+Built from the normalised configuration (the JSON object of CONSUMER.INFO), which `model` validates at the edge and
+`table` in apply. Durations are nanoseconds; limits that are off are 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PRIORITIZED: Final = "prioritized"
 
 
 class ConsumerRules:
-    """Immutable by convention: an update makes a new one. `config` is the object it was built from."""
+    """The parsed rules, immutable by convention: an update makes a new object. `config` is the source."""
 
     __slots__ = (
         "ack_policy",
@@ -70,12 +70,12 @@ class ConsumerRules:
         self.deliver_policy: str = config.get("deliver_policy") or ALL
         self.opt_start_seq = int(config.get("opt_start_seq") or 0)
         self.opt_start_time = int(config.get("opt_start_time_ns") or 0)
-        """`opt_start_time` as Unix nanoseconds: `model` adds `opt_start_time_ns` to what goes into the log, and takes
-        it (like every key that ends in `_ns`) away from what clients see."""
+        """Unix nanoseconds: `model` adds `opt_start_time_ns` to the configuration in the log, and hides it (like every
+        key that ends in `_ns`) from clients."""
         self.pause_until = int(config.get("pause_until_ns") or 0)
         self.ack_policy: str = config.get("ack_policy") or EXPLICIT
         self.acks = self.ack_policy != NONE
-        """A message stays pending until it is acknowledged."""
+        """True when a message stays pending until it is acked."""
         self.ack_wait = int(config.get("ack_wait") or 0)
         self.backoff: tuple[int, ...] = tuple(map(int, config.get("backoff") or ()))
         self.max_deliver = max(0, int(config.get("max_deliver") or 0))
@@ -86,7 +86,7 @@ class ConsumerRules:
         self.max_expires = max(0, int(config.get("max_expires") or 0))
         subjects = config.get("filter_subjects") or ([config["filter_subject"]] if config.get("filter_subject") else [])
         self.filters: tuple[bytes, ...] = tuple(s.encode() for s in subjects) or (b">",)
-        """Never empty; they may overlap, none is within another one. `>` alone when the consumer wants everything."""
+        """Never empty; filters may overlap, but none contains another. `>` alone for an unfiltered consumer."""
         self.filtered = bool(subjects)
         self.replay_original = config.get("replay_policy") == "original"
         self.rate_limit = max(0, int(config.get("rate_limit_bps") or 0))
@@ -101,8 +101,8 @@ class ConsumerRules:
         self.priority_timeout = int(config.get("priority_timeout") or 0)
 
     def wait_after(self, deliveries: int) -> int:
-        """Nanoseconds that a message which was delivered so often waits for its ack (the last backoff repeats; backoff
-        replaces ack_wait)."""
+        """Return the nanoseconds for which a message waits for its ack after this number of deliveries. Backoff
+        replaces ack_wait; its last value repeats."""
         if self.backoff:
             return self.backoff[min(deliveries, len(self.backoff)) - 1]
         return self.ack_wait

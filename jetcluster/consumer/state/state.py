@@ -1,7 +1,7 @@
 """`ConsumerState`: the replicated state of one consumer, the same on every replica at one applied index.
 
-Changed only by `table.ConsumerTable` while it applies commands; owners and monitoring read it. `KeyRows` are sets of
-keys in it that have a row each in the store.
+Only `table.ConsumerTable` changes it, while it applies commands; owners and monitoring read it. `KeyRows` is a set of
+keys with one row each in the store.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ K = TypeVar("K", int, bytes)
 VERSION: Final = 1
 _U64: Final = struct.Struct(">Q")
 _ROW: Final = struct.Struct("<BII9Q")
-WAITING_AT_LEAST: Final = 512
-"""Waiting pulls of a consumer that are remembered; its max_waiting when that is more."""
+MIN_WAITING_PULLS: Final = 512
+"""Waiting pulls of a consumer that are kept; max_waiting of them when that is more."""
 
 
 class KeyRows(Generic[K]):
-    """A set of keys of one consumer, a row each; only what changed is written, once per commit of the store."""
+    """A set of keys of one consumer, with a row each; only changes are written, once per commit of the store."""
 
     __slots__ = ("_changes", "_encode", "keys")
 
     def __init__(self, encode: Callable[[K], bytes]) -> None:
-        """`encode` makes of a key what is its row's key, behind the consumer's id."""
+        """`encode` converts a key to its row's key, without the prefix of the consumer's id."""
         self.keys: dict[K, None] = {}
         self._changes: OrderedSet[K] = OrderedSet()
         self._encode: Callable[[K], bytes] = encode
 
     def add(self, key: K) -> bool:
-        """False when it is there already."""
+        """Add `key`; return False when it is present already."""
         if key in self.keys:
             return False
         self.keys[key] = None
@@ -48,7 +48,7 @@ class KeyRows(Generic[K]):
         return True
 
     def discard(self, key: K) -> bool:
-        """False when it is not there."""
+        """Remove `key`; return False when it is absent."""
         if key not in self.keys:
             return False
         del self.keys[key]
@@ -60,7 +60,7 @@ class KeyRows(Generic[K]):
         self.keys.clear()
 
     def write(self, prefix: bytes, put: Callable[[bytes, bytes], None], delete: Callable[[bytes], None]) -> None:
-        """The rows that changed since the last call; `prefix` is the consumer's id."""
+        """Write the rows that changed since the last call; `prefix` is the consumer's id."""
         for key in self._changes:
             if key in self.keys:
                 put(prefix + self._encode(key), b"")
@@ -69,13 +69,13 @@ class KeyRows(Generic[K]):
         self._changes.clear()
 
     def remove(self, prefix: bytes, delete: Callable[[bytes], None]) -> None:
-        """All rows."""
+        """Delete all rows."""
         for key in self._changes | self.keys:
             delete(prefix + self._encode(key))
 
 
 class StateView(NamedTuple):
-    """The counters as they are to be shown: what was purged is delivered and acked."""
+    """The counters for clients, which count purged messages as delivered and acked."""
 
     delivered_cseq: int
     delivered_sseq: int
@@ -87,6 +87,8 @@ class StateView(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ConsumerState:
+    """One consumer, as the log has it."""
+
     cid: int
     rules: ConsumerRules
     created: int
@@ -94,36 +96,36 @@ class ConsumerState:
     owner: str
     """Peer id of the replica that delivers."""
     delivered_sseq: int
-    """Highest stream sequence delivered for the first time, or skipped; deliveries go on above it."""
+    """Highest stream sequence delivered for the first time, or skipped; deliveries continue above it."""
     epoch: int = 1
-    """Counts its owners, and its resets."""
+    """Number of changes of its owner and of resets, from 1."""
     delivered_cseq: int = 0
     delivered_at: int = 0
     """Time of the last delivery, 0 before the first."""
     floor_cseq: int = 0
-    """With `floor_sseq` the ack floor: written by `raise_floor`, and where a position begins anew (`resume`)."""
+    """With `floor_sseq` the ack floor; set by `raise_floor` and `resume`."""
     floor_sseq: int = field(init=False)
     purged_sseq: int = 0
-    """Sequence up to which what a purge took is shown as delivered and acked. Deliveries do not start from it: some
-    that were decided before the purge may be in flight."""
+    """Sequence up to which purged messages are shown as delivered and acked. Deliveries do not start from it: some that
+    were decided before the purge may be in flight."""
     acked_at: int = 0
     """Time of the last ack, 0 before the first."""
     unacked: PendingSet = field(default_factory=PendingSet)
     last_per_subject_upto: int = 0
-    """With deliver policy last_per_subject: up to this sequence (the stream's last when the consumer was created)
-    only the last message of each subject is wanted, everything above."""
+    """Deliver policy last_per_subject: the stream's last sequence at the creation, up to which only the last message
+    of each subject is wanted."""
     waits: KeyRows[bytes] = field(default_factory=lambda: KeyRows[bytes](bytes))
     exhausted: KeyRows[int] = field(default_factory=lambda: KeyRows(_U64.pack))
-    """In a stream with interest retention: messages that were delivered as often as is permitted and never acked.
-    They are kept for this consumer as if they were pending. Some of them may be gone from the stream."""
+    """With interest retention: messages that reached max_deliver without an ack, kept for this consumer as if they were
+    pending. The stream may have removed some of them."""
     pins: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
-    """Group -> (pinned id, since when in Unix nanoseconds)."""
+    """Group -> (pinned id, time of the pin in Unix nanoseconds)."""
     request: str = ""
-    """Id of the last CONSUMER_CREATE that made or changed it: a retry of it changes nothing."""
+    """Id of the last CONSUMER_CREATE that made or changed it: a retry with it changes nothing."""
     counted: tuple[ConsumerRules, tuple[int, int, int], int] | None = None
-    """A count of `info`, with the rules and the place that it is for; not replicated."""
+    """A cached count of `info`, with its rules and position; not replicated."""
     _text: bytes = b""
-    """The part of the row that is not numbers; b"" when it has to be made anew."""
+    """The part of the row after the numbers; b"" when it must be encoded again."""
 
     def __post_init__(self) -> None:
         self.floor_sseq = self.delivered_sseq
@@ -134,45 +136,45 @@ class ConsumerState:
 
     @property
     def pending(self) -> dict[int, Pending]:
-        """Pending messages by stream sequence, in order of first delivery, which is ascending."""
+        """Pending messages by stream sequence, ascending."""
         return self.unacked.entries
 
     @property
     def waiting(self) -> dict[bytes, None]:
-        """Reply subjects of the pulls that wait at the owner."""
+        """Reply subjects of the pulls that wait at the owner, as keys."""
         return self.waits.keys
 
     def check(self) -> None:
-        """Asserts what holds between two ops."""
+        """Assert the invariants that hold between two ops."""
         assert 0 <= self.floor_cseq <= self.delivered_cseq, (self.name, self.floor_cseq, self.delivered_cseq)
         assert 0 <= self.floor_sseq <= self.delivered_sseq, (self.name, self.floor_sseq, self.delivered_sseq)
         unacked, order = self.unacked, self.unacked.order
         assert 0 <= unacked.redelivered <= len(unacked.entries) <= len(order), (self.name, unacked.redelivered)
-        if order:  # the first may be gone already
+        if order:  # its first may be settled already
             assert order[-1] <= self.delivered_sseq, (self.name, order[-1], self.delivered_sseq)
             assert order[0] > self.floor_sseq or order[0] not in unacked.entries, (self.name, order[0], self.floor_sseq)
 
     # -- changes (table and ops only) -----------------------------------------------------------------------------
 
     def raise_floor(self, cseq: int, sseq: int) -> None:
-        """The ack floor stands there now. Asserts that it never goes back."""
+        """Set the ack floor. Asserts that it never goes back."""
         floor = (self.floor_cseq, self.floor_sseq)
         assert cseq >= floor[0] and sseq >= floor[1], (self.name, floor, cseq, sseq)
         self.floor_cseq, self.floor_sseq = cseq, sseq
 
     def resume(self, delivered: tuple[int, int], floor: tuple[int, int]) -> None:
-        """(consumer, stream) sequences out of a row or an archive, wherever the new consumer began."""
+        """Set the (consumer, stream) sequences of a row or an archive, or of a reset."""
         self.delivered_cseq, self.delivered_sseq = delivered
         self.floor_cseq, self.floor_sseq = floor
 
     def lowest_wanted(self) -> int:
-        """No message below it is wanted."""
+        """Return a sequence below which no message is wanted."""
         lowest = self.unacked.lowest() or self.delivered_sseq + 1
         return min(lowest, min(self.exhausted.keys, default=lowest))
 
     def settle_floor(self) -> None:
-        """After entries went, the floor stands right below the lowest one, or where deliveries stand when none is
-        left. It stays where it is when the number of the lowest one is below it: archives have such."""
+        """Raise the floor after entries were removed: to just below the lowest pending one, or to the last delivery
+        when none is left. It stays when it is above the lowest one's number, which archives permit."""
         lowest = self.unacked.lowest()
         if lowest:
             entry = self.unacked.entries[lowest]
@@ -182,7 +184,7 @@ class ConsumerState:
             self.raise_floor(self.delivered_cseq, self.delivered_sseq)
 
     def trim(self, first_seq: int) -> bool:
-        """Forgets entries below the stream's first sequence; False when there is none."""
+        """Remove entries below the stream's first sequence; return False when there are none."""
         lowest = self.unacked.lowest()
         if not lowest or lowest >= first_seq:
             return False
@@ -191,14 +193,14 @@ class ConsumerState:
         return True
 
     def purge(self, first_seq: int) -> bool:
-        """A purge of the whole stream up to `first_seq`; False when it changes nothing here."""
+        """Note a purge of the stream below `first_seq`; return False when it changes nothing here."""
         if first_seq - 1 <= max(self.purged_sseq, self.floor_sseq):
             return False
         self.purged_sseq = first_seq - 1
         return True
 
     def restart(self, seq: int) -> None:
-        """CONSUMER.RESET: as if created to begin at `seq`. Ops that were decided before are of an old epoch."""
+        """Restart at `seq` as a new consumer would (CONSUMER.RESET). The new epoch voids ops decided before."""
         self.epoch += 1
         self.resume((0, seq - 1), (0, seq - 1))
         self.purged_sseq = 0
@@ -221,7 +223,7 @@ class ConsumerState:
         return 1
 
     def wait(self, reply: bytes) -> bool:
-        if len(self.waits.keys) >= max(self.rules.max_waiting, WAITING_AT_LEAST):
+        if len(self.waits.keys) >= max(self.rules.max_waiting, MIN_WAITING_PULLS):
             return False
         return self.waits.add(reply)
 
@@ -236,13 +238,13 @@ class ConsumerState:
         )  # fmt: skip
 
     def wants(self, seq: int) -> bool:
-        """The message has yet to be delivered or acknowledged, provided it matches the filters."""
+        """Return True when a message that matches the filters has yet to be delivered or acked."""
         return seq > self.delivered_sseq or seq in self.unacked.entries or seq in self.exhausted.keys
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
     def row(self) -> bytes:
-        """Everything but what is pending or waiting."""
+        """Return the row of all fields but the pending, waiting and exhausted ones, which have their own rows."""
         if not self._text:
             self._text = json.dumps(
                 {
@@ -272,7 +274,7 @@ class ConsumerState:
 
     @classmethod
     def from_row(cls, row: bytes) -> ConsumerState:
-        """Undoes `row`. Raises ValueError, KeyError or struct.error for bytes of another version."""
+        """Undo `row`. Raises ValueError, KeyError or struct.error for bytes of another version."""
         version, cid, epoch, created, *numbers = _ROW.unpack_from(row)
         if version != VERSION:
             raise ValueError(f"a consumer row of version {version}")

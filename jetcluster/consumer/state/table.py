@@ -1,8 +1,7 @@
-"""`ConsumerTable`: all consumers of a stream, replicated: the extension of the stream's state machine.
+"""`ConsumerTable`: all consumers of a stream, replicated, as the extension of the stream's state machine.
 
-Everything here is decided by the log: commands, the messages at that place of the log, the stream's configuration
-there. The commands are in docs/consumers.md; who wants to know what they changed is the `observer`. `Sessions` tells
-which turns of the owners' nodes count.
+The log decides everything: commands, and the messages and the configuration at that place of the log. docs/consumers.md
+has the commands; the `observer` receives the changes. `Sessions` decides which turns of the owners' nodes count.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from jetcluster.stream.ports import SIDE_CONSUMERS, SIDE_EXHAUSTED, SIDE_PENDING
 from jetcluster.stream.rules import INTEREST, LIMITS, StreamRules
 
 MAX_SESSIONS: Final = 64
-"""Owners remembered. The one whose session is the oldest is forgotten first: it has to start another."""
+"""Owner nodes remembered. The oldest session is forgotten first, and its owner must start another."""
 _SESSION_ROW: Final = struct.Struct("<QQQ")
 _CID: Final = struct.Struct(">I")
 _CID_SEQ: Final = struct.Struct(">IQ")
@@ -49,25 +48,25 @@ _MISSING: Final = errors.by_code(errors.CONSUMER_NOT_EXISTING)
 
 
 class Sessions:
-    """Sessions of owner nodes: which turns count. Those of one owner apply in order and without a gap, or not at all.
+    """The sessions of owner nodes. Turns of one owner apply in order and without a gap, or not at all.
 
-    A session starts with a turn that says so (`first`). Sessions of an owner count up: a start that comes late, after
-    that of a newer session, is void like every other turn of the old one. Rows: owner (8 bytes) -> u64 session | u64
-    serial | u64 number of the start."""
+    A session starts with a turn marked `first`. Session numbers of an owner ascend: a start that arrives after that of
+    a newer session is void, like every turn of the old one. Rows: owner (8 bytes) -> u64 session | u64 serial | u64
+    number of the start."""
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._owners = {owner: _SESSION_ROW.unpack(row) for owner, row in rows}
-        """Owner -> session, serial of its newest turn, number of its start."""
+        """Owner -> (session, serial of its newest turn, number of its start)."""
         self._starts = max((start for _, _, start in self._owners.values()), default=0)
         self._dirty: OrderedSet[bytes] = OrderedSet()
 
     def of(self, owner: bytes) -> tuple[int, int] | None:
-        """Session and newest serial of an owner."""
+        """Return the session and the newest serial of an owner."""
         found = self._owners.get(owner)
         return found[:2] if found is not None else None
 
     def accept(self, turn: Turn) -> bool:
-        """True when the turn counts; it is remembered then."""
+        """Return True, and remember the turn, when it counts."""
         known = self._owners.get(turn.owner)
         if turn.first:
             if known is not None and turn.session <= known[0]:
@@ -81,7 +80,7 @@ class Sessions:
         return True
 
     def write(self, put: Callable[[bytes, bytes], None], delete: Callable[[bytes], None]) -> None:
-        """The rows that changed since the last call."""
+        """Write the rows that changed since the last call."""
         for owner in self._dirty:
             row = self._owners.get(owner)
             if row is not None:
@@ -101,11 +100,11 @@ class Sessions:
 
 
 class ConsumerTable:
-    """`stream.ports.Extension`. Nothing is written before the store's next commit asks for it (`flush`), so a thousand
-    idle consumers cost nothing and a busy one costs a few rows per commit, however many turns that holds."""
+    """A `stream.ports.Extension`. Rows are written only when the store commits (`flush`), so a thousand idle consumers
+    cost nothing, and a busy one costs a few rows per commit for any number of turns."""
 
     def __init__(self, store: BlockStore, observer: TableObserver | None = None) -> None:
-        """Empty until the machine calls `reload`."""
+        """The table is empty until the machine calls `reload`."""
         self.observer = observer
         self.by_name: dict[str, ConsumerState] = {}
         self.by_cid: dict[int, ConsumerState] = {}
@@ -114,7 +113,7 @@ class ConsumerTable:
         self._dirty: dict[int, ConsumerState] = {}
         """Consumers whose rows have changed since the last commit."""
         self._lowest = 0
-        """Nothing is pending below it, for any consumer; may be too low."""
+        """Lower bound of all consumers' pending sequences."""
         self._sessions = Sessions()
         self._retention = ConsumerRetention(store, self.by_cid)
         self._rules: StreamRules | None = None
@@ -123,7 +122,7 @@ class ConsumerTable:
 
     @property
     def count(self) -> int:
-        """Consumers of the stream, those of mirrors and sources included."""
+        """Number of consumers of the stream, including those of mirrors and sources."""
         return len(self.by_cid)
 
     @property
@@ -131,8 +130,8 @@ class ConsumerTable:
         return sum(1 for state in self.by_cid.values() if not state.rules.direct)
 
     def session_of(self, owner: bytes) -> tuple[int, int] | None:
-        """Session and newest serial of the turns of an owner (8 bytes) that were applied; None: it has none. Its next
-        session has to be a higher one."""
+        """Return the session and the newest applied serial of an owner (8 bytes), None when it has none. Its next
+        session must have a higher number."""
         return self._sessions.of(owner)
 
     # -- Extension ------------------------------------------------------------------------------------------------
@@ -173,7 +172,7 @@ class ConsumerTable:
         """See `stream.ports.Extension`."""
         old, self._rules = self._rules, rules
         self._retention.policy = rules.retention
-        # What comes out of an archive is kept: nothing was published, and nobody had the time to say what he wants.
+        # Restored messages are kept: they were not published, and no consumer could have wanted them yet.
         if old is not None and not old.restoring and rules.retention == INTEREST != old.retention:
             self._retention.begin(sift)
         if old is not None and old.restoring and not rules.restoring and self.observer is not None:
@@ -305,7 +304,7 @@ class ConsumerTable:
 
     def _create(self, wish: creation.Create, sift: Sift) -> int | ApiError:
         assert self._rules is not None
-        # An archive's consumers come before the stream is an ordinary one, by the rules that it will have.
+        # An archive's consumers are created while the stream is being restored, but by the rules that it will have.
         stream = self._rules.restored() if self._rules.restoring else self._rules
         error = creation.check_replicas(wish.config, stream)
         if error is not None:
@@ -326,7 +325,7 @@ class ConsumerTable:
         if wish.restored is not None:
             archived.restore(state, wish.restored, self._store)
             self._lowest = 0
-        state.row()  # what cannot be written must not wait for the commit
+        state.row()  # fails here rather than in the commit
         self._next_cid += 1
         self._store.side_put(SIDE_CONSUMERS, _NEXT, _CID.pack(self._next_cid))
         self._add(state)
@@ -387,7 +386,8 @@ class ConsumerTable:
         return 1
 
     def _reset(self, name: str, seq: int, done: bool, sift: Sift) -> int | ApiError:
-        """`done`: what lies before `seq` and was delivered is acknowledged."""
+        """Restart at `seq`, or at the ack floor for 0. `done`: delivered messages below the new start count as
+        acked."""
         state = self.by_name.get(name)
         if state is None:
             return _NOT_FOUND

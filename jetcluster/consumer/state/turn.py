@@ -1,26 +1,26 @@
-"""CONSUMER_TURN: what one node did for the consumers that it owns during one turn of its event loop, as log bytes.
+"""CONSUMER_TURN: the ops of one node's consumer owners in one turn of its event loop, as log bytes.
 
     8s owner peer | u64 session | u64 serial | u8 first | ops...        (little-endian, after the command's head)
     op: u32 consumer id | u32 epoch | u8 kind | u32 length | body
 
 An owner's turns apply in order and without a gap (`serial` counts up by one), or not at all: a delivery decided after
-a lost one would skip messages. `first` begins a session: its serial may be any, its number is higher than that of the
-owner's session before. A turn of another session than the owner's current one, or out of order, is void; so are single
-ops whose `epoch` is not the consumer's (it has another owner by now, or was reset).
+a lost one would skip messages. `first` begins a session, with any serial and a number higher than that of the owner's
+previous session. A turn of another session than the owner's current one, or out of order, is void; so is an op whose
+`epoch` is not the consumer's (it got another owner, or was reset).
 
-Sequence lists are u64 each. The codec is strict: UnknownCommandError for ops and flags of newer versions, CommandError
-for bodies that make no sense.
+Sequence lists are u64 each. The codec is strict: it raises UnknownCommandError for ops and flags of newer versions, and
+CommandError for malformed bodies.
 
-Applied, a CONSUMER_TURN gives a `TurnResult`; a `TableObserver` hears it. Its `outcomes` has one element per op of the
-turn, in their order:
+An applied CONSUMER_TURN gives a `TurnResult`, which a `TableObserver` receives. Its `outcomes` has one element per op,
+in order:
 
 | op | outcome |
 |---|---|
 | DELIVER, REDELIVER | `SentMessages` |
 | ACK, TERM, EXHAUSTED, GONE | `SettledMessages`, the entries as they were |
-| NAK, PROGRESS | `SettledMessages`, the entries as they are now |
+| NAK, PROGRESS | `SettledMessages`, the new entries |
 | ADVANCE, SKIP, WAIT, UNWAIT, PIN | 1 when it changed something, else 0 |
-| any, void | None: the consumer is gone, has another epoch, or the op does not fit it |
+| any void op | None: the consumer is gone, has another epoch, or the op does not fit it |
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from jetcluster.consumer.state.state import ConsumerState, Pending
 from jetcluster.stream.log.commands import CommandError, UnknownCommandError
 
 DELIVER: Final = 1
-"""Body: sequences, ascending, above everything delivered so far: first deliveries, in that order."""
+"""Body: sequences of first deliveries, ascending and above all delivered so far."""
 REDELIVER: Final = 2
-"""Body: sequences, in the order they are delivered again. Those no longer pending are ignored and take no number."""
+"""Body: sequences in the order of redelivery. Those no longer pending are ignored and take no number."""
 ACK: Final = 3
-"""Body: sequences. With policy `all` everything at or below the highest."""
+"""Body: sequences. Policy `all` includes all at or below the highest."""
 NAK: Final = 4
 """Body: (u64 sequence, u64 delay in nanoseconds) pairs: due again at the command's time + delay."""
 TERM: Final = 5
-"""Body: sequences: never delivered again."""
+"""Body: sequences that are never delivered again."""
 PROGRESS: Final = 6
-"""Body: sequences: the wait for their ack begins again."""
+"""Body: sequences whose wait for an ack begins again."""
 ADVANCE: Final = 7
 """Body: u64 sequence, u64 count: a consumer without acks delivered `count` more messages, the last at `sequence`."""
 WAIT: Final = 8
-"""Body: reply subject of a pull that waits from now on: what the next owner tells `409 Leadership Change`."""
+"""Body: reply subject of a pull that now waits; the next owner sends it `409 Leadership Change`."""
 UNWAIT: Final = 9
-"""Body: reply subject of one that no longer waits."""
+"""Body: reply subject of a pull that no longer waits."""
 PIN: Final = 10
-"""Body: u8 length of the group, group, pinned id (empty: nobody is pinned)."""
+"""Body: u8 length of the group, group, pinned id (empty to unpin)."""
 EXHAUSTED: Final = 11
-"""Body: sequences whose last permitted delivery was not acknowledged in time: no longer pending (max_deliver)."""
+"""Body: sequences no longer pending, since their last permitted delivery was not acked in time (max_deliver)."""
 GONE: Final = 12
 """Body: pending sequences whose message is no longer stored."""
 SKIP: Final = 13
-"""Body: u64 sequence: nothing up to there is for this consumer, the next delivery starts above it."""
+"""Body: u64 sequence up to which no message is for this consumer; the next delivery starts above it."""
 
 _SEQS: Final = frozenset((DELIVER, REDELIVER, ACK, TERM, PROGRESS, EXHAUSTED, GONE))
 _STEPS: Final = dict.fromkeys(_SEQS, 8) | {NAK: 16, ADVANCE: 16, SKIP: 8, WAIT: 1, UNWAIT: 1, PIN: 1}
-"""Kind -> what the length of a body is a multiple of."""
+"""Kind -> divisor of a body's length."""
 _ONE: Final = frozenset((ADVANCE, SKIP))
 _TURN: Final = struct.Struct("<8sQQB")
 _OP: Final = struct.Struct("<IIBI")
@@ -75,6 +75,8 @@ Value = Sequence[int] | Sequence[tuple[int, int]] | tuple[int, int] | int | byte
 
 
 class Op(NamedTuple):
+    """One change of one consumer."""
+
     cid: int
     epoch: int
     kind: int
@@ -82,6 +84,8 @@ class Op(NamedTuple):
 
 
 class Turn(NamedTuple):
+    """A decoded CONSUMER_TURN."""
+
     owner: bytes
     """Peer id, 8 bytes."""
     session: int
@@ -91,7 +95,7 @@ class Turn(NamedTuple):
 
 
 def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first: bool = False) -> bytes:
-    """The body of a CONSUMER_TURN (`stream.log.commands` adds the head)."""
+    """Return the body of a CONSUMER_TURN (`stream.log.commands` adds the head)."""
     parts = [_TURN.pack(owner, session, serial, first)]
     for cid, epoch, kind, value in ops:
         body = struct.pack(f"<{len(value)}Q", *value) if kind in _SEQS else _body(kind, value)  # type: ignore[arg-type,misc]
@@ -101,7 +105,7 @@ def encode(owner: bytes, session: int, serial: int, ops: Iterable[Op], *, first:
 
 
 def decode(body: bytes) -> Turn:
-    """Raises CommandError."""
+    """Undo `encode`. Raises CommandError, and UnknownCommandError for newer ops or flags."""
     if len(body) < _TURN.size:
         raise CommandError(f"a consumer turn of {len(body)} bytes")
     owner, session, serial, first = _TURN.unpack_from(body)
@@ -114,8 +118,8 @@ def decode(body: bytes) -> Turn:
 
 
 def is_sound(body: bytes) -> bool:
-    """True when `decode` takes it: to be asked of what another node sends before it is put into the log, where bytes
-    that nobody can apply stop every replica. Looks at heads and lengths only."""
+    """Return True when `decode` accepts `body`. Must be checked for another node's turn before it is proposed: an
+    entry that cannot be applied stops every replica. Reads heads and lengths only."""
     size, at = len(body), _TURN.size
     if size < at or body[at - 1] > 1:
         return False
@@ -154,7 +158,7 @@ def _ops(body: bytes) -> list[Op]:
 
 
 def _body(kind: int, value: Value) -> bytes:
-    """Bytes of a value that is not a list of sequences."""
+    """Encode a value that is not a list of sequences."""
     if kind == NAK:
         return b"".join(_PAIR.pack(*pair) for pair in value)  # type: ignore[misc,union-attr]
     if kind == ADVANCE:
@@ -170,7 +174,7 @@ def _body(kind: int, value: Value) -> bytes:
 
 
 def _value(kind: int, raw: bytes) -> Value:
-    """A value that is not a list of sequences, from its bytes."""
+    """Decode a value that is not a list of sequences."""
     if kind == NAK:
         return list(_PAIR.iter_unpack(raw))
     if kind == ADVANCE:
@@ -190,18 +194,18 @@ def _value(kind: int, raw: bytes) -> Value:
 
 
 class SentMessages(NamedTuple):
-    """Deliveries that count from now on: the k-th of `seqs` is number `cseq + k` of the consumer."""
+    """Committed deliveries: the k-th of `seqs` has the consumer sequence `cseq + k`."""
 
     cseq: int
-    """Consumer sequence of the first; what the next delivery would get when `seqs` is empty."""
+    """Consumer sequence of the first; the next one to be used when `seqs` is empty."""
     seqs: list[int]
-    """Stream sequences really taken, in the op's order."""
+    """Accepted stream sequences, in the op's order."""
     deliveries: list[int] | None
-    """Deliveries of each by now, this time counted in; None: all for the first time."""
+    """Number of deliveries of each, this one included; None: all are first deliveries."""
 
 
 class SettledMessages(NamedTuple):
-    """Messages that were pending, of those the op names (with policy `all`: everything up to the highest)."""
+    """The messages of the op that were pending (with policy `all`: all up to the highest)."""
 
     seqs: list[int]
     entries: list[Pending]
@@ -212,9 +216,9 @@ Outcome = SentMessages | SettledMessages | int | None
 
 
 class TurnResult:
-    """Outcome of a turn. `accepted` is False when all of it was void: it belongs to no current session of its owner, or
-    others of its session are missing before it. The owner then begins a new session, with a higher number than
-    `ConsumerTable.session_of` tells, and goes on from the replicated state."""
+    """The outcome of a turn. `accepted` is False when the whole turn was void: its session is not the owner's current
+    one, or an earlier turn is missing. The owner then begins a new session, with a number above that of
+    `ConsumerTable.session_of`, and continues from the replicated state."""
 
     __slots__ = ("accepted", "marks", "outcomes")
 
@@ -222,54 +226,45 @@ class TurnResult:
         self.accepted = accepted
         self.outcomes: list[Outcome] = []
         self.marks: list[int] = []
-        """Numbers of the states after each op: what the rolling hash sees of them."""
+        """Numbers of the states after each op, for the rolling hash."""
 
     def digest_bytes(self) -> bytes:
-        """Short, unambiguous bytes for the stream's rolling hash."""
+        """Return short, unambiguous bytes for the stream's rolling hash."""
         return b"t" + struct.pack(f"<?{len(self.marks)}Q", self.accepted, *self.marks)
 
 
 class TableObserver(Protocol):
-    """Hears of every change of the consumers, synchronously inside apply, on every replica. It must not change the
-    table or the store and must not raise. The states are the table's own: read them, keep references to them (they
-    are updated in place), do not change them."""
+    """Called for every change of the consumers, synchronously inside apply, on every replica. It must not raise, and
+    must not change the table, the store or the states. The states are the table's own and updated in place, so
+    references to them may be kept."""
 
     def created(self, state: ConsumerState) -> None: ...
 
     def updated(self, state: ConsumerState, old_rules: ConsumerRules) -> None:
-        """`state.rules` is new. The epoch is the same: ops in flight still count."""
-        ...
+        """Called when `state.rules` is new. The epoch is the same, so ops in flight stay valid."""
 
     def deleted(self, state: ConsumerState) -> None:
-        """It is no longer in the table."""
-        ...
+        """Called when the consumer has left the table."""
 
     def owner_changed(self, state: ConsumerState, old_owner: str) -> None:
-        """`state.owner` and `state.epoch` are new; ops of the old owner that are in flight become void."""
-        ...
+        """Called when `state.owner` and `state.epoch` are new; ops of the old owner in flight become void."""
 
     def restored(self) -> None:
-        """The stream came out of an archive, and its consumers with it: they may begin. The new rules are in force
-        right after this."""
-        ...
+        """Called when the stream's restore from an archive is complete and its consumers may begin. The new rules are
+        in force right after the call."""
 
     def paused(self, state: ConsumerState) -> None:
-        """`state.rules` with another `pause_until` (0: it goes on)."""
-        ...
+        """Called when `state.rules` has another `pause_until` (0: resumed)."""
 
     def reset(self, state: ConsumerState) -> None:
-        """It starts again somewhere: nothing is pending, consumer sequences count from 1 and the epoch is one higher,
-        so that ops in flight, decided before, become void. `state.pending` is another object."""
-        ...
+        """Called when the consumer restarts: nothing is pending, consumer sequences count from 1, and ops in flight are
+        void by the new epoch. `state.pending` is another object."""
 
     def freed(self, state: ConsumerState) -> None:
-        """Some of `state.pending` went without an op: their messages are no longer stored."""
-        ...
+        """Called when some of `state.pending` were removed without an op, as their messages are no longer stored."""
 
     def turn_applied(self, turn: Turn, result: TurnResult) -> None:
-        """After all of the turn's ops. Also for turns that were not accepted."""
-        ...
+        """Called after all ops of a turn, also when it was not accepted."""
 
     def reloaded(self) -> None:
-        """All consumers were read from the store again (a snapshot was installed): every state is another object."""
-        ...
+        """Called when all consumers were read from the store again (a snapshot was installed) into new objects."""

@@ -1,7 +1,7 @@
-"""Direct Get and the reads that wait for it: what a replica answers, and when.
+"""Direct Gets: a replica's answers, and when it may give them.
 
-Here, bottom to top: `confirm`, reads that wait until this replica has what was there when they came; `pages`, replies
-that are sent piece by piece; `answers`, what is replied; `membership`, when the replica is a member of the queue group
-that answers. Not here: what a request asks for (`stream.read.direct_get`), and when a mirror answers for its upstream
-(`replica.mirror_host`). Promise: reads tell nothing older than what the connection has seen.
+Here, bottom to top: `confirm`, reads that wait until this replica is current; `pages`, replies sent piece by piece;
+`answers`, the replies; `membership`, when the replica belongs to the queue group that answers. Not here: the contents
+of requests (`stream.read.direct_get`), and when a mirror answers for its upstream (`replica.mirror_host`). Promise: a
+read returns nothing older than what its connection has seen.
 """

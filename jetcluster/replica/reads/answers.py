@@ -1,7 +1,7 @@
-"""`Answers`: what a replica replies to Direct Gets, from what it has stored.
+"""`Answers`: a replica's replies to Direct Gets, from its store.
 
-When it may reply is decided before (`membership`). What takes some looking is looked for in turns with everything else,
-and long replies are sent in pieces (`pages`).
+`membership` decides whether it may reply. Searches take turns with other work, and long replies are sent in pieces
+(`pages`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from jetcluster.stream.read.direct_get import Answer, DirectGet
 
 MAX_SEARCHES = 1000
 MAX_SEARCH_BYTES = 16 << 20
-"""Requests that take some looking, at once per member of a queue group, and the bytes of large ones together; more are
-refused as by a replica that is not there."""
+"""Simultaneous searches per member of a queue group, and the bytes of their requests. Further ones get a 503, as from a
+replica that is absent."""
 
 _BUSY = b"NATS/1.0 503\r\n\r\n"
 
 
 class Answers:
-    """The answers of one member of a queue group. `report_damage` takes a record that cannot be read."""
+    """The answers of one member of a queue group. `report_damage` takes the error of an unreadable record."""
 
     def __init__(self, replica: ReplicaState, report_damage: Callable[[DamagedError], None]) -> None:
         context = replica.context
@@ -36,17 +36,17 @@ class Answers:
         self._reader = DirectGet(replica.assignment.name, replica.store, context.name, self._excludes_instant)
         self.pages = PagedReplies(replica, self._report)
         self._searches: dict[object, int] = {}
-        """The searches under way; how large the requests are."""
+        """Searches in progress -> bytes of their requests."""
         self.answered = 0
         """Requests answered (monitoring)."""
 
     @property
     def searching(self) -> int:
-        """Requests that are looked for in steps."""
+        """Number of searches in progress."""
         return len(self._searches)
 
     def abort(self) -> None:
-        """The stored state must not be read any more: batches end, searches are refused."""
+        """End batches and refuse searches: the stored state must not be read any more."""
         self.pages.abort()
         self._searches.clear()
 
@@ -54,7 +54,7 @@ class Answers:
         self._replica.bus.publish(reply, b"", b"", _BUSY)
 
     def on_body(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Answers a request that says in its body what it asks for."""
+        """Answer a request that is described by its body."""
         if reply:
             try:
                 found = self._reader.open(payload, headers)
@@ -67,7 +67,7 @@ class Answers:
                 self._send(reply, found)
 
     def by_subject(self, cut: int, *, alias: bool = False) -> Callback:
-        """Answers requests whose subject ends with the key, from position `cut` on."""
+        """Return a callback for requests whose subject holds the key, from position `cut` on."""
         answer_subject = self._reader.answer_subject
         publish = self._replica.bus.publish
 
@@ -89,7 +89,7 @@ class Answers:
         return answer
 
     def _search(self, reply: bytes, steps: Steps[Answer], size: int) -> None:
-        """Answers what takes some looking, in turns with everything else. `size`: bytes of the request, which wait."""
+        """Answer after a search, which takes turns with other work. `size`: bytes of the request."""
         if len(self._searches) >= MAX_SEARCHES or (size and sum(self._searches.values()) + size > MAX_SEARCH_BYTES):
             self.refuse(reply)
             return
@@ -97,7 +97,7 @@ class Answers:
         self._searches[search] = size
 
         def over() -> bool:
-            """False when what was looked through must not be read any more."""
+            """False when the searched state must not be read any more."""
             if self._searches.pop(search, None) is not None:
                 return True
             self.refuse(reply)
@@ -129,8 +129,7 @@ class Answers:
             self.pages.send(reply, answer)
 
     def _unreadable(self, reply: bytes, error: Exception) -> None:
-        """Never a 404 for what is only unreadable here: this replica leaves the group and says that it cannot answer,
-        which clients retry on; the retry meets a healthy replica."""
+        """Leave the group and answer 503, never 404: the client's retry meets a replica that can read the message."""
         self._report(error)
         self.refuse(reply)
 

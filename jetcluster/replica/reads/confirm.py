@@ -1,27 +1,25 @@
-"""Reads that wait: until this replica has applied what it knows to be committed, or until it has what was there when
-they came.
+"""Reads that wait until this replica has applied the commit index that it knows, or the leader's.
 
-A leader tells its followers the commit index before it acknowledges, on the same ordered link. So a client that was
-told "stored" through this node, and asks this node now, asks at a moment when the node already knows that index; its
-own fsync of the entry may still be under way. Waiting for it (a millisecond) gives every client read-your-writes and
-monotonic reads on its connection, without asking the leader. nats-server's followers answer from before the write.
+A leader sends its followers the commit index before it acks, on the same ordered link. So when a client that was acked
+through this node reads here, the node already knows that index, though its own fsync of the entry may be in progress.
+Waiting for it (a millisecond) gives every connection read-your-writes and monotonic reads without asking the leader.
+nats-server's followers answer with the state before the write.
 
-That does not depend on who leads now, or on whether this replica knows it: what any leader said to be committed is, so
-its word counts also after this replica has left its term, stands for election, has taken over and has not committed
-anything yet, or cannot take its entries (`Receiver.hear`, `RaftGroup.told_index`). Nobody on this node can have been
-told more. So a replica that knows no leader answers once it has applied that; if it has not, its readers wait, for the
-next leader too, and after MAX_WAIT another replica is asked. A replica answers at all only once its leader has
-confirmed to it what is committed, or it leads itself (`Membership`): what it heard before a restart is forgotten.
+This holds whoever leads now: an index that any leader reported as committed stays committed, also after this replica
+has left that term, campaigns, has just taken over, or cannot take the leader's entries (`Receiver.hear`,
+`RaftGroup.told_index`). No client of this node can have been acked more. So a replica without a known leader answers
+once it has applied that index; until then its readers wait, and after MAX_WAIT_SECONDS another replica is asked. A
+replica joins the group only after its leader confirmed the commit index, or when it leads (`Membership`): what it knew
+before a restart is forgotten.
 
-Two kinds of replicas may not have heard of what a client was told, and ask a leader first, once for all requests that
-wait; a majority confirms that it leads. This costs a round trip; a read on a node with a replica of its own does not
-pay it.
+Two kinds of replicas may know less than the client was acked. They ask a leader first, once for all waiting requests,
+and a majority confirms that it leads. This costs a round trip, which a read on a node with a replica does not pay.
 
-- A replica on another node than the client's: its own link to the leader may be slower. For a client whose node has no
-  replica, or none that is current, the stream's leader is asked where the log stands (`stream.commit`).
+- A replica on another node than the client's, whose link to the leader may be slower, asks the stream's leader for the
+  commit index (`stream.commit`). Clients whose node has no current replica meet such replicas.
 - A mirror that answers for its upstream in the same cluster asks the upstream's leader for its last sequence
-  (`stream.last`). While nobody leads the upstream it answers only what no later message can change: a message by its
-  sequence that it has.
+  (`stream.last`). While the upstream has no leader it answers only requests for a message by sequence that it has:
+  later messages never change that answer.
 """
 
 from __future__ import annotations
@@ -40,13 +38,15 @@ if TYPE_CHECKING:
     from jetcluster.replica.context import NodeContext
 
 MAX_WAITING = 8192
-MAX_WAIT = 0.25
-"""After so long somebody else is asked: this replica's disk is not keeping up."""
+MAX_WAIT_SECONDS = 0.25
+"""After this time another replica is asked: this one's disk does not keep up."""
 
 Call = Callable[[], None]
 
 
 class ReadWaits:
+    """Reads that wait for an index."""
+
     def __init__(self, clock: Clock, timers: Timers) -> None:
         self._clock = clock
         self._timers = timers
@@ -54,14 +54,14 @@ class ReadWaits:
         self._timer: TimerHandle | None = None
 
     def hold(self, index: int, answer: Call, give_up: Call) -> None:
-        """Calls `answer` once `applied(index)` or more was called, `give_up` if that takes too long or too many wait.
+        """Call `answer` once `applied` has reached `index`, or `give_up` if that takes too long or too many reads wait.
         Indexes must not go down between calls."""
         if len(self.waiting) >= MAX_WAITING:
             give_up()
             return
-        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT, answer, give_up))
+        self.waiting.append((index, self._clock.monotonic() + MAX_WAIT_SECONDS, answer, give_up))
         if self._timer is None:
-            self._timer = self._timers.call_later(MAX_WAIT, self._expire)
+            self._timer = self._timers.call_later(MAX_WAIT_SECONDS, self._expire)
 
     def applied(self, index: int) -> None:
         waiting = self.waiting
@@ -69,7 +69,7 @@ class ReadWaits:
             waiting.popleft()[2]()
 
     def clear(self) -> None:
-        """Gives up on everything now."""
+        """Give up on all reads now."""
         waiting, self.waiting = self.waiting, deque()
         for _, _, _, give_up in waiting:
             give_up()
@@ -92,7 +92,7 @@ class ReadWaits:
 COMMIT_METHOD = "stream.commit"
 LAST_METHOD = "stream.last"
 MAX_SECONDS = 2.5
-"""Seconds that a request waits for a leader's word: longer than most elections."""
+"""Longest wait of a request for a leader's answer: longer than most elections."""
 RETRY_SECONDS = 0.05
 ASK_SECONDS = 2.0
 
@@ -103,12 +103,12 @@ _Waiting = tuple[float, Call, Call, Call]
 
 
 async def confirmed_commit(context: NodeContext, group: RaftGroup) -> int | None:
-    """The leader's commit index, proven to be current after this call began; None when that cannot be had now."""
+    """The leader's commit index, proven to be current after this call began; None when no leader can prove it now."""
     return await _ask(context, group.leader, COMMIT_METHOD, group.gid)
 
 
 async def confirmed_last(context: NodeContext, gid: int) -> int | None:
-    """The last sequence of a stream as its leader, proven to lead, has it; None when that cannot be had now."""
+    """The last sequence of a stream at its proven leader; None when no leader can prove it now."""
     if context.leaders.get(gid) is None:
         await context.leaders.wait(gid, RETRY_SECONDS)
     return await _ask(context, context.leaders.get(gid), LAST_METHOD, gid)
@@ -125,6 +125,8 @@ async def _ask(context: NodeContext, leader: str | None, method: str, gid: int) 
 
 
 class ReadConfirmations:
+    """Reads that wait for a leader's confirmation."""
+
     def __init__(
         self,
         clock: Clock,
@@ -132,7 +134,8 @@ class ReadConfirmations:
         ask: Callable[[], Awaitable[int | None]],
         reached: Callable[[], int],
     ) -> None:
-        """`ask`: what must be here before an answer; None when nobody says. `reached`: how much is here."""
+        """`ask` returns the index that this replica must reach before it answers, None when no leader says; `reached`
+        returns the index that it has reached."""
         self._clock = clock
         self._timers = timers
         self._ask = ask
@@ -140,13 +143,13 @@ class ReadConfirmations:
         self.waits = ReadWaits(clock, timers)
         self._coming: list[_Waiting] = []
         self._asked: list[_Waiting] = []
-        """Those whom the question that is under way is for; who comes later needs a newer answer."""
+        """The reads for which the question in progress was asked; later reads need a newer answer."""
         self._task: asyncio.Task[None] | None = None
         self._timer: TimerHandle | None = None
 
     def hold(self, answer: Call, give_up: Call, refuse: Call) -> None:
-        """Calls `answer` once this replica has what was there by now, `give_up` when it does not get there soon,
-        `refuse` when nobody has said for MAX_SECONDS what that is, or too many wait."""
+        """Call `answer` once this replica has all that is committed by now, `give_up` when that takes too long, or
+        `refuse` when no leader has answered for MAX_SECONDS or too many reads wait."""
         if len(self._coming) + len(self._asked) >= MAX_WAITING:
             refuse()
             return
@@ -157,11 +160,11 @@ class ReadConfirmations:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def advanced(self) -> None:
-        """More is here."""
+        """Note that the replica has advanced."""
         self.waits.applied(self._reached())
 
     def clear(self) -> None:
-        """Refuses and gives up on everything now."""
+        """Refuse or give up on all reads now."""
         waiting = self._asked + self._coming
         self._asked, self._coming = [], []
         if self._task is not None:
@@ -196,7 +199,7 @@ class ReadConfirmations:
                 self.waits.hold(wanted, answer, give_up)
 
     def _expire(self) -> None:
-        """Refuses requests that have waited for too long, also while a question is under way: nobody may answer it."""
+        """Refuse reads that have waited too long, also while a question is in progress: it may never be answered."""
         self._timer = None
         now = self._clock.monotonic()
         late = [one for one in self._asked + self._coming if one[0] <= now]

@@ -1,11 +1,11 @@
 """`Membership`: a replica as a member of the queue group that answers Direct Get for a stream; `Reads`, all of them.
 
-The leader answers as soon as it leads. A follower joins once it has applied everything that the leader had committed
-when asked (its own idea of the commit index proves nothing after a restart: a replica that missed the newest value
-would serve the older one), leaves when it falls far behind, and joins again the same way.
+A leader answers as soon as it leads. A follower joins once it has applied all that the leader had committed when asked:
+after a restart the follower's own commit index proves nothing, and a stale value could be served. It leaves when it
+lags far, and joins again in the same way.
 
-A replica answers for its own stream, and one of a mirror for the upstream too: there is one membership for each name,
-and an `AskedStream` says what differs between them.
+A replica answers for its own stream, and a mirror's for the upstream too. Each name has a membership, and an
+`AskedStream` holds the differences.
 """
 
 from __future__ import annotations
@@ -25,59 +25,51 @@ from jetcluster.stream.lead.ingest import OPEN, Ingest
 
 QUEUE = b"_sys_"
 LAST = "LAST"
-"""No stream's name, unless there is one: see `Membership.take_alias`."""
+"""An alias, unless a stream has this name: see `Membership.take_alias`."""
 PREFIX = b"$JS.API.DIRECT.GET."
 ADDRESSED = b"$JS.API.DIRECT.PEER."
 """`<stream>.<server name>` follows, and the replica on that server answers (ours, docs/compatibility.md)."""
 MAX_LAG = 8192
-"""Log entries a follower may be behind before it leaves the group."""
+"""Log entries that a follower may lag before it leaves the group."""
 LEADERLESS_SECONDS = 10.0
-"""A follower connected with a majority that knew of no leader for so long leaves the group: elections take less, and
-one that was removed without hearing of it never has one again. One that is cut off goes on: others may have less."""
+"""A follower that is connected with a majority and has had no leader for this time leaves the group: elections take
+less, and a follower that was removed unawares never has one again. An isolated follower stays: others may have less."""
 ARRIVAL_TURNS = 8
-"""Turns of the loop that a read at a mirror waits for what its upstream on this node has stored to come: a delivery
-takes three. It may also not come, as flow control or a limit is in the way."""
+"""Turns of the loop that a read at a mirror waits for messages that its upstream has stored on this node. A delivery
+takes three; flow control or a limit may keep it away."""
 TIMED_EVERY = 32
-"""One of so many requests is timed; a power of two."""
+"""One of this many requests is timed; a power of two."""
 
 
 class AskedStream(Protocol):
     """The stream that a membership answers for: the replica's own, or the upstream of a mirror."""
 
     may_change: bool
-    """The answers to `allows` and `is_another` may change without a change of the configuration: they are looked at in
-    every tick, and for every request."""
+    """True when `allows` and `is_another` may change by themselves: every tick and request asks them then."""
 
     @property
     def name(self) -> str:
-        """Its name; asked for only while `allows`."""
-        ...
+        """The stream's name; asked only while `allows`."""
 
     @property
     def role(self) -> str:
-        """The replica's role, by which the times of answers are told."""
-        ...
+        """The replica's role in the statistics of answers."""
 
     @property
     def is_another(self) -> bool:
-        """The stream of that name is not the one that this replica has the messages of."""
-        ...
+        """True when the stream of that name is not the one whose messages this replica has."""
 
     def allows(self, joined: bool) -> bool:
-        """This replica may answer for it. `joined`: it does so now."""
-        ...
+        """True when this replica may answer for the stream. `joined`: it does so now."""
 
     def confirms(self, origin: Origin, payload: bytes) -> bool:
-        """A request of `origin` is answered only once this replica has what is confirmed to be there."""
-        ...
+        """True when a leader must confirm before a request of `origin` is answered."""
 
     async def confirmed(self) -> int | None:
-        """The index that must be here before such an answer; None when nobody says."""
-        ...
+        """The index that this replica must reach before such an answer; None when no leader says."""
 
     def reached(self) -> int:
-        """The index up to which all is here, in the same measure."""
-        ...
+        """The index that this replica has reached, in the same measure."""
 
 
 class OwnStream:
@@ -111,9 +103,9 @@ class OwnStream:
 
 
 class Membership:
-    """One replica's part in the queue group of `asked`. `links`: of the replica's stream to its upstreams. `ingest`: of
-    the stream that is asked for, where that is this replica's own. `give_way`: leaves this group, and those that end
-    with it, because the replica does not keep up."""
+    """One replica as a member of the queue group of `asked`. `links`: the replica's links to its upstreams. `ingest`:
+    the stream's, where it is this replica's own. `give_way` leaves this group, and those that end with it, when the
+    replica does not keep up."""
 
     def __init__(
         self,
@@ -137,14 +129,14 @@ class Membership:
             self._prefixes.append(b"$JS.%b.API.DIRECT.GET." % context.domain.encode())
         self._subscriptions: list[Subscription] = []
         self._aliases: list[Subscription] = []
-        """While this replica is in the group and no stream is named LAST."""
+        """Subscriptions to the alias, while this replica is joined and no stream is named LAST."""
         self._joined_as = ""
         self._addressed: Subscription | None = None
         """The subscription to requests that name this replica."""
         self.joining: asyncio.Task[None] | None = None
         self.waits = ReadWaits(context.clock, context.timers)
         self.arrivals = ReadWaits(context.clock, context.timers)
-        """For what came from an upstream before the request."""
+        """Reads that wait for messages which came from an upstream before the request."""
         self.confirmations = ReadConfirmations(context.clock, context.timers, asked.confirmed, asked.reached)
         self._requests = 0
 
@@ -168,7 +160,7 @@ class Membership:
             self._join_when_current()
 
     def config_changed(self) -> None:
-        """allow_direct may have been toggled: takes effect on every member when it applies the update."""
+        """Join or leave: the update that was just applied may have changed allow_direct."""
         self._take_addressed()
         if not self.allowed:
             self.leave()
@@ -185,12 +177,12 @@ class Membership:
                 self._join()
         self._take_addressed()
         group = self._replica.group
-        if not self._replica.vouches or self._leaderless:
+        if not self._replica.may_answer or self._leaderless:
             self.leave()
             return
         if self._replica.leading:
             if not self.joined and group.applied_index >= group.told_index:
-                self._join()  # a read had waited too long for this node's disk: see `_hand_on`
+                self._join()  # the leader had left because a read waited too long for its disk: see `_hand_on`
             return
         if self.joined and group.commit_index - group.applied_index > MAX_LAG:
             self.leave()
@@ -199,14 +191,14 @@ class Membership:
 
     @property
     def unsettled(self) -> bool:
-        """Ticks have something to do, or to see for themselves: a mirror's lag, another replica's part in the group."""
+        """True while ticks have work, or must watch for it, such as a mirror's lag."""
         return self._asked.may_change or self.joining is not None or (self.allowed and not self.joined)
 
     @property
     def _leaderless(self) -> bool:
-        """Nobody leads the group for long, as far as this replica knows, and others could: it may have been removed.
-        Or its leader says that it does not lead this replica: nobody would tell it what is committed. Or others follow
-        one whose log is not this one's."""
+        """True when this replica would not hear of commits: it has had no leader for long while others could have one
+        (it may have been removed), its leader leaves it out, or the others follow a leader whose log contradicts its
+        own."""
         group = self._replica.group
         if group.refused:
             return True
@@ -216,7 +208,7 @@ class Membership:
         return group.left_out or self._context.clock.monotonic() - since > LEADERLESS_SECONDS
 
     def leave(self) -> None:
-        """Takes no more requests; batches under way are finished."""
+        """Take no more requests; batches in progress are finished."""
         self._replica.wake()
         for subscription in self._subscriptions + self._aliases:
             self._replica.bus.unsubscribe(subscription)
@@ -224,8 +216,7 @@ class Membership:
         self._aliases.clear()
 
     def abort(self) -> None:
-        """The stored state must not be read any more. Batches under way end without an EOB, so that their readers see
-        that something is missing."""
+        """Stop reading the stored state. Batches in progress end without an EOB, so that readers see it."""
         self.leave()
         self._drop_addressed()
         self.answers.abort()
@@ -241,8 +232,8 @@ class Membership:
     def _join(self) -> None:
         allowed = self.allowed and self._context.meta_current
         if self._replica.retiring and not self._replica.leading:
-            return  # nobody tells it when its group has done without it; the leader of a move knows
-        if self.joined or not allowed or not self._replica.trusted or not self._replica.vouches:
+            return  # it would not learn when its group goes on without it; the leader of a move does
+        if self.joined or not allowed or not self._replica.trusted or not self._replica.may_answer:
             return
         self._joined_as = self._asked.name
         name = self._joined_as.encode()
@@ -257,9 +248,9 @@ class Membership:
         self.take_alias()
 
     def take_alias(self) -> None:
-        """`LAST.<stream>.<subject>` asks for the last message of a subject, but a stream really named LAST takes all
-        such requests. One group takes both forms, and each request goes to one member of it: a replica that would not
-        answer must not be there. Must be called when a stream of that name comes or goes."""
+        """Subscribe to `LAST.<stream>.<subject>`, which asks for the last message of a subject, unless a stream is
+        named LAST: that stream takes all such requests. Each request goes to one member of the group, so a replica that
+        would not answer must not be in it. Call this when a stream of that name comes or goes."""
         if self._context.find_stream(self._replica.assignment.account, LAST) is not None:
             for subscription in self._aliases:
                 self._replica.bus.unsubscribe(subscription)
@@ -274,7 +265,7 @@ class Membership:
         replica = self._replica
         if self.joined or self.joining is not None or not self.allowed:
             return
-        if not replica.trusted or not replica.vouches:
+        if not replica.trusted or not replica.may_answer:
             return
         if replica.group.leader is None or replica.retiring:
             return
@@ -286,7 +277,7 @@ class Membership:
         self.joining = None
 
     async def _catch_up_and_join(self) -> None:
-        """Gives up silently on any trouble: the tick tries again."""
+        """Give up silently on any trouble: the next tick tries again."""
         group = self._replica.group
         if group.leader == self._context.me:
             return
@@ -302,10 +293,10 @@ class Membership:
     # ---- requests that name this replica
 
     def _take_addressed(self) -> None:
-        """Others than those of the group are answered by a replica that lags, too: they ask for what is stored here.
-        Only under `$JS.API.`, never a domain's name: rules of leaf links know Direct Get by its other subjects."""
+        """Subscribe to requests that name this replica, which it answers although it lags: they ask for what is stored
+        here. Only under `$JS.API.`, never a domain's prefix: rules of leaf links match Direct Get's other subjects."""
         replica = self._replica
-        sound = replica.trusted and replica.vouches
+        sound = replica.trusted and replica.may_answer
         if not (self.allowed and self._context.meta_current and sound) or replica.retiring:
             self._drop_addressed()
         elif self._addressed is None and self._asked.name == replica.assignment.name:
@@ -318,7 +309,7 @@ class Membership:
             self._addressed = None
 
     def _on_addressed(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-        """Waits like the others for what this replica knows to be committed, but nobody else can answer for it."""
+        """Answer after the known commit index is applied, as for the group; no other replica can answer instead."""
         told = self._replica.group.told_index
         answer = functools.partial(self.answers.on_body, subject, reply, headers, payload, origin)
         if told <= self._replica.group.applied_index:
@@ -329,15 +320,14 @@ class Membership:
     # ---- requests to the group
 
     def _when_current(self, answer: Callback) -> Callback:
-        """`answer`, called once what this replica knows to be committed is applied; for requests that it confirms for,
-        what the leader knows (`confirm`). What came from an upstream before the request did, or was copied from another
-        stream, on its way into the log, is waited for first: the requester may have been told there that it is
-        stored."""
+        """Return `answer` wrapped so that it is called once this replica has applied its known commit index, or the
+        leader's where a confirmation is needed (`confirm`). Messages from an upstream, or copied from another stream,
+        that are on their way into the log are awaited first: their publisher may have been acked there."""
         group, links, ingest, asked = self._replica.group, self._links, self._ingest, self._asked
         confirms = asked.confirms
 
         def receive(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
-            if asked.may_change and asked.is_another:  # the next tick is too late for a client that has created it
+            if asked.may_change and asked.is_another:  # for the client that created it, the next tick is too late
                 self._hand_on(subject, reply, headers, payload)
                 return
             self._requests += 1
@@ -372,7 +362,7 @@ class Membership:
         return receive
 
     def when_known(self, origin: Origin, go_on: Callable[[], None]) -> None:
-        """`go_on`, once what `origin` may have been told is stored is here, or when that takes long."""
+        """Call `go_on` once this replica has all that `origin` may have been acked, or when that takes long."""
         group = self._replica.group
         if origin.kind == "peer" and not self._replica.leading:
             self.confirmations.hold(go_on, go_on, go_on)
@@ -382,7 +372,7 @@ class Membership:
             go_on()
 
     def _when_arrived(self, go_on: Callable[[], None], hand_on: Callable[[], None], turns: int = ARRIVAL_TURNS) -> None:
-        """`go_on` when what is under way to this stream, on this node, is stored. `hand_on`: it must not be read."""
+        """Call `go_on` when messages on their way to this stream are stored, or `hand_on` if it must not be read."""
         context = self._context
         if turns and self._links.behind(self._stored_here):
             later = functools.partial(self._when_arrived, go_on, hand_on, turns - 1)
@@ -394,7 +384,7 @@ class Membership:
                 ingest.flush()
             arrived = max(arrived, ingest.copied)
         if arrived > self._replica.group.applied_index:
-            # Too long or too many: a copy is as old as it is. Unless this replica must not be read any more.
+            # After too long a wait the copy is answered as it is, unless this replica must not be read any more.
             self.arrivals.hold(arrived, go_on, lambda: go_on() if self.joined else hand_on())
         else:
             go_on()
@@ -404,7 +394,7 @@ class Membership:
         return self._context.stored_here(found.gid) if found is not None else 0
 
     def _timed(self, answer: Callback) -> Callback:
-        """`answer`, timed from now until its reply, or the first slice of it, has been handed to the bus."""
+        """Return `answer` timed from now until its reply, or the first slice of it, was given to the bus."""
         start = self._context.clock.monotonic()
 
         def then(subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> None:
@@ -415,14 +405,14 @@ class Membership:
         return then
 
     def _hand_on(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> None:
-        """This replica does not keep up: it leaves the group, and another member answers."""
+        """Leave the group, as this replica does not keep up, and let another member answer."""
         self._give_way()
         self._replica.bus.publish(subject, payload, reply, headers)
 
 
 class Reads:
-    """All memberships of one replica. `links`: of its stream to its upstreams; `ingest`: of its stream. `report_damage`
-    takes a record that cannot be read. `upstream`: of a mirror."""
+    """All memberships of one replica. `links`, `ingest`: its stream's. `report_damage` takes the error of an unreadable
+    record. `upstream`: a mirror's."""
 
     def __init__(
         self,
@@ -433,7 +423,7 @@ class Reads:
         upstream: AskedStream | None = None,
     ) -> None:
         self.answers = Answers(replica, report_damage)
-        """For the replica's own stream."""
+        """Answers for the replica's own stream."""
         self.own = Membership(replica, OwnStream(replica), self.answers, links, ingest, self.leave)
         self.upstream: Membership | None = None
         self.memberships = [self.own]
@@ -464,12 +454,12 @@ class Reads:
             member.tick()
 
     def leave(self) -> None:
-        """Takes no more requests; batches under way are finished."""
+        """See `Membership.leave`."""
         for member in self.memberships:
             member.leave()
 
     def abort(self) -> None:
-        """The stored state must not be read any more, see `Membership.abort`."""
+        """See `Membership.abort`."""
         for member in self.memberships:
             member.abort()
 
@@ -478,7 +468,7 @@ class Reads:
             member.stop()
 
     def applied(self, index: int) -> None:
-        """The replica has applied `index`: reads that waited for it are answered."""
+        """Answer the reads that waited for `index`, which is applied."""
         for member in self.memberships:
             if member.arrivals.waiting:
                 member.arrivals.applied(index)

@@ -1,6 +1,6 @@
 """`PagedReplies`: replies that are sent piece by piece, such as the batches of a Direct Get.
 
-Between two pieces other clients are served. A reply goes on once its reader has taken most of what it was sent.
+Other clients are served between two pieces. A reply goes on once its reader has taken most of the last one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from jetcluster.stream.read.direct_get import Frame
 SLICE_BYTES = 256 * 1024
 """Reply bytes of one batch per loop turn."""
 MAX_BACKLOG = 1024 * 1024
-BACKLOG_PAUSE = 0.001
-LONGEST_PAUSE = 0.008
-"""A batch goes on once the requester's connection has at most MAX_BACKLOG bytes waiting. The connection is looked at
-after so many seconds: a fast reader has taken them within a millisecond; one that has not is looked at less often."""
-RENEWAL = 1.0
-LONGEST_FROZEN = 30.0
-"""Seconds. The data store's snapshot for a batch that waits is taken anew every RENEWAL, so that it keeps little that
-is gone; a batch whose reader is slower than LONGEST_FROZEN over data that is gone ends without an EOB."""
+MIN_PAUSE_SECONDS = 0.001
+MAX_PAUSE_SECONDS = 0.008
+"""A batch goes on once the requester's connection has at most MAX_BACKLOG bytes waiting. A fast reader has taken them
+within a millisecond; the connection of a slower one is checked less and less often."""
+RENEWAL_SECONDS = 1.0
+MAX_FROZEN_SECONDS = 30.0
+"""A waiting batch renews its snapshot of the data store every RENEWAL_SECONDS, so that little deleted data is kept. A
+batch that needs deleted data for longer than MAX_FROZEN_SECONDS ends without an EOB."""
 MAX_STREAMING = 64
-"""Batches being sent at once by one member of a queue group; more are refused as by a replica that is not there (the
-client retries)."""
+"""Batches in progress per member of a queue group. Further ones get a 503, and the client retries."""
 
 
 class Paged(Protocol):
@@ -45,7 +44,7 @@ class Paged(Protocol):
 
 
 class _PagedReply:
-    """One batch under way."""
+    """One batch in progress."""
 
     __slots__ = ("answer", "frozen_at", "held_at", "life", "pause", "reply")
 
@@ -53,42 +52,41 @@ class _PagedReply:
         self.life = life
         self.reply = reply
         self.answer = answer
-        self.pause = BACKLOG_PAUSE
-        self.held_at = -RENEWAL
+        self.pause = MIN_PAUSE_SECONDS
+        self.held_at = -RENEWAL_SECONDS
         """When `hold` was called after the last slice, or again; earlier than that when it was not."""
         self.frozen_at = 0.0
 
 
 class PagedReplies:
-    """The batches that one member of a queue group sends. `report` takes what a stored record, or the data store,
-    raised."""
+    """The batches of one member of a queue group. `report` takes errors of stored records and of the data store."""
 
     def __init__(self, replica: ReplicaState, report: Callable[[Exception], None]) -> None:
         self._context = replica.context
         self._bus = replica.bus
         self._report = report
         self.streaming = 0
-        """Batches being sent (monitoring)."""
+        """Number of batches in progress (monitoring)."""
         self._life = 0
-        """Batches of an earlier one are not continued."""
+        """Increased by `abort`: batches of an earlier life do not continue."""
 
     @property
     def has_room(self) -> bool:
-        """One more may be sent."""
+        """True while another batch may begin."""
         return self.streaming < MAX_STREAMING
 
     def send(self, reply: bytes, answer: Paged) -> None:
-        """Publishes all of `answer` to `reply`, as fast as it is taken there; ends when nobody listens any more."""
+        """Publish all of `answer` to `reply`, as fast as its reader takes it; end when the subject has no reader."""
         self.streaming += 1
         self._send_slice(_PagedReply(self._life, reply, answer))
 
     def abort(self) -> None:
-        """Batches under way end without an EOB, so that their readers see that something is missing."""
+        """End all batches without an EOB, so that their readers see that messages are missing."""
         self._life += 1
         self.streaming = 0
 
     def _send_slice(self, one: _PagedReply) -> None:
-        """Publishes the next frames of a batch, or waits."""
+        """Publish the next frames of a batch, or wait for its reader."""
         if one.life != self._life:
             one.answer.close()
             return
@@ -96,11 +94,11 @@ class PagedReplies:
         if bus.backlog(one.reply) > MAX_BACKLOG:  # the reader is slow: wait for it, do not bury it
             if self._hold(one):
                 self._context.timers.call_later(one.pause, self._send_slice, one)
-                one.pause = min(2 * one.pause, LONGEST_PAUSE)
+                one.pause = min(2 * one.pause, MAX_PAUSE_SECONDS)
             else:
                 self._ended(one)
             return
-        one.pause = BACKLOG_PAUSE
+        one.pause = MIN_PAUSE_SECONDS
         answer = one.answer
         frames: list[Frame] = []
         try:
@@ -111,19 +109,19 @@ class PagedReplies:
             self._context.log.warning("a batch was cut off: what it still had to send was removed")
         else:
             gone = frames and not bus.publish_frames(one.reply, frames)
-            one.held_at = -RENEWAL
+            one.held_at = -RENEWAL_SECONDS
             if not answer.done and not gone and self._hold(one):
                 self._context.timers.call_soon(self._send_slice, one)
                 return
         self._ended(one)
 
     def _hold(self, one: _PagedReply) -> bool:
-        """Before others run. False when the batch must end: it keeps what is gone from the stream for too long."""
+        """Release or renew the snapshot before other work runs. False: it has kept deleted data for too long."""
         now = self._context.clock.monotonic()
         if one.answer.frozen:
             one.frozen_at = one.frozen_at or now
-            return now - one.frozen_at < LONGEST_FROZEN
-        if now - one.held_at >= RENEWAL:
+            return now - one.frozen_at < MAX_FROZEN_SECONDS
+        if now - one.held_at >= RENEWAL_SECONDS:
             one.answer.hold()
             one.held_at = now
         return True

@@ -93,4 +93,4 @@ def _is_whole(replica: Replica) -> bool:
     log, stream = replica.group.log, replica.stream
     if log.damaged or log.joining or log.fetching or replica.machine.paused or replica.group.stopped:
         return False
-    return stream is None or not (stream.installing or stream.suspect or stream.doubt)
+    return stream is None or not (stream.installing or stream.rejected or stream.disputed)

@@ -124,8 +124,8 @@ def _group_wanting(where: str, found: list[Replica]) -> Iterator[str]:
             yield f"{where}: {name} has not recovered its log"
         if stream is None:
             continue
-        if stream.installing or stream.suspect or stream.doubt:
-            yield f"{where}: {name} is not sure of its state: {stream.suspect or stream.doubt or 'it is installed'}"
+        if stream.installing or stream.rejected or stream.disputed:
+            yield f"{where}: {name} is not sure of its state: {stream.rejected or stream.disputed or 'it is installed'}"
         if stream.damaged:
             yield f"{where}: {name} has not repaired what it cannot read: {stream.damaged}"
         if stream.machine.rules.allow_direct and not stream.reads.own.joined:

@@ -86,7 +86,7 @@ def compare_all(deployment: Deployment) -> int:
     names: dict[int, str] = {}
     for name, jetstream in jetstreams(deployment):
         for gid, replica in jetstream.replicas.items():
-            if replica.suspect or replica.installing:
+            if replica.rejected or replica.installing:
                 continue
             names[gid] = replica.assignment.name
             key = (deployment.servers[name].cluster or name, gid, replica.machine.applied_index)

@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.mesh.api import MeshError
 from jetcluster.replica.catchup import CatchUp
-from jetcluster.replica.exports import OPEN, PATIENCE, PAUSE, RANGES, Opened
+from jetcluster.replica.exports import OPEN, RANGES, REPEAT_SECONDS, TROUBLE_SECONDS, Opened
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
 from tests.unit.cluster.nodes import ListLog
@@ -53,7 +53,7 @@ async def test_from_a_giver_of_another_version_nothing_is_fetched_and_the_own_st
         await receiver.pull()
     assert (owner.log, owner.values) == ([], [b"mine"])
     assert receiver.log.events("warning", "error") == [OTHER], "once, at once"
-    await asyncio.sleep(PAUSE)
+    await asyncio.sleep(REPEAT_SECONDS)
     await receiver.pull()
     assert receiver.log.events("warning", "error") == [OTHER, OTHER], "and now and then"
 
@@ -89,11 +89,11 @@ async def test_a_giver_that_announces_nothing_costs_nothing_and_is_told_when_it_
     await receiver.pull()
     assert receiver.log.events("warning", "error") == [], "it may be over in a moment"
     for _ in range(5):
-        await asyncio.sleep(PATIENCE / 3)
+        await asyncio.sleep(TROUBLE_SECONDS / 3)
         await receiver.pull()
     assert (owner.log, owner.values) == ([], [b"mine"])
     assert receiver.log.events("warning", "error") == ["catch-up does not come on"]
-    await asyncio.sleep(PAUSE + PATIENCE)
+    await asyncio.sleep(REPEAT_SECONDS + TROUBLE_SECONDS)
     await receiver.pull()
     assert len(receiver.log.events("warning")) == 1, "this is another trouble, which has just begun"
 

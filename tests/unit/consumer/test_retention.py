@@ -111,7 +111,7 @@ def test_a_consumer_that_begins_later_is_no_reason_to_keep() -> None:
     assert n.stored() == [3, 4]
 
 
-@pytest.mark.parametrize("others", [0, retention.ASKED_FIRST + 3])
+@pytest.mark.parametrize("others", [0, retention.MAX_CONSUMERS_ASKED + 3])
 def test_a_message_goes_with_the_last_ack(others: int) -> None:
     n = interest()
     for number in range(others):

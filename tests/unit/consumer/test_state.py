@@ -7,7 +7,7 @@ import pytest
 
 from jetcluster.consumer.state import state as state_module
 from jetcluster.consumer.state.rules import ConsumerRules
-from jetcluster.consumer.state.state import WAITING_AT_LEAST, ConsumerState, KeyRows, StateView
+from jetcluster.consumer.state.state import MIN_WAITING_PULLS, ConsumerState, KeyRows, StateView
 from tests.unit.consumer.replica_rig import consumer
 
 
@@ -93,11 +93,11 @@ def test_restart_is_as_if_created_there() -> None:
 
 def test_waiting_pulls_are_bounded() -> None:
     made = state(max_waiting=3)
-    replies = [b"r%d" % number for number in range(WAITING_AT_LEAST)]
+    replies = [b"r%d" % number for number in range(MIN_WAITING_PULLS)]
     assert all(map(made.wait, replies))
     assert not made.wait(b"one more")
     assert made.waits.discard(replies[0]) and made.wait(b"one more")
-    assert len(made.waiting) == WAITING_AT_LEAST
+    assert len(made.waiting) == MIN_WAITING_PULLS
 
 
 def test_pins() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW, Aspect, LoopWatch, NodeHealth, Trouble
+from jetcluster.health.node_health import CALM_SECONDS, LOOP_WINDOW_SECONDS, Aspect, LoopWatch, NodeHealth, Trouble
 from testkit.twins.time import ManualTime
 
 
@@ -29,7 +29,7 @@ def test_a_node_is_well_until_something_is_wrong() -> None:
     rig.look()
     assert rig.health.well
     assert rig.health.may_vote
-    assert rig.health.vouches
+    assert rig.health.may_answer
     assert rig.health.reasons == []
 
 
@@ -40,7 +40,7 @@ def test_the_table_of_verdicts(aspect: Aspect) -> None:
     rig.look()
     assert not rig.health.well
     assert rig.health.may_vote is (aspect is not Aspect.JOURNAL)
-    assert rig.health.vouches is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
+    assert rig.health.may_answer is (aspect not in (Aspect.JOURNAL, Aspect.STORE))
     assert rig.health.reasons == [f"{aspect.value}: broken"]
 
 
@@ -101,6 +101,6 @@ def test_what_was_is_forgotten() -> None:
     for _ in range(20):
         watch.beat(0.1, 1.0)
     assert watch.trouble
-    for _ in range(int(3 * LOOP_WINDOW / 0.1)):
+    for _ in range(int(3 * LOOP_WINDOW_SECONDS / 0.1)):
         watch.beat(0.1, 0.0)
     assert not watch.trouble

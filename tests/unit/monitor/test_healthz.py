@@ -111,8 +111,8 @@ async def test_what_ails_all_nodes_keeps_no_client_away(server: Server, aspect: 
     [
         (lambda replica: setattr(replica, "failed", "boom"), "is stopped: boom"),
         (lambda replica: setattr(replica, "damaged", "bad checksum"), "has damaged data: bad checksum"),
-        (lambda replica: setattr(replica, "suspect", "differs"), "is not to be trusted: differs"),
-        (lambda replica: setattr(replica, "doubt", "differs"), "may be wrong: differs"),
+        (lambda replica: setattr(replica, "rejected", "differs"), "is not to be trusted: differs"),
+        (lambda replica: setattr(replica, "disputed", "differs"), "may be wrong: differs"),
         (lambda replica: setattr(replica, "installing", True), "is not current"),
         (lambda replica: setattr(replica.group, "commit_index", 5000), "is not current"),
         (lambda replica: setattr(replica.group, "leader", None), "has no leader"),

@@ -9,11 +9,11 @@ import pytest
 from jetcluster.mesh.frames import FrameError
 from jetcluster.model.limits import AccountLimits
 from jetcluster.replica.account_quota import (
-    AHEAD,
-    FAR,
+    FAR_BYTES,
+    GRANT_BYTES,
     MAX_SIZE,
     NOTICE,
-    SMALL,
+    SMALL_BYTES,
     TELL_SECONDS,
     WARN_SECONDS,
     AccountQuota,
@@ -185,15 +185,15 @@ def test_the_node_has_a_limit_for_what_it_holds() -> None:
 
 
 def test_far_from_every_limit_a_replica_gets_some_ahead() -> None:
-    node = Node(storage=3 * (FAR + 10 * AHEAD))
+    node = Node(storage=3 * (FAR_BYTES + 10 * GRANT_BYTES))
     one = node.stream(copies=3)
     share = node.take(one, 100)
-    assert share.left == AHEAD
-    assert node.room.led["A", False, 0] == 3 * (AHEAD + 100) and node.room.held[False] == AHEAD + 100
+    assert share.left == GRANT_BYTES
+    assert node.room.led["A", False, 0] == 3 * (GRANT_BYTES + 100) and node.room.held[False] == GRANT_BYTES + 100
     share.left -= 1000
     one.ingest.pending_bytes = 1100
-    assert node.take(one, AHEAD) is share and share.left == AHEAD
-    one.ingest.pending_bytes += AHEAD
+    assert node.take(one, GRANT_BYTES) is share and share.left == GRANT_BYTES
+    one.ingest.pending_bytes += GRANT_BYTES
     node.room.tick([holding_of(one)])
     assert share.left == 0, "void"
     assert node.room.held[False] == one.ingest.pending_bytes
@@ -205,19 +205,19 @@ def test_far_from_every_limit_a_replica_gets_some_ahead() -> None:
     assert share.left == 0
 
 
-@pytest.mark.parametrize("limits", [{"storage": 1 << 40, "node": FAR}, {"storage": FAR, "node": 1 << 40}])
+@pytest.mark.parametrize("limits", [{"storage": 1 << 40, "node": FAR_BYTES}, {"storage": FAR_BYTES, "node": 1 << 40}])
 def test_near_a_limit_a_replica_gets_nothing_ahead(limits: dict[str, int]) -> None:
     node = Node(**limits)
     assert node.take(node.stream(), 1).left == 0
 
 
 def test_what_others_got_ahead_takes_no_room_from_a_replica() -> None:
-    limit = FAR + 2 * AHEAD
+    limit = FAR_BYTES + 2 * GRANT_BYTES
     node = Node(storage=limit)
     shares = [node.take(node.stream(), 0) for _ in range(20)]
     assert 0 < sum(share.left for share in shares) <= limit
     last = node.stream()
-    assert node.taken(last, AHEAD) == FAR // AHEAD + 2, "to the last byte"
+    assert node.taken(last, GRANT_BYTES) == FAR_BYTES // GRANT_BYTES + 2, "to the last byte"
     assert not any(share.left for share in shares)
 
 
@@ -347,15 +347,15 @@ def test_a_node_whose_disk_had_no_room_takes_more_as_soon_as_it_has() -> None:
 
 
 def test_a_node_ends_to_be_in_trouble_when_something_goes_and_over_nothing_large() -> None:
-    node = Node(node=10 * SMALL)
+    node = Node(node=10 * SMALL_BYTES)
     node.by_disk = True
-    stream = node.stream(10 * SMALL)
+    stream = node.stream(10 * SMALL_BYTES)
     assert node.taken(stream, 1) == 0 and node.room.trouble()
     stream.store.byte_count -= 1
     node.room.tick()
     assert node.room.trouble() == ""
-    stream.store.byte_count = 8 * SMALL
-    assert node.taken(stream, 3 * SMALL) == 0 and node.room.trouble() == "", "what is small finds room"
+    stream.store.byte_count = 8 * SMALL_BYTES
+    assert node.taken(stream, 3 * SMALL_BYTES) == 0 and node.room.trouble() == "", "what is small finds room"
 
 
 def test_what_the_configuration_lets_a_node_hold_and_what_is_in_memory_is_no_trouble() -> None:

@@ -27,8 +27,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each record is a range, and travels alone."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
     monkeypatch.setattr(catchup, "CHUNK_BYTES", 1)
-    monkeypatch.setattr(catchup, "AHEAD", 0)
-    monkeypatch.setattr(exports, "LIST_COST", 1)
+    monkeypatch.setattr(catchup, "MAX_CHUNKS_AHEAD", 0)
+    monkeypatch.setattr(exports, "LIST_BYTES", 1)
 
 
 @virtual_time
@@ -269,9 +269,9 @@ async def far_behind(cluster: Cluster, *, messages: int = 200) -> Node:
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many small ranges, so that there is something to interrupt."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 200)
-    monkeypatch.setattr(exports, "LIST_COST", 5_000)
+    monkeypatch.setattr(exports, "LIST_BYTES", 5_000)
     monkeypatch.setattr(catchup, "CHUNK_BYTES", 500)
-    monkeypatch.setattr(catchup, "AHEAD", 0)
+    monkeypatch.setattr(catchup, "MAX_CHUNKS_AHEAD", 0)
 
 
 @virtual_time

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from jetcluster.raft.config import JournalOptions
-from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT, MAX_WAITING, ReadConfirmations, ReadWaits
+from jetcluster.replica.reads.confirm import MAX_SECONDS, MAX_WAIT_SECONDS, MAX_WAITING, ReadConfirmations, ReadWaits
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.consumers import Puller, consumer
 from tests.unit.cluster.nodes import Cluster, Node
@@ -256,13 +256,13 @@ def test_answers_come_in_order_once_applied() -> None:
 def test_gives_up_after_a_while_and_only_on_what_is_overdue() -> None:
     held, time, log = waits()
     held.hold(5, lambda: log.append("a"), lambda: log.append("a gave up"))
-    time.advance(MAX_WAIT / 2)
+    time.advance(MAX_WAIT_SECONDS / 2)
     held.hold(6, lambda: log.append("b"), lambda: log.append("b gave up"))
-    time.advance(MAX_WAIT / 2)
+    time.advance(MAX_WAIT_SECONDS / 2)
     assert log == ["a gave up"]
     held.applied(6)
     assert log == ["a gave up", "b"]
-    time.advance(MAX_WAIT * 2)
+    time.advance(MAX_WAIT_SECONDS * 2)
     assert log == ["a gave up", "b"]
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from jetcluster.replica.context import STOOD_STILL, Pulse
+from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
 
 
 def test_a_long_pause_is_one_stop() -> None:
     pulse = Pulse()
     assert pulse.stops(1e9) == 0, "it never beat"
     pulse.beat(10.0)
-    pulse.beat(10.0 + STOOD_STILL)
-    assert pulse.stops(10.0 + STOOD_STILL) == 0
+    pulse.beat(10.0 + STANDSTILL_SECONDS)
+    assert pulse.stops(10.0 + STANDSTILL_SECONDS) == 0
     pulse.beat(20.0)
     assert pulse.stops(20.5) == 1
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.replica.drift import INTERVAL, METHOD, TELL_TIMES, majority
+from jetcluster.replica.drift import METHOD, NOTICE_SECONDS, REPEATED_NOTICES, majority
 from jetcluster.replica.replica_state import CHECKPOINT_EVERY
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -44,7 +44,7 @@ async def test_a_replica_that_differs_leaves_the_reads_is_rebuilt_and_comes_back
         for number in range(1, 6):
             await cluster["A"].publish(b"s", b"%d" % number)
         await cluster.all_read("S")
-        await asyncio.sleep(3 * INTERVAL)
+        await asyncio.sleep(3 * NOTICE_SECONDS)
         assert all(node.js.drift.compared for node in cluster.followers("S"))
         node = cluster.followers("S")[0]
         corrupt(node, "S")
@@ -112,19 +112,19 @@ async def test_a_replica_in_doubt_never_leads() -> None:
 async def test_an_idle_leader_tells_a_few_times_and_again_to_whoever_comes_back() -> None:
     async with Cluster() as cluster:
         gid = (await cluster.create("S")).gid
-        await asyncio.sleep((TELL_TIMES + 3) * INTERVAL)
+        await asyncio.sleep((REPEATED_NOTICES + 3) * NOTICE_SECONDS)
         leader, node = cluster.leader("S"), cluster.followers("S")[0]
         before = node.js.drift.compared
-        await asyncio.sleep(5 * INTERVAL)
+        await asyncio.sleep(5 * NOTICE_SECONDS)
         assert node.js.drift.compared == before > 0
         cluster.isolate(node.name)
         await asyncio.sleep(1)
         cluster.heal()
         await cluster.led("S")
-        await asyncio.sleep(5 * INTERVAL)
+        await asyncio.sleep(5 * NOTICE_SECONDS)
         assert node.js.drift.compared > before or node.replica("S").leading
         await cluster.delete("S")
-        await asyncio.sleep(2 * INTERVAL)
+        await asyncio.sleep(2 * NOTICE_SECONDS)
         assert all(gid not in n.js.drift._told for n in cluster) and leader.alive
 
 
@@ -143,7 +143,7 @@ async def test_malformed_hashes_and_those_of_others_than_the_leader_are_ignored(
         cluster.leader("S").mesh.notify(other.me, "hash", entry)
         await asyncio.sleep(0.5)
         assert other.replica("S").divergences == 0, "a majority has what it has"
-        assert not other.replica("S").doubt and "replica differs from its leader" in other.log.events("warning")
+        assert not other.replica("S").disputed and "replica differs from its leader" in other.log.events("warning")
 
 
 MESSAGES = 5
@@ -198,7 +198,7 @@ async def test_a_leader_that_is_the_odd_one_out_steps_down_and_is_rebuilt() -> N
         await whole(cluster)
         assert [node.replica("S").divergences for node in others] == [0, 0], "nothing was built from the wrong one"
         assert ack["seq"] == MESSAGES + 1 and (await leader.get(b"S", ack["seq"]))[2] == b"6"
-        assert all(not node.replica("S").doubt and not node.js.drift.votes.undecided for node in cluster)
+        assert all(not node.replica("S").disputed and not node.js.drift.votes.undecided for node in cluster)
 
 
 @virtual_time
@@ -243,10 +243,10 @@ async def test_what_was_equal_at_an_older_checkpoint_ends_no_doubt() -> None:
         await leader.publish(b"s", b"last")
         assert len(leader.replica("S").checkpoints.to_tell()) == 2
         gid = leader.replica("S").assignment.gid
-        await cluster.until(lambda: bool(one.replica("S").doubt), what="it is noticed")
+        await cluster.until(lambda: bool(one.replica("S").disputed), what="it is noticed")
         while one.js.drift.votes.undecided != [gid]:
-            assert one.replica("S").doubt and not one.reads("S")
-            await asyncio.sleep(INTERVAL / 8)
+            assert one.replica("S").disputed and not one.reads("S")
+            await asyncio.sleep(NOTICE_SECONDS / 8)
         cluster.heal()
         await cluster.until(lambda: one.replica("S").divergences == 1, 60, "the third one has said who is wrong")
         await cluster.until(lambda: one.replica("S").sound, what="it is rebuilt")
@@ -283,7 +283,7 @@ async def test_without_the_third_nobody_is_rebuilt_and_it_is_told_until_it_is_ba
         cluster.isolate(away.name)
         plant(leader)
         await leader.publish(b"s", b"6")
-        await cluster.until(lambda: bool(one.replica("S").doubt), what="it is noticed")
+        await cluster.until(lambda: bool(one.replica("S").disputed), what="it is noticed")
         assert not one.reads("S") and not one.replica("S").consumers.active
         with pytest.raises(MeshError, match="not sound"):
             one.replica("S").snapshot_export()
@@ -322,12 +322,12 @@ async def test_where_all_three_differ_nothing_is_given_up() -> None:
         for node in cluster:
             replica = node.replica("S")
             assert (replica.divergences, replica.store.messages) == (0, MESSAGES)
-            assert not replica.installing and bool(replica.doubt) != replica.leading
+            assert not replica.installing and bool(replica.disputed) != replica.leading
 
 
 @virtual_time
 async def test_two_replicas_that_lost_the_same_outvote_the_third() -> None:
-    """What is documented: a majority is right, whatever it has. Nothing else could be said from the hashes."""
+    """A majority is right, whatever its state, as documented: hashes cannot say more."""
     async with Cluster() as cluster:
         leader = await filled(cluster)
         one, other = cluster.followers("S")
@@ -354,5 +354,5 @@ async def test_questions_that_make_no_sense_are_refused() -> None:
         assert await follower.mesh.call(
             leader.me, METHOD, gid + (10**6).to_bytes(8, "little") + b"?" * 16, 1.0
         ) == bytes(16)
-        await asyncio.sleep(2 * INTERVAL)
+        await asyncio.sleep(2 * NOTICE_SECONDS)
         assert not leader.replica("S").divergences

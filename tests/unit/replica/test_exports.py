@@ -17,10 +17,10 @@ from jetcluster.replica.exports import (
     EXPORT_IDLE_SECONDS,
     NO_METHOD,
     OPEN,
-    PATIENCE,
-    PAUSE,
     RANGES,
     READ,
+    REPEAT_SECONDS,
+    TROUBLE_SECONDS,
     Troubles,
 )
 from jetcluster.store import transfer
@@ -153,8 +153,8 @@ async def test_exports_are_bounded_per_node_and_one_per_peer_and_group(monkeypat
 
 @virtual_time
 async def test_one_answer_announces_a_bounded_part_and_others_work_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "SLICE", 10_000)
-    monkeypatch.setattr(exports, "LIST_COST", 100_000)
+    monkeypatch.setattr(exports, "SLICE_BYTES", 10_000)
+    monkeypatch.setattr(exports, "LIST_BYTES", 100_000)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 2_000)
     asker = await opened(Owner(9, *[b"." * 1_000 for _ in range(1_000)]))
     with Others() as others:
@@ -165,7 +165,7 @@ async def test_one_answer_announces_a_bounded_part_and_others_work_meanwhile(mon
 
 @virtual_time
 async def test_an_export_that_is_dropped_while_it_is_read_ends_with_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exports, "SLICE", 1)
+    monkeypatch.setattr(exports, "SLICE_BYTES", 1)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 1)
     asker = await opened(Owner(9, *[b"1" for _ in range(100)]))
     task = asyncio.get_running_loop().create_task(asker.ranges(START))
@@ -200,17 +200,17 @@ def fail(found: Troubles, time: ManualTime, seconds: float, gid: int = 1, peer: 
 
 def test_a_short_trouble_is_not_told() -> None:
     found, time, read = troubles()
-    fail(found, time, PATIENCE - 1)
+    fail(found, time, TROUBLE_SECONDS - 1)
     found.over(1)
-    fail(found, time, PATIENCE - 1)
-    time.advance(PATIENCE + 1)
-    fail(found, time, PATIENCE - 1)
+    fail(found, time, TROUBLE_SECONDS - 1)
+    time.advance(TROUBLE_SECONDS + 1)
+    fail(found, time, TROUBLE_SECONDS - 1)
     assert read == []
 
 
 def test_a_long_trouble_is_told_once_a_minute_for_each_peer() -> None:
     found, time, read = troubles()
-    fail(found, time, PATIENCE + 2 * PAUSE - 5)
+    fail(found, time, TROUBLE_SECONDS + 2 * REPEAT_SECONDS - 5)
     assert read == ["catch-up does not come on: 1 B"] * 2
     found.failed(2, "B", MeshError("lost"))
     found.failed(1, "C", MeshError("lost"))
@@ -222,7 +222,7 @@ def test_another_version_is_told_at_once() -> None:
     found.failed(1, "B", MeshRefusedError("fetch" + NO_METHOD))
     found.other_version(2, "B", "")
     assert read == ["a state waits until both nodes run the same version: 1 B"]
-    time.advance(PAUSE)
+    time.advance(REPEAT_SECONDS)
     found.other_version(2, "B", "")
     assert len(read) == 2
     found.failed(1, "C", MeshRefusedError("busy"))

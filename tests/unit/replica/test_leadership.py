@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from jetcluster.budget import LoopBudget
-from jetcluster.replica.leadership import AT_ONCE, LOST_SECONDS, REPEAT_SECONDS, Listening
+from jetcluster.replica.leadership import LOST_SECONDS, REPEAT_SECONDS, SUBJECTS_AT_ONCE, Listening
 from testkit.twins.time import ManualTime
 from tests.unit.cluster.nodes import ACCOUNT, Cluster, Node
 from tests.unit.cluster.virtual_loop import virtual_time
@@ -121,9 +121,9 @@ def names(count: int, start: int = 0) -> set[bytes]:
 
 def test_few_at_once() -> None:
     room = Room()
-    room.listen(names(AT_ONCE))
+    room.listen(names(SUBJECTS_AT_ONCE))
     assert room.listening.complete
-    assert set(room.bus.subjects) == set(room.listening.subjects) == names(AT_ONCE)
+    assert set(room.bus.subjects) == set(room.listening.subjects) == names(SUBJECTS_AT_ONCE)
     assert room.heard == 1
 
 

@@ -1,4 +1,4 @@
-"""Who answers Direct Get, and when (replica/reads/membership.py)."""
+"""Membership of read groups: replicas that answer Direct Gets, and when (replica/reads/membership.py)."""
 
 from __future__ import annotations
 
@@ -299,10 +299,10 @@ async def test_a_batch_whose_rest_cannot_be_kept_ends_without_eob(why: str, monk
         reader = Slow(node)
         reader.ask(30)
         reader.backlog = pages.MAX_BACKLOG + 1
-        await asyncio.sleep(2 * pages.LONGEST_FROZEN)  # as long as nothing is removed a reader may be slow
+        await asyncio.sleep(2 * pages.MAX_FROZEN_SECONDS)  # as long as nothing is removed a reader may be slow
         await evict(cluster)
         if why == "too long":
-            await asyncio.sleep(pages.LONGEST_FROZEN + 1)
+            await asyncio.sleep(pages.MAX_FROZEN_SECONDS + 1)
         reader.backlog = 0
         await asyncio.sleep(1)
         assert 0 < len(reader.frames) < 10 and not reader.ended

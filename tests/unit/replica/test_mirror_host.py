@@ -355,10 +355,10 @@ async def test_on_a_node_the_streams_own_replica_goes_before_a_mirror() -> None:
         await copied(cluster, 5)
         await cluster.never(lambda: any(answers(node) for node in cluster), 2.0, "a mirror joined")
         node = cluster.followers("UP")[0]
-        node.replica("UP").set_doubt("it may be wrong")
+        node.replica("UP").set_disputed("it may be wrong")
         await cluster.until(lambda: answers(node), what="the mirror stands in")
         assert [answers(other) for other in cluster if other is not node] == [False, False]
-        node.replica("UP").set_doubt("")
+        node.replica("UP").set_disputed("")
         await cluster.until(lambda: node.reads("UP") and not answers(node), what="it is replaced")
         await stop(apis)
 

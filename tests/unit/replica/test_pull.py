@@ -47,7 +47,7 @@ async def took(source: Owner, target: Owner) -> float:
 async def test_over_a_far_link_comparing_costs_a_round_trip_per_list(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands of ranges, and an announcement for each."""
     monkeypatch.setattr(transfer, "RANGE_BYTES", 100)
-    monkeypatch.setattr(exports, "LIST_COST", 1_000_000)
+    monkeypatch.setattr(exports, "LIST_BYTES", 1_000_000)
     values = [b"%0100d" % number for number in range(5_000)]
     seconds = await took(Owner(9, *values), Owner(0, *values))
     lists = 5_000 * 1_136 / 1_000_000
@@ -61,13 +61,13 @@ async def test_over_a_far_link_several_chunks_are_on_their_way(monkeypatch: pyte
     values = [b"%0100d" % number for number in range(5_000)]
     seconds = await took(Owner(9, *values), Owner())
     chunks = 5_000 / (1_000 // 112)
-    assert chunks / (catchup.AHEAD + 1) * RTT * 0.9 < seconds < (chunks / catchup.AHEAD + 3) * RTT
+    assert chunks / (catchup.MAX_CHUNKS_AHEAD + 1) * RTT * 0.9 < seconds < (chunks / catchup.MAX_CHUNKS_AHEAD + 3) * RTT
 
 
 @virtual_time
 async def test_others_work_while_gigabytes_are_compared_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (exports, catchup):
-        monkeypatch.setattr(module, "SLICE", 20_000)
+        monkeypatch.setattr(module, "SLICE_BYTES", 20_000)
     monkeypatch.setattr(transfer, "RANGE_BYTES", 2_000)
     values = [b"%01000d" % number for number in range(2_000)]
     cost = 2_000 * (1_012 + transfer.PAIR_COST)

@@ -1,4 +1,4 @@
-"""What STREAM.INFO tells of the other replicas (replica/replica_info.py).
+"""Other replicas in STREAM.INFO (replica/replica_info.py).
 
 Who leads a consumer, told and shown.
 """
@@ -27,9 +27,9 @@ from tests.unit.cluster.virtual_loop import virtual_time
 @virtual_time
 async def test_lag_is_log_entries_and_messages_while_the_state_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "RANGE_BYTES", 500)
-    monkeypatch.setattr(exports, "LIST_COST", 500)
+    monkeypatch.setattr(exports, "LIST_BYTES", 500)
     monkeypatch.setattr(catchup, "CHUNK_BYTES", 700)
-    monkeypatch.setattr(catchup, "AHEAD", 0)
+    monkeypatch.setattr(catchup, "MAX_CHUNKS_AHEAD", 0)
     async with Cluster(options=SMALL_LOG) as cluster:
         await cluster.create("S")
         away = cluster.followers("S")[0]

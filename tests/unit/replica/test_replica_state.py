@@ -10,23 +10,48 @@ import dataclasses
 import pytest
 
 from jetcluster.health.node_health import Aspect
-from jetcluster.replica.replica_state import CHECKPOINT_EVERY, CHECKPOINTS, Checkpoints
+from jetcluster.replica.replica_state import CHECKPOINT_EVERY, CHECKPOINTS, Checkpoints, Condition
 from tests.unit.cluster.nodes import Cluster
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
 @pytest.mark.parametrize(
-    ("field", "sound", "keeps"), [("damaged", False, True), ("suspect", False, True), ("doubt", True, False)]
+    ("field", "condition", "sound", "keeps"),
+    [
+        ("damaged", Condition.DAMAGED, False, True),
+        ("rejected", Condition.REJECTED, False, True),
+        ("installing", Condition.INSTALLING, False, False),
+        ("disputed", Condition.DISPUTED, True, False),
+    ],
 )
 @virtual_time
-async def test_what_speaks_against_a_state(field: str, sound: bool, keeps: bool) -> None:
+async def test_what_speaks_against_a_state(field: str, condition: Condition, sound: bool, keeps: bool) -> None:
     async with Cluster() as cluster:
         await cluster.create("S", 1)
         replica = cluster.leader("S").replica("S")
-        assert (replica.sound, replica.trusted, replica.keeps_state) == (True, True, False)
+        assert (replica.condition, replica.sound, replica.trusted) == (Condition.CONFIRMED, True, True)
+        usual = getattr(replica, field)
         setattr(replica, field, "for the test")
+        assert replica.condition is condition
         assert (replica.sound, replica.trusted, replica.keeps_state) == (sound, False, keeps)
-        setattr(replica, field, "")
+        setattr(replica, field, usual)
+
+
+@virtual_time
+async def test_of_several_conditions_the_worst_counts() -> None:
+    async with Cluster() as cluster:
+        await cluster.create("S", 1)
+        replica = cluster.leader("S").replica("S")
+        for field, condition in (
+            ("disputed", Condition.DISPUTED),
+            ("installing", Condition.INSTALLING),
+            ("rejected", Condition.REJECTED),
+            ("damaged", Condition.DAMAGED),
+        ):
+            setattr(replica, field, "for the test")
+            assert replica.condition is condition
+        replica.disputed = replica.rejected = replica.damaged = ""
+        replica.installing = False
 
 
 @virtual_time
@@ -37,9 +62,9 @@ async def test_a_replica_whose_node_is_not_well_answers_only_where_no_other_is_b
         alone, shared = cluster.leader("ONE").replica("ONE"), cluster.leader("TWO").replica("TWO")
         for replica in (alone, shared):
             replica.context.raft.health.watch(Aspect.STORE, lambda: "for the test")
-        await cluster.until(lambda: not shared.context.raft.health.vouches)
-        assert not shared.vouches, "B's is better"
-        assert alone.vouches, "there is no other"
+        await cluster.until(lambda: not shared.context.raft.health.may_answer)
+        assert not shared.may_answer, "B's is better"
+        assert alone.may_answer, "there is no other"
 
 
 @virtual_time

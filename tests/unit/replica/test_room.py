@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.replica.catchup import SETTLE, Room
+from jetcluster.replica.catchup import SETTLE_SECONDS, Room
 from jetcluster.store.kv import KvFullError
 from tests.unit.cluster.virtual_loop import virtual_time
 
@@ -15,7 +15,7 @@ from tests.unit.cluster.virtual_loop import virtual_time
 class Disk:
     """Kv, store and taker at once: what was given up is free some time after it was reclaimed."""
 
-    def __init__(self, spare: int, replaced: int, rest: int, takes: float = SETTLE / 2) -> None:
+    def __init__(self, spare: int, replaced: int, rest: int, takes: float = SETTLE_SECONDS / 2) -> None:
         self.spare_bytes = spare
         self.gone, self.rest, self.takes = replaced, rest, takes
         self.gave_up = 0
@@ -52,7 +52,7 @@ def test_no_more_is_given_up_than_is_needed(spare: int, replaced: int, rest: int
     virtual_time(make)()
 
 
-@pytest.mark.parametrize(("rest", "takes"), [(3, 0.1), (100, 3 * SETTLE)])
+@pytest.mark.parametrize(("rest", "takes"), [(3, 0.1), (100, 3 * SETTLE_SECONDS)])
 def test_where_nothing_helps_the_disk_is_full(rest: int, takes: float) -> None:
     async def make() -> None:
         with pytest.raises(KvFullError, match="no room for the state of S"):

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from jetcluster.replica.consumer_host import OUT_OF_TOUCH
-from jetcluster.replica.context import STOOD_STILL, Pulse
-from jetcluster.replica.rounds import LONGEST_REST, TICK, Background, Rounds
+from jetcluster.replica.consumer_host import OUT_OF_TOUCH_SECONDS
+from jetcluster.replica.context import STANDSTILL_SECONDS, Pulse
+from jetcluster.replica.rounds import MAX_REST_SECONDS, TICK, Background, Rounds
 from jetcluster.replica.stream_replica import StreamReplica
 from tests.unit.cluster.consumers import consumer, owned_by
 from tests.unit.cluster.nodes import Cluster, Node
@@ -70,7 +70,7 @@ def test_nobody_rests_for_longer_than_the_longest_rest_and_not_all_end_it_at_onc
         rounds.add(gid, Replica().set_resting)
         rounds.rest(gid, 100.0, 1e9)
     came = [len(rounds.due(100.0 + step / 10)) for step in range(60)]
-    assert came[int(10 * LONGEST_REST)] == 64
+    assert came[int(10 * MAX_REST_SECONDS)] == 64
     assert max(after - before for before, after in itertools.pairwise(came)) <= 12
     rounds.wake_all()
     assert rounds._times == []
@@ -80,7 +80,7 @@ def test_a_stop_of_the_process_is_counted_once_whoever_sees_it_first() -> None:
     pulse = Pulse()
     assert pulse.stops(500.0) == 0, "nothing is known before the first tick"
     pulse.beat(500.0)
-    assert pulse.stops(500.0 + STOOD_STILL) == 0
+    assert pulse.stops(500.0 + STANDSTILL_SECONDS) == 0
     assert pulse.stops(502.0) == 1
     pulse.beat(502.1)
     assert pulse.stops(502.2) == 1
@@ -129,7 +129,7 @@ async def test_idle_streams_are_hardly_looked_at() -> None:
             await resting(cluster, *(f"S{number}" for number in range(20)))
             counted.clear()
             await asyncio.sleep(50.0)
-            assert max(counted.values()) <= 3 * 50.0 / (LONGEST_REST - 1) + 3, "by three nodes"
+            assert max(counted.values()) <= 3 * 50.0 / (MAX_REST_SECONDS - 1) + 3, "by three nodes"
             counted.clear()
             for _ in range(40):
                 await cluster["A"].publish(b"s7")
@@ -167,7 +167,7 @@ async def test_a_wall_clock_that_is_set_wakes_what_waits_for_its_time() -> None:
             node = cluster["A"]
             await node.publish(b"s")
             left = 60.0
-            while left > LONGEST_REST:
+            while left > MAX_REST_SECONDS:
                 counted.clear()
                 await cluster.until(lambda: counted["S"] > 0, what="a look at it")
                 due = node.replica("S").machine.next_expiry
@@ -276,7 +276,7 @@ async def test_owners_go_on_for_as_long_without_a_leader_as_if_they_had_never_re
         await cluster.until(lambda: replica.group.leader is None, what="no leader")
         start = cluster.loop.monotonic()
         await cluster.until(lambda: not turns.is_open, what="the end of the session")
-        assert OUT_OF_TOUCH - 0.1 <= cluster.loop.monotonic() - start <= OUT_OF_TOUCH + LATE
+        assert OUT_OF_TOUCH_SECONDS - 0.1 <= cluster.loop.monotonic() - start <= OUT_OF_TOUCH_SECONDS + LATE
 
 
 class Lines(list[str]):

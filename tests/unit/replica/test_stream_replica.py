@@ -135,7 +135,7 @@ async def test_who_lacks_what_only_itself_could_give_keeps_what_it_has() -> None
         replica = cluster["A"].replica("S")
         replica.on_snapshot_needed(cluster["A"].me, 1, 1)
         await asyncio.sleep(3)
-        assert replica.suspect and not replica.installing
+        assert replica.rejected and not replica.installing
         assert replica.store.get(1) is not None
         assert "no other replica has the state that this one lacks" in cluster["A"].log.events("error")
 
