@@ -10,12 +10,11 @@ from typing import Any
 from chaos.history import History
 from chaos.target import Target
 from chaos.workloads.base import TROUBLE
-from testkit.client import Client, ClientError, Msg
+from testkit.client import Client, ClientError, stored_messages
 from testkit.harness import HarnessError
 from testkit.ledger import wait_direct
 
 HEAL_WITHIN = 90.0
-BATCH = 1000
 TRIES = 3
 REJOIN = 2.0
 """Seconds until a replica that had no leader, as all others stood still, is one of the readers again."""
@@ -94,20 +93,7 @@ async def _wait_direct(client: Client, name: str, stream: str, last: int) -> Non
 
 
 async def _read(client: Client, history: History, workload: str, stream: str, name: str) -> None:
-    found: list[Msg] = []
-    seq = 1
-    while True:
-        request = b'{"seq":%d,"batch":%d}' % (seq, BATCH)
-        answers = await client.gather(f"$JS.API.DIRECT.GET.{stream}", request)
-        end = answers.pop()
-        found += answers
-        if end.status == 404:
-            break
-        if end.status != 204:
-            raise ClientError(f"direct get: {end.header!r}")
-        seq = int(end.get("Nats-Last-Sequence") or 0) + 1
-        if end.get("Nats-Num-Pending") == "0":
-            break
+    found = await stored_messages(client, stream)
     history.note(workload, "stored", replica=name)
     for msg in found:
         history.note(

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from testkit.client import Client, ClientError, Msg
+from testkit.client import Client, ClientError, Msg, stored_messages
 from testkit.harness import ProcessCluster, eventually
 
 _ACK = re.compile(rb'^\{"stream": ?"[^"]+", ?(?:"domain": ?"[^"]+", ?)?"seq": ?(\d+)')
@@ -160,23 +160,11 @@ async def read_all(
 ) -> dict[int, bytes]:
     """All messages by batched Direct Get: sequence -> payload. Raises ClientError, TimeoutError."""
     found: dict[int, bytes] = {}
-    seq = 1
     async with asyncio.timeout(within):
-        while last is None or seq <= last:
-            request = b'{"seq":%d,"batch":%d}' % (seq, batch)
-            answers = await client.gather(f"$JS.API.DIRECT.GET.{stream}", request)
-            end = answers.pop()
-            for msg in answers:
-                number = int(msg.get("Nats-Sequence") or 0)
-                assert number not in found, f"sequence {number} twice"
-                found[number] = msg.data
-            if end.status == 404:
-                break
-            if end.status != 204:
-                raise ClientError(f"direct get: {end.header!r}")
-            seq = int(end.get("Nats-Last-Sequence") or 0) + 1
-            if end.get("Nats-Num-Pending") == "0":
-                break
+        for msg in await stored_messages(client, stream, last, batch):
+            number = int(msg.get("Nats-Sequence") or 0)
+            assert number not in found, f"sequence {number} twice"
+            found[number] = msg.data
     return found
 
 

@@ -223,7 +223,7 @@ class Endpoint:
 
 
 PURGE_SECONDS: Final = 3600.0
-"""Seconds for a purge that makes progress (`cluster.requests.NO_PROGRESS`); one that does not has the usual time."""
+"""Time for a purge that makes progress (`cluster.requests.NO_PROGRESS_SECONDS`); otherwise the usual time holds."""
 
 _Plain = Callable[[ApiContext, Request], Awaitable[Reply]]
 

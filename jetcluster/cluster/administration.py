@@ -1,11 +1,9 @@
-"""Administration of whole servers by the meta leader: it hands its leadership over, empties a server, removes one for
-good.
+"""Administration of whole servers by the meta leader: stepping down, emptying a server, and removing one for good.
 
-Everything that must outlive this leader is in the meta log: that a node is to hold nothing (`Node.draining`), and that
-one was removed (`MetaMachine.removed`). `tend` works towards that again and again, on any node that leads by then, so a
-request that is cut off in the middle is finished all the same, and asking again does no harm. Moves of streams are the
-usual ones (`members.follow_assignment`): the new replica first, one change at a time per group, never below a majority
-of voters that are there and caught up.
+State that must outlive this leader is in the meta log: that a node must hold nothing (`Node.draining`), and that a node
+was removed (`MetaMachine.removed`). `tend` works towards that state on whichever node leads, so an interrupted request
+is finished all the same, and repeating it does no harm. Streams move as they do for any change of placement
+(`members.follow_assignment`): the new replica first, one change at a time per group, a majority always caught up.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ HELD_METHOD = "node.held"
 HELD_SECONDS: Final = 2.0
 REMOVE_SECONDS: Final = 3.0
 MOVES_AT_ONCE: Final = 4
-"""Streams on their way at once: each new replica is a copy over the network."""
-NAMED: Final = 3
-"""Streams that a refusal names; the others are counted."""
+"""Streams that move at the same time: each new replica is a copy over the network."""
+MAX_NAMED_STREAMS: Final = 3
+"""Streams that a refusal names; the rest are counted."""
 
 
 class HeldByServer(NamedTuple):
-    """Counts of what a server still has."""
+    """Counts of the replicas, leaderships and consumers that a server still has."""
 
     replicas: int
     leaders: int
@@ -51,7 +49,7 @@ class HeldByServer(NamedTuple):
 
 
 class Administration:
-    """One per node; its handlers and `tend` run while this node leads the meta group."""
+    """Handlers of the administration requests, and `tend`; they run on the meta leader."""
 
     def __init__(
         self,
@@ -68,7 +66,7 @@ class Administration:
         self._ask_stream = ask_stream
         self._moving: dict[int, Assignment] = {}
         self._stuck: dict[int, str] = {}
-        """Streams that found no other place when last tried, and why."""
+        """By stream id, why the last attempt found no other place for it."""
         self.handlers: dict[str, Callable[[Body], Awaitable[Body]]] = {
             "meta_stepdown": self._stepdown,
             "server_evacuate": self._evacuate,
@@ -84,9 +82,8 @@ class Administration:
         return {}
 
     async def _evacuate(self, body: Body) -> Body:
-        """{"request", "peer", "peer_id", "cancel": bool} -> how far it is. The server takes no more replicas; those
-        that it has move away, a few at a time. Refused when one of them finds no place, or when the meta group could
-        not do without the server afterwards."""
+        """{"request", "peer", "peer_id", "cancel": bool} -> the progress. The server gets no more replicas; its present
+        ones move away, a few at a time. Raises ApiError when one finds no place, or the meta group needs the server."""
         group = self._group()
         peer = self._find(body)
         node = self._meta.machine.nodes.get(peer)
@@ -109,12 +106,12 @@ class Administration:
             "assigned": sum(1 for _ in self._assigned(peer)),
             "held": held._asdict() if held is not None else None,
             "meta_leader": peer == self._context.me,
-            "stuck": [self._stuck[a.gid] for a in self._assigned(peer) if a.gid in self._stuck][:NAMED],
+            "stuck": [self._stuck[a.gid] for a in self._assigned(peer) if a.gid in self._stuck][:MAX_NAMED_STREAMS],
             "meta": self._majority(group, peer)._asdict(),
         }
 
     async def _remove(self, body: Body) -> Body:
-        """{"request", "peer", "peer_id"} -> {"name", "peer"}, once the meta group has done without the server."""
+        """{"request", "peer", "peer_id"} -> {"name", "peer"}, once the meta group is without the server."""
         group = self._group()
         peer = self._find(body)
         name = self._name(peer)
@@ -132,7 +129,7 @@ class Administration:
         end = self._context.clock.monotonic() + REMOVE_SECONDS
         while peer in group.members_at(group.commit_index).electorate or peer in learners(group):
             if self._context.clock.monotonic() >= end:
-                raise by_code(10202)  # it is finished by `tend`
+                raise by_code(10202)  # `tend` finishes it
             self._drop_members(group)
             await asyncio.sleep(0.02)
         return {"name": name, "peer": peer}
@@ -140,12 +137,12 @@ class Administration:
     # ---- all the time
 
     async def tend(self) -> None:
-        """A few times per second, on the meta leader. Raises as the requests do."""
+        """Continues drains, removals and moves; called a few times per second. Raises as the requests do."""
         group = self._group()
         self._drop_members(group)
         draining = [node.peer for node in self._meta.machine.nodes.values() if node.draining]
         if self._context.me in draining and len(group.peers) > 1:
-            group.transfer()  # the next leader goes on
+            group.transfer()  # the next leader continues
             return
         await self._look_at_moves()
         for peer in draining:
@@ -164,9 +161,8 @@ class Administration:
                 await self._keep_where_it_is(assignment)
 
     async def _keep_where_it_is(self, assignment: Assignment) -> None:
-        """All servers that the stream was to go to will not come back, and the one that has it still leads it: it was
-        scaled down to a leader that was lost right then, or moved. Where nobody leads, what only they had stays
-        theirs."""
+        """Assigns a stream to the server that leads it when none of its assigned servers will come back: it was scaled
+        down to a leader that was lost, or moved. Without a leader it stays theirs: only they had the data."""
         leader = self._context.leaders.get(assignment.gid)
         if leader is None:
             return
@@ -189,7 +185,7 @@ class Administration:
         self._moving[assignment.gid] = Assignment.from_dict(result["assignment"])
 
     async def _look_at_moves(self) -> None:
-        """Forgets the moves that are done, or that others have changed meanwhile."""
+        """Forgets moves that are complete or that a newer assignment replaced."""
         self._stuck = {gid: why for gid, why in self._stuck.items() if self._meta.machine.by_gid(gid) is not None}
 
         async def done(assignment: Assignment) -> bool:
@@ -209,7 +205,7 @@ class Administration:
                 self._moving.pop(assignment.gid, None)
 
     def _drop_members(self, group: RaftGroup) -> None:
-        """Takes removed servers out of the meta group, one at a time, while the others carry it."""
+        """Takes removed servers out of the meta group, one at a time, while the remaining voters have a majority."""
         removed = self._meta.machine.removed
         for peer in (*learners(group), *group.peers):
             if peer not in removed or peer == self._context.me:
@@ -219,7 +215,7 @@ class Administration:
             try:
                 group.remove_peer(peer)
             except (MembershipError, NotLeaderError):
-                return  # the change before is under way
+                return  # the previous change is under way
             self._context.log.warning("a server is removed from the cluster", node=removed[peer], peer=peer)
             tell(
                 self._context,
@@ -246,7 +242,7 @@ class Administration:
         return Majority(len(rest), len(carried), len(rest) // 2 + 1)
 
     def _check_places(self, peer: str) -> None:
-        """Every stream with a replica there can have another one elsewhere."""
+        """Raises ApiError unless each stream with a replica on `peer` has another place for it."""
         homeless = []
         for assignment in self._assigned(peer):
             try:
@@ -260,7 +256,8 @@ class Administration:
             )
 
     async def _check_empty(self, peer: str, name: str) -> None:
-        """A server that is there would neither hear that its streams are elsewhere now, nor give what only it has."""
+        """Raises ApiError for a connected server that holds anything: once removed, it could neither follow the new
+        assignments nor hand over data that only it has."""
         if not self._online(peer):
             return
         held = await self._held(peer)
@@ -274,8 +271,8 @@ class Administration:
             )
 
     async def _give_up_places(self, peer: str) -> None:
-        """A server that is gone: others take its places where there are any, else the streams go on with fewer replicas
-        until a server comes. What only it has stays assigned to it: an empty stream would hide the loss."""
+        """Reassigns the streams of a server that is gone; without another server they continue with fewer replicas. A
+        stream that only this server has stays assigned to it: an empty stream would hide the loss."""
         for assignment in list(self._assigned(peer)):
             try:
                 peers = self._service.peers_without(assignment, peer)
@@ -287,7 +284,7 @@ class Administration:
     # ---- what servers hold
 
     async def _held(self, peer: str) -> HeldByServer | None:
-        """None when it does not say."""
+        """Returns what `peer` holds, or None when it does not answer."""
         try:
             answer = await self._context.mesh.call(peer, HELD_METHOD, b"", HELD_SECONDS)
             return HeldByServer(**json.loads(answer))
@@ -310,8 +307,8 @@ class Administration:
         return group
 
     def _find(self, body: Body) -> str:
-        """The peer id of a server by `peer_id`, or by name or id in `peer`; of two with one name the one that is gone.
-        Raises ApiError 10044."""
+        """Returns the peer id of a server by `peer_id`, or by name or id in `peer`; of two with the same name, the
+        disconnected one. Raises ApiError 10044."""
         known = {peer: node.name for peer, node in self._meta.machine.nodes.items()}
         known |= {peer: self._name(peer) for peer in self._group().peers if peer not in known}
         if body.get(REPEATED):
@@ -339,11 +336,11 @@ class Administration:
 
 
 class Majority(NamedTuple):
-    """Votes of the meta group without a server."""
+    """Voters of the meta group without one server."""
 
     voters: int
     current: int
-    """Connected and caught up."""
+    """Voters that are connected and caught up."""
     needed: int
 
     @property
@@ -352,8 +349,8 @@ class Majority(NamedTuple):
 
 
 def _some(texts: list[str]) -> str:
-    more = len(texts) - NAMED
-    return "; ".join(texts[:NAMED]) + (f"; and {more} more" if more > 0 else "")
+    more = len(texts) - MAX_NAMED_STREAMS
+    return "; ".join(texts[:MAX_NAMED_STREAMS]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _refused(text: str) -> ApiError:

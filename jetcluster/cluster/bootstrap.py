@@ -1,22 +1,21 @@
-"""Bootstrap of one cluster from a set of empty nodes: agreement on the meta group's first peers.
+"""Bootstrap of a cluster from empty nodes: agreement on the meta group's first peers.
 
 The first configuration of the meta group is the one decision that no Raft log can make. Two nodes that start it with
-disjoint peer sets would be two clusters with one name, so a node starts only on a set that **every** member of that set
-announces too, and only if the set holds a majority of the nodes that the routes name. A node that meets a running
-cluster never starts one: it asks to be added (`Verdict.JOIN`), or, when the running meta group already counts on it,
-creates its empty replica (`Verdict.ADOPT`): its peer id proves that it never voted there, because a wiped node gets a
-new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal/journal.py).
+disjoint peer sets would be two clusters of one name. A node therefore starts only on a set that **every** member of
+that set announces too, and only if the set holds a majority of the nodes that the routes name. A node that meets a
+running cluster never starts one: it asks to be added (`Verdict.JOIN`), or creates its empty replica when the running
+meta group already counts on it (`Verdict.ADOPT`). Its peer id proves that it never voted there, because a wiped node
+gets a new id and a vote is not sent before the group's record is durable (mesh/identity.py, raft/journal/journal.py).
 
-A set without some of the nodes that the routes name is not started on while no majority of its wall clocks agrees:
-nobody could lead (`health.cluster_clock`), so nobody could add those who come later and know the time.
+A set that lacks some nodes of the routes is not started while no majority of its wall clocks agrees: no node could lead
+(`health.cluster_clock`), so none could add the nodes that come later and have the right time.
 
-No node starts alone, with routes or without: a node that lost its store can not know that a cluster is running
-somewhere that merely does not reach it at the moment. nats-server does likewise: it refuses a JetStream cluster
-without routes, and waits for others without end when its routes lead only to itself (2.15.2, tried). Here a node
-without routes waits too, because others may name it in theirs. Should there be two clusters all the same, their ids
-differ (cluster/cluster_id.py), and their nodes refuse each other.
+No node starts alone, with or without routes: a node that lost its store cannot know whether a cluster is running that
+it does not reach at the moment. nats-server does likewise: it refuses a JetStream cluster without routes, and waits for
+peers without end when its routes lead only to itself (2.15.2, tried). Here a node without routes waits too, because the
+routes of other nodes may name it. Nodes of two clusters refuse each other by their ids (cluster/cluster_id.py).
 
-Pure: links and time come in as arguments; `cluster.jetstream` drives it.
+The module is pure: links and time are arguments; `cluster.jetstream` drives it.
 """
 
 from __future__ import annotations
@@ -32,22 +31,23 @@ from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
 MAX_PEERS = 1024
-"""Upper bound of a cluster's size, so that an announcement cannot grow without limit."""
+"""Upper bound of a cluster's size, which bounds the size of an announcement."""
 
 MAX_ID = 64
 
 STABLE_SECONDS = 0.15
-"""Seconds for which all announcements must agree: covers gossip that is still on its way when the last link comes
-up."""
+"""Time for which all announcements must agree: covers gossip in transit when the last link comes up."""
 
 PARTIAL_SECONDS = 5.0
-"""After this long a majority of the routes' nodes may start without the rest, which then joins."""
+"""Time after which a majority of the routes' nodes may start without the rest, which then joins."""
 
 TELL_SECONDS = 10.0
-"""A node that still waits says so this often."""
+"""Time between two log lines of a node that still waits."""
 
 
 class Verdict(enum.Enum):
+    """The next step of a node that has no meta group yet."""
+
     WAIT = "wait"
     CREATE = "create"
     ADOPT = "adopt"
@@ -56,20 +56,20 @@ class Verdict(enum.Enum):
 
 @dataclass(slots=True, frozen=True)
 class Announcement:
-    """Word of a node about itself to every peer, whenever it changes."""
+    """A node's announcement of itself to each peer, sent whenever it changes."""
 
     known: tuple[str, ...]
-    """Sorted peer ids the node is connected to, itself included."""
+    """Sorted ids of the peers that the node is connected to, and its own."""
     settled: bool
-    """Every configured route led to a peer or to the node itself."""
+    """True when each configured route led to a peer or to the node itself."""
     meta_peers: tuple[str, ...] = ()
-    """The meta group's peers when the node has one, else empty."""
+    """Peers of the node's meta group; empty when it has none."""
     cluster_id: str = ""
-    """The cluster that the node belongs to, when it knows."""
+    """Id of the node's cluster, when it is known."""
     keys: tuple[tuple[str, str], ...] = ()
-    """Peer ids and the public keys by which the cluster knows them."""
+    """Pairs of peer id and the public key by which the cluster knows that peer."""
     wall_ns: int = 0
-    """The node's wall clock when this was sent."""
+    """The node's wall clock at sending."""
 
     def encode(self) -> bytes:
         fields = asdict(self)
@@ -79,7 +79,7 @@ class Announcement:
 
     @classmethod
     def decode(cls, raw: bytes) -> Announcement:
-        """Raises ValueError on anything that is not an announcement."""
+        """Raises ValueError for anything that is not an announcement."""
         try:
             data = json.loads(raw)
         except RecursionError as error:
@@ -121,9 +121,11 @@ def _named_key(item: object) -> tuple[str, str]:
 
 
 class Decision(NamedTuple):
+    """A verdict, with the group that it refers to."""
+
     verdict: Verdict
     peers: tuple[str, ...] = ()
-    """First peers of the group to create, or the present ones of the group to join."""
+    """First peers of the group to create, or present peers of the group to join."""
     cluster_id: str = ""
     """Id of the cluster to join."""
 
@@ -132,26 +134,26 @@ class Decision(NamedTuple):
 class Bootstrap:
     """One node's view of the agreement.
 
-    `expected` is the number of distinct nodes that the configured routes name, this one included (0 routes: 1); it
+    `expected` is the number of distinct nodes that the configured routes name, this one included (0 routes: 1). It
     counts only while some route leads nowhere.
     """
 
     me: str
     expected: int
     started: float
-    """Monotonic seconds when the node began to look for others."""
+    """Monotonic seconds when the node began to look for peers."""
     announcements: dict[str, Announcement] = field(default_factory=dict)
-    """Peer id -> its newest announcement, connected peers only."""
+    """By peer id, the newest announcement of each connected peer."""
     apart: set[str] = field(default_factory=set)
-    """Peers whose wall clock is another one than this node's, by their newest announcement."""
+    """Peers whose wall clock differs from this node's, by their newest announcement."""
     member_of: str = ""
-    """The cluster that this node had joined when it went down, before its journal held the meta group."""
+    """Id of the cluster that this node had joined when it stopped before its journal held the meta group."""
     _told: float = 0.0
     _agreed_since: float | None = None
     _agreed_on: tuple[str, ...] = ()
 
     def heard(self, peer: str, announced: Announcement, wall_ns: int) -> None:
-        """`wall_ns`: this node's wall clock when that came."""
+        """Takes an announcement that arrived when this node's wall clock was `wall_ns`."""
         self.announcements[peer] = announced
         if announced.wall_ns and abs(announced.wall_ns - wall_ns) > MAX_DIFFERENCE_NS:
             self.apart.add(peer)
@@ -159,17 +161,17 @@ class Bootstrap:
             self.apart.discard(peer)
 
     def forget(self, peer: str) -> None:
-        """Its link is gone."""
+        """Drops a peer whose link is gone."""
         self.announcements.pop(peer, None)
         self.apart.discard(peer)
 
     def decide(self, mine: Announcement, now: float) -> Decision:
-        """The step to take now, and with which peers. Call it whenever something changed and on a short timer."""
+        """Returns the step to take now. Must be called after each change and on a short timer."""
         running = [a for a in self.announcements.values() if a.meta_peers]
         if running:
             self._agreed_since = None
             if len(self.clusters()) != 1:
-                return Decision(Verdict.WAIT)  # none of them knows its id yet, or there are two: not ours to choose
+                return Decision(Verdict.WAIT)  # no id is known yet, or two clusters run: not this node's choice
             found = next(a for a in running if a.cluster_id)
             verdict = Verdict.ADOPT if self.me in found.meta_peers else Verdict.JOIN
             return Decision(verdict, found.meta_peers, found.cluster_id)
@@ -183,11 +185,11 @@ class Bootstrap:
         return Decision(Verdict.CREATE, mine.known)
 
     def clusters(self) -> tuple[str, ...]:
-        """Ids of the running clusters that connected peers belong to."""
+        """Returns the sorted ids of the running clusters that connected peers belong to."""
         return tuple(sorted({a.cluster_id for a in self.announcements.values() if a.meta_peers and a.cluster_id}))
 
     def complaint(self, mine: Announcement, now: float) -> str:
-        """Why this node still waits, every `TELL_SECONDS`; "" in between."""
+        """Returns why this node still waits, every `TELL_SECONDS`; "" in between."""
         if now - max(self.started, self._told) < TELL_SECONDS:
             return ""
         self._told = now
@@ -216,7 +218,7 @@ class Bootstrap:
         return not self._clocks_differ(mine)
 
     def _clocks_differ(self, mine: Announcement) -> bool:
-        """No majority of those found agrees with this node's."""
+        """True when no majority of the known nodes has this node's time."""
         return 2 * len([peer for peer in mine.known if peer not in self.apart]) <= len(mine.known)
 
     def _all_agree(self, mine: Announcement) -> bool:

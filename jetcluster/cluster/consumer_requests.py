@@ -1,10 +1,9 @@
 """Requests about consumers on the leader of their stream: create, info, list, delete, pause, ... (`StreamRequests`).
 
-The log decides; what a reply says besides comes from the consumer's owner, wherever that is. A consumer that was
-created can be pulled from, through every connected node, when the reply is there.
+The log decides; the live fields of a reply come from the consumer's owner, on whichever node it runs. A consumer can be
+pulled from, through every connected node, by the time its create request is answered.
 
-Consumers that nobody used for their inactive_threshold are deleted by the stream's leader (`ConsumerExpiry`): their
-owners say so.
+Consumers unused for their inactive_threshold are reported by their owners and deleted by the leader (`ConsumerExpiry`).
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class LiveConsumer(NamedTuple):
     """Facts of a consumer that only its owner knows."""
 
     waiting: int
-    """Pulls that wait."""
+    """Number of waiting pulls."""
     bound: bool
-    """Somebody takes what a push consumer delivers."""
+    """True when a subscription takes the deliveries of a push consumer."""
     since: int
-    """When the owner began, Unix nanoseconds."""
+    """Unix nanoseconds when the owner began."""
 
 
 Live = dict[int, LiveConsumer]
@@ -67,18 +66,20 @@ Live = dict[int, LiveConsumer]
 PROPOSE_SECONDS = 4.0
 STARTED_SECONDS = 2.5
 LIVE_SECONDS = 0.5
-"""Seconds that INFO and LIST wait for an owner; one that is silent shows no waiting pulls."""
-TOLD_AT_ONCE = 16
-LOOKED = 1000
-"""Consumers that are looked at before others have their turn."""
-NAMED = 100
-"""Consumers that an error names at most."""
+"""Longest wait of INFO and LIST for an owner; a silent owner's consumers show no waiting pulls."""
+INFOS_PER_SLICE = 16
+CONSUMERS_PER_SLICE = 1000
+"""Consumers examined before the loop yields."""
+MAX_NAMED_CONSUMERS = 100
+"""Most consumers that an error names."""
 MOVE_TRIES = 4
 _COUNTS = ("delivered", "ack_floor", "num_ack_pending", "num_redelivered", "num_pending")
 NO_GROUP = 10160
 
 
 class ConsumerRequests:
+    """Handlers of the requests about consumers, by kind."""
+
     def __init__(self, context: NodeContext, exchange: ConsumerExchange) -> None:
         self._context = context
         self._exchange = exchange
@@ -123,10 +124,10 @@ class ConsumerRequests:
             else:
                 await self._propose(replica, commands.CONSUMER_CREATE, fields)
         state = _state(replica, name)
-        # As of now: until the owner has started it may have delivered, and clients that subscribed before count on
-        # `num_pending` to be what they are going to get (KV watches).
+        # Counted now: the owner may deliver before its start is reported, and clients that subscribed earlier expect
+        # `num_pending` to be the messages that they will get (KV watches).
         before = self._info_of(replica, state, {})
-        restoring = replica.machine.rules.restoring  # nothing is served before that is over
+        restoring = replica.machine.rules.restoring  # nothing is delivered until the restore is over
         info = self._info_of(replica, state, {} if restoring else await self._started(replica, state))
         info.update({key: before[key] for key in _COUNTS})
         again = bool(body.get(REPEATED)) and state.request == fields["request"] != ""
@@ -134,8 +135,8 @@ class ConsumerRequests:
         return {**made, "owner": state.owner, "cid": state.cid} if target else made
 
     async def _create_in_turn(self, replica: StreamReplica, fields: Body, target: str, *, anew: bool) -> None:
-        """One at a time for each name: of clients that bind the same durable at once, the first one gets it, and the
-        others must find it there to be told that it is in use. `anew`: no consumer that is there is like it."""
+        """Creates one consumer per name at a time: of clients that bind the same durable at once the first gets it, and
+        the others are refused. `anew`: refuse unless the existing consumer is of this request."""
         name = fields["name"]
         turn = self._turns.setdefault((replica.assignment.gid, name), asyncio.Lock())
         async with turn:
@@ -147,8 +148,8 @@ class ConsumerRequests:
             await self._propose(replica, commands.CONSUMER_CREATE, fields)
 
     async def _started(self, replica: StreamReplica, state: ConsumerState) -> Live:
-        """Waits until the owner serves the consumer, as long as the asker waits: what is decided by now is not told as
-        a failure because the owner is silent. One that dies meanwhile has a successor soon."""
+        """Waits until the owner serves the consumer, as long as the asker waits. A silent owner is not an error: the
+        consumer is decided by now, and an owner that dies has a successor soon."""
         gid, index = replica.assignment.gid, replica.machine.applied_index
         for _ in range(MOVE_TRIES):
             owner, body = state.owner, {"cid": state.cid, "index": index}
@@ -169,18 +170,18 @@ class ConsumerRequests:
     async def _delete(self, replica: StreamReplica, body: Body) -> Body:
         state = replica.consumers.table.by_name.get(str(body["name"]))
         try:
-            # Once: meanwhile there may be another consumer of that name.
+            # Once only: meanwhile another consumer may have that name.
             await self._once(replica, commands.CONSUMER_DELETE, {"name": body["name"], "cid": 0}, body)
         except ApiError as error:
             if body.get(REPEATED) and error.err_code == CONSUMER_NOT_FOUND:
-                return {}  # by the first attempt, whose outcome was lost with its leader
+                return {}  # deleted by the first attempt, whose outcome was lost with its leader
             raise
         if state is not None:
             await self._wait_gone(replica, state.owner, state.cid)
         return {}
 
     async def _expire(self, replica: StreamReplica, body: Body) -> Body:
-        """Its owner has found the consumer unused for longer than its inactive_threshold."""
+        """Deletes a consumer that its owner found unused for longer than its inactive_threshold."""
         state = replica.consumers.table.by_name.get(str(body["name"]))
         if state is None or state.cid != int(body["cid"]):
             return {"deleted": False}
@@ -200,14 +201,14 @@ class ConsumerRequests:
     # -- what there is
 
     async def _beyond(self, replica: StreamReplica, body: Body) -> Body:
-        """Names of the first consumers whose configuration `consumer_limits` would not permit, in order."""
+        """Returns the names of the first consumers, in order, that `consumer_limits` would not permit."""
         found: list[str] = []
         for looked, (name, state) in enumerate(sorted(replica.consumers.table.by_name.items()), 1):
             if is_beyond(state.rules.config, body["consumer_limits"]):
                 found.append(name)
-                if len(found) == NAMED:
+                if len(found) == MAX_NAMED_CONSUMERS:
                     break
-            if not looked % LOOKED:
+            if not looked % CONSUMERS_PER_SLICE:
                 await asyncio.sleep(0)
         return {"names": found}
 
@@ -227,7 +228,7 @@ class ConsumerRequests:
             await self._prepare_for(replica, state)
             if state.cid in replica.consumers.table.by_cid:
                 found.append(self._info_of(replica, state, live, peers))
-            if not len(found) % TOLD_AT_ONCE:
+            if not len(found) % INFOS_PER_SLICE:
                 await asyncio.sleep(0)
         return {"total": total, "consumers": found}
 
@@ -236,8 +237,8 @@ class ConsumerRequests:
         return {"total": total, "names": names}
 
     async def _live(self, replica: StreamReplica, states: Iterable[ConsumerState]) -> Live:
-        """From the owners, one call per node, which have applied what is applied here. What they had delivered without
-        acks is applied here by then."""
+        """Asks the owners, one call per node, after they have applied what is applied here. Deliveries without acks
+        that they report are applied here before this returns."""
         by_owner: dict[str, list[int]] = {}
         for state in states:
             by_owner.setdefault(state.owner, []).append(state.cid)
@@ -263,7 +264,7 @@ class ConsumerRequests:
             await self._prepare(replica, state.rules.filters, state.delivered_sseq + 1)
 
     async def _prepare(self, replica: StreamReplica, filters: Sequence[bytes], seq: int) -> None:
-        """Prepares, in turns with others, what is long in counting the messages that match from `seq` on."""
+        """Runs the long part of counting the messages that match from `seq` on, in turns with other work."""
         if filters != (b">",):
             await self._context.budget.run(replica.assignment.account, replica.store.queries.preparing(filters, seq))
 
@@ -271,7 +272,7 @@ class ConsumerRequests:
         self, replica: StreamReplica, state: ConsumerState, live: Live, peers: list[Any] | None = None
     ) -> Body:
         context = self._context
-        # An owner that has not begun says nothing, and the next client must not take the consumer for free.
+        # An owner that has not begun reports nothing, and the next client must not take the consumer for free.
         known = live.get(state.cid) or LiveConsumer(0, _is_bound(replica, state.rules), 0)
         return consumer_info(
             replica.assignment.name,
@@ -293,7 +294,7 @@ class ConsumerRequests:
         before = 0 if state is None else state.rules.pause_until
         fields = {"name": body["name"], "pause_until": int(body.get("pause_until") or 0)}
         await self._propose(replica, commands.CONSUMER_PAUSE, fields)
-        await self._live(replica, [_state(replica, str(body["name"]))])  # its owner knows by then
+        await self._live(replica, [_state(replica, str(body["name"]))])  # waits for its owner to apply the pause
         return {"changed": before != fields["pause_until"]}
 
     async def _reset(self, replica: StreamReplica, body: Body) -> Body:
@@ -318,12 +319,12 @@ class ConsumerRequests:
         return {}
 
     async def _stepdown(self, replica: StreamReplica, body: Body) -> Body:
-        """Another replica owns the consumer from now on; nothing happens when there is no other."""
+        """Moves the consumer to another replica; does nothing when there is no other."""
         state = _state(replica, str(body["name"]))
         voters, context = replica.group.peers, self._context
         placement = body.get("placement") or {"preferred": body.get("preferred")}
         if voters == (state.owner,):
-            return {}  # as for streams: a success, whatever is wanted
+            return {}  # as for streams: a success, whatever the placement
         wanted = successors(voters, state.owner, context.nodes(), placement, context.cluster_name)
         able = [peer for peer in replica.consumers.moves.able_peers() if peer in wanted]
         if not able and any(placement.values()):
@@ -336,7 +337,7 @@ class ConsumerRequests:
         return {}
 
     async def _propose(self, replica: StreamReplica, kind: int, fields: Body) -> int:
-        """The command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
+        """Returns the command's outcome. Raises ApiError for a refusal, RaftError, OutcomeUnknownError."""
         check_wanted(self._context.clock)
         result = await replica.propose(self._command(kind, fields), PROPOSE_SECONDS)
         if isinstance(result, ApiError):
@@ -344,7 +345,7 @@ class ConsumerRequests:
         return int(result)
 
     async def _once(self, replica: StreamReplica, kind: int, fields: Body, body: Body) -> int:
-        """The same for a request that must not be carried out again when its answer was lost (`once`)."""
+        """Proposes a command that must be carried out only once (`once`); raises as `_propose`."""
         return await carry_out(replica, self._command(kind, fields), body, self._context.clock)
 
     def _command(self, kind: int, fields: Body) -> bytes:
@@ -353,14 +354,14 @@ class ConsumerRequests:
 
 
 def _refuse_new_target(replica: StreamReplica, state: ConsumerState, deliver_subject: str) -> None:
-    """A deliver subject cannot be replaced while somebody listens on it: ApiError 10013."""
+    """Raises ApiError 10013 for a new deliver subject while the present one has interest."""
     rules = state.rules
     if deliver_subject.encode() != rules.deliver_subject and _is_bound(replica, rules):
         raise by_code(CONSUMER_NAME_EXISTS)
 
 
 def _is_bound(replica: StreamReplica, rules: ConsumerRules) -> bool:
-    """Somebody takes what this push consumer delivers."""
+    """True when a subscription takes the deliveries of this push consumer."""
     if not rules.push:
         return False
     if rules.deliver_group:
@@ -369,7 +370,7 @@ def _is_bound(replica: StreamReplica, rules: ConsumerRules) -> bool:
 
 
 def _state(replica: StreamReplica, name: str) -> ConsumerState:
-    """Raises ApiError 10014."""
+    """Returns the consumer `name`. Raises ApiError 10014."""
     state = replica.consumers.table.by_name.get(name)
     if state is None:
         raise by_code(CONSUMER_NOT_FOUND)
@@ -395,7 +396,7 @@ Ask = Callable[["Assignment", str, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class ConsumerExpiry:
-    """One request at a time per stream; what fails is asked for again by the owner."""
+    """Deletes unused consumers, one request at a time per stream; the owner reports again after a failure."""
 
     def __init__(self, replicas: Mapping[int, StreamReplica], ask: Ask, background: Background) -> None:
         self._replicas = replicas
@@ -404,12 +405,12 @@ class ConsumerExpiry:
         self._running: set[int] = set()
 
     def watch(self, replica: StreamReplica) -> None:
-        """Does at once what owners ask for at once: a threshold may be shorter than the time between ticks."""
+        """Expires reported consumers at once: a threshold may be shorter than the time between ticks."""
         gid = replica.assignment.gid
         replica.consumers.tell_unused = lambda: self.look(gid, replica)
 
     def look(self, gid: int, replica: StreamReplica) -> None:
-        """Asks again for what is left."""
+        """Begins to delete the reported consumers, unless that is under way."""
         if replica.consumers.unused and gid not in self._running:
             self._running.add(gid)
             self._background.spawn(self._expire(gid, replica))
@@ -423,6 +424,6 @@ class ConsumerExpiry:
                 if owner is not None and not owner.num_waiting and not owner.push_bound:
                     await self._ask(replica.assignment, "consumer_expire", {"name": state.name, "cid": cid})
         except ApiError:
-            return  # no leader: asked again by the owner
+            return  # no leader: the owner reports it again
         finally:
             self._running.discard(gid)

@@ -1,4 +1,4 @@
-"""`EveryNode`: questions that go to all connected nodes, of whom one alone does not know the answer."""
+"""`EveryNode`: questions to all connected nodes, which no single node can answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REVISION: Final = struct.Struct("<Q")
 _USED: Final = struct.Struct("<QQQ")
 
 Used = tuple[int, int, int]
-"""Bytes of memory and of file streams, every replica counted, and consumers."""
+"""Bytes of memory streams and of file streams, every replica counted, and number of consumers."""
 
 
 class EveryNode:
@@ -46,29 +46,29 @@ class EveryNode:
         mesh.serve(ABSENT_METHOD, self._serve_absent)
 
     async def settle(self, revision: int) -> None:
-        """Returns when every connected node has applied `revision` of the meta log, or after about 2 s."""
+        """Returns when every connected node has applied `revision` of the meta log, or after 2 s."""
         peers = (self._me, *self._mesh.peers)
         payload = _REVISION.pack(revision)
         calls = (self._mesh.call(peer, SETTLE_METHOD, payload, SETTLE_SECONDS) for peer in peers)
         await asyncio.gather(*calls, return_exceptions=True)
 
     async def used(self, account: str) -> Used:
-        """Usage of the account's streams on all reachable nodes."""
+        """Returns the usage of the account's streams on all reachable nodes."""
         found = [_USED.unpack(answer) for answer in await self._ask(USED_METHOD, account)]
         found += (await self._of_absent(account)).values()
         memory, file, consumers = (sum(column) for column in zip((0, 0, 0), *found, strict=True))
         return memory, file, consumers
 
     async def used_by_tier(self, account: str) -> dict[int, Used]:
-        """By the streams' number of replicas."""
+        """Returns `used` by the streams' number of replicas."""
         total = self._sum(await self._ask(TIERS_METHOD, account))
         for replicas, more in (await self._of_absent(account)).items():
             total[replicas] = _plus(total[replicas], more)
         return dict(total)
 
     async def _of_absent(self, account: str) -> dict[int, Used]:
-        """Usage of members that are not connected, by the streams' number of replicas: as much as the leaders of these
-        streams have. Of a stream that nobody leads it is not known."""
+        """Returns the usage of members that are not connected, by the streams' number of replicas: the size at the
+        leaders of their streams. The usage of a stream without a leader is unknown."""
         absent = [peer for peer in self._meta.machine.nodes if peer not in (self._me, *self._mesh.peers)]
         if not absent:
             return {}
@@ -86,7 +86,7 @@ class EveryNode:
         return total
 
     async def _ask(self, method: str, question: str) -> list[bytes]:
-        """The answers that came. A server that was removed, and is there all the same, holds nothing that counts."""
+        """Returns the answers that arrived. A removed server is not asked: what it holds does not count."""
         removed = self._meta.machine.removed
         peers = [peer for peer in (self._me, *self._mesh.peers) if peer not in removed]
         calls = (self._mesh.call(peer, method, question.encode(), 2.0) for peer in peers)
@@ -122,7 +122,7 @@ class EveryNode:
         return json.dumps([[replicas, *used] for replicas, used in found.items()]).encode()
 
     def _local(self, account: str) -> dict[int, Used]:
-        """On this node, by number of replicas; consumers of the streams that are led here."""
+        """Returns the usage on this node by number of replicas; consumers count where their stream is led."""
         found: defaultdict[int, Used] = defaultdict(lambda: (0, 0, 0))
         for replica in self._replicas.values():
             assignment = replica.assignment

@@ -1,7 +1,4 @@
-"""Makes the data store durable now and then, and lets the journal forget what is.
-
-Only what is flushed lets the journal forget entries (docs/architecture.md, "Storage").
-"""
+"""Flushes of the data store, after which the journal forgets entries (docs/mechanisms.md, "Storage")."""
 
 from __future__ import annotations
 
@@ -16,12 +13,14 @@ from jetcluster.replica.stream_replica import StreamReplica
 from jetcluster.store.kv import KvError
 
 FLUSH_SECONDS = 30.0
-"""Longest time between flushes of dirty data; what is older is not replayed after a crash."""
-FLUSH_PAUSE = 1.0
-"""At least so long between two flushes that the journal's size asks for, and after one that failed."""
+"""Longest time between flushes of dirty data; older data is not replayed after a crash."""
+FLUSH_PAUSE_SECONDS = 1.0
+"""Shortest time between two flushes that the journal's size asks for, and after a failed flush."""
 
 
 class Flusher:
+    """Flushes periodically, or when the journal or the store asks for it."""
+
     def __init__(
         self,
         context: NodeContext,
@@ -30,7 +29,7 @@ class Flusher:
         orphans: Orphans,
     ) -> None:
         self.soon = False
-        """The next tick flushes."""
+        """True when the next tick must flush."""
         self.running: asyncio.Task[None] | None = None
         self._context = context
         self._meta = meta
@@ -45,24 +44,24 @@ class Flusher:
         waited = self._context.clock.monotonic() - self._last
         kv = self._context.kv
         asked = self._context.raft.wants_compaction or kv.wants_flush or kv.due or self._failing
-        wanted = self.soon or (asked and waited >= FLUSH_PAUSE) or (kv.due and not self._failing)
+        wanted = self.soon or (asked and waited >= FLUSH_PAUSE_SECONDS) or (kv.due and not self._failing)
         if (wanted or waited >= FLUSH_SECONDS) and (self.running is None or self.running.done()):
             self._last = self._context.clock.monotonic()
             self.soon = False
             self.running = asyncio.get_running_loop().create_task(self.flush())
 
     async def stop(self) -> None:
-        """After a last flush."""
+        """Waits for a running flush, then flushes a last time."""
         if self.running is not None:
             await asyncio.gather(self.running, return_exceptions=True)
         await self.flush()
 
     async def flush(self) -> None:
-        """Never raises. The journal forgets nothing that is not durable in the store; after a MSG.DELETE that erases
-        it forgets all that is, so that the message is not left there."""
+        """Flushes once; never raises. The journal forgets only entries that are durable in the store. After a
+        MSG.DELETE with erasure it forgets all of them, so that the message does not stay in the journal."""
         context = self._context
         self._meta.save()
-        forget_deleted = self._orphans.settle(self._is_of_before)
+        forget_deleted = self._orphans.settle(self._predates_tombstone)
         marks = self._marks()
         erased, context.erased = context.erased, False
         try:
@@ -87,21 +86,21 @@ class Flusher:
         else:
             context.erased |= erased
 
-    def _is_of_before(self, gid: int) -> bool:
-        """Does the meta state still assign what a tombstone says is gone?"""
+    def _predates_tombstone(self, gid: int) -> bool:
+        """True when the meta state still holds the assignment that a tombstone reports gone."""
         assignment = self._meta.machine.by_gid(gid)
         if assignment is None or self._context.me not in assignment.peers:
             return False
         return assignment.revision <= self._orphans.revision(gid)
 
     async def _journal_synced(self) -> None:
-        """Syncs the journal first: what is flushed must not be ahead of the journal that it came from."""
+        """Syncs the journal first: flushed data must not be ahead of the journal that it came from."""
         synced: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._context.raft.journal.barrier(lambda: None if synced.done() else synced.set_result(None))
         await synced
 
     def _marks(self) -> list[tuple[RaftGroup, int]]:
-        """Log positions that the journal may forget once everything of this moment is durable."""
+        """Returns, per group, the log index up to which the journal may forget once the present state is durable."""
         marks = [(replica.group, replica.machine.applied_index) for replica in self._replicas.values() if replica.sound]
         if self._meta.group is not None:
             marks.append((self._meta.group, self._meta.machine.applied_index))

@@ -1,15 +1,15 @@
-"""Troubles of a node as a whole: its report about itself, and about its peers.
+"""Troubles of a node as a whole: the report about itself, and about its peers.
 
-`HealthReport` says a node's verdict on itself: one line in the log and one advisory when a trouble begins and when it
-is over, and has the node's replicas look at once whether they may still answer reads and own consumers. Raft hands
-leaderships over by itself (`raft.node`); /healthz and /metrics ask `NodeHealth`.
+`HealthReport` reports a node's verdict on itself: one log line and one advisory when a trouble begins and when it ends.
+It also makes the node's replicas check at once whether they may still answer reads and own consumers. Raft hands over
+leaderships by itself (`raft.node`); /healthz and /metrics ask `NodeHealth`.
 
-`NodeWatch` sees once, for all replicas, what happens to the node and may concern any of them.
+`NodeWatch` detects, once for all replicas, events of the node that may concern any of them.
 
-`Durability` says where servers of the cluster do not wait for the same before they acknowledge. An acknowledged message
-is on the disks of as many servers as wait for them. Where one of three has no `sync_interval` and the others have one,
-an operator may believe that all have it, or none: while it is changed server by server that is as it should be, for
-good it is a mistake. Raft goes by the laxest of a group's voters (`raft.core.group_state.Credit`).
+`Durability` reports servers whose `sync_interval` differs from this one's. An acknowledged message is on the disks of
+as many servers as wait for them: where one of three waits and the others do not, an operator may believe that all wait,
+or none. The difference is expected while the option is changed server by server, and a mistake when it lasts. Raft goes
+by the laxest of a group's voters (`raft.core.group_state.Credit`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class HealthReport:
-    """One per node."""
+    """Log line and advisory of each trouble of this node. One per node."""
 
     def __init__(self, context: NodeContext, replicas: Mapping[int, StreamReplica]) -> None:
         self._context = context
@@ -62,12 +62,12 @@ class HealthReport:
             replica.health_changed()
 
 
-CLOCK_LEAPS: Final = 50_000_000
-"""Nanoseconds by which the wall clock may drift between two looks; TTLs and expiry are by that clock."""
+CLOCK_LEAP_NS: Final = 50_000_000
+"""Most that the wall clock may drift between two ticks; TTLs and expiry go by that clock."""
 
 
 class NodeWatch:
-    """One per node; also beats its pulse."""
+    """Watch on the node's surroundings, which also beats its pulse. One per node."""
 
     def __init__(self, mesh: MeshCore, raft: RaftNode, clock: Clock, pulse: Pulse) -> None:
         self._mesh = mesh
@@ -80,29 +80,29 @@ class NodeWatch:
         self._writing = 0
 
     def changed(self) -> bool:
-        """A node came or fell silent, this process stood still, the wall clock was set, or the disk holds things up."""
+        """True when a node came or went silent, this process stood still, the wall clock leapt, or the disk is slow."""
         now, journal = self._clock.monotonic(), self._raft.journal
         self._pulse.beat(now)
         stops, self._stops = self._stops, self._pulse.stops(now)
         heard, self._heard = self._heard, self._hears(now)
         offset, self._offset = self._offset, self._clock.time_ns() - int(now * 1e9)
         writing, self._writing = self._writing, journal.in_flight
-        leapt = abs(self._offset - offset) > CLOCK_LEAPS
+        leapt = abs(self._offset - offset) > CLOCK_LEAP_NS
         slow = journal.full or (writing != 0 and writing == self._writing)
         return stops != self._stops or heard != self._heard or leapt or slow
 
     def _hears(self, now: float) -> frozenset[str]:
-        """As `ConsumerBalancer` judges it."""
+        """Returns the peers heard lately, as `ConsumerBalancer` judges it."""
         last_seen = self._raft.peers.last_seen
         return frozenset(peer for peer in self._mesh.peers if now - last_seen(peer) < SILENT_SECONDS)
 
 
-MAX_TOLD: Final = 1024
-"""Peers of which it is remembered that they were told of."""
+MAX_REMEMBERED_PEERS: Final = 1024
+"""Most peers whose logged interval is remembered."""
 
 
 class Durability:
-    """One per server with JetStream."""
+    """Warnings about peers with another `sync_interval`. One per server with JetStream."""
 
     def __init__(self, mesh: MeshCore, log: Log) -> None:
         self._mesh = mesh
@@ -111,12 +111,12 @@ class Durability:
         mesh.on_peers(self._peer_up, lambda info: None)
 
     def _peer_up(self, info: NodeInfo) -> None:
-        """Says once of each interval of a server that is not this server's."""
+        """Logs each differing interval of a server once."""
         own, other = self._mesh.me.sync_interval, info.sync_interval
         if other is None or other == own:
             self._told.pop(info.peer_id, None)
         elif other != self._told.get(info.peer_id):
-            if len(self._told) >= MAX_TOLD:
+            if len(self._told) >= MAX_REMEMBERED_PEERS:
                 self._told.clear()
             self._told[info.peer_id] = other
             what = "servers differ in sync_interval: what is acknowledged is only as safe as at the laxest of them"
@@ -124,11 +124,11 @@ class Durability:
 
     @property
     def differing(self) -> list[str]:
-        """The names of linked servers whose interval is not this server's, sorted."""
+        """Sorted names of linked servers whose interval differs from this server's."""
         own, peers = self._mesh.me.sync_interval, self._mesh.peers.values()
         return sorted(peer.name for peer in peers if peer.sync_interval is not None and peer.sync_interval != own)
 
 
 def said(interval: float | None) -> str:
-    """As the configuration says it."""
+    """Returns an interval in seconds as the configuration writes it."""
     return f"{interval:g}s" if interval else "always"

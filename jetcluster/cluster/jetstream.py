@@ -1,7 +1,6 @@
 """JetStream on one node: the meta group, the replicas assigned to this node, and the requests between nodes.
 
-Here its parts are made and connected, and its clock ticks. What is assigned to this node is in the hands of
-`LocalStreams`.
+This module makes and connects the parts, and runs the tick. `LocalStreams` manages the replicas assigned to this node.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from jetcluster.cluster.meta_replica import MetaReplica
 from jetcluster.cluster.meta_rescue import MetaRescue
 from jetcluster.cluster.meta_service import MetaService
 from jetcluster.cluster.once import NUMBERED
-from jetcluster.cluster.requests import DEADLINE, ONCE, Body, LeaderRequests, UnderWay, check_wanted
+from jetcluster.cluster.requests import DEADLINE_SECONDS, ONCE, Body, LeaderRequests, UnderWay, check_wanted
 from jetcluster.cluster.restart_safety import RestartSafety
 from jetcluster.cluster.scrubber import Scrubber
 from jetcluster.cluster.store_care import StoreCare
@@ -51,8 +50,8 @@ from jetcluster.stream.apply.applier import FAULTS
 class JetStream:
     """The meta group, the streams and the requests of one node, for the API handlers; owns every replica of this node.
 
-    Called from the event loop. The two requests retry on their own while leaders change, for 3.5 s (one that is under
-    way for as long as it gets on), and then raise ApiError 503/10008; nothing but ApiError comes out of them.
+    Called from the event loop. The two requests retry while leaders change, for 3.5 s (a request under way for as long
+    as it progresses), and then raise ApiError 503/10008; they raise nothing but ApiError.
     """
 
     def __init__(
@@ -68,9 +67,8 @@ class JetStream:
         renew_data: Callable[[str], None] = lambda reason: None,
         start_again: Callable[[str], None] = lambda reason: None,
     ) -> None:
-        """`owners` is the table that `context.catchup` serves from. `settled` tells whether every configured route led
-        somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the one that was kept is in the mesh's own
-        INFO."""
+        """`owners` is the table that `context.catchup` serves from. `settled` returns whether each configured route led
+        somewhere (see `bootstrap`). `save_cluster` keeps the cluster's id; the kept id is in the mesh's own INFO."""
         self.context = context
         self._limits = limits
         self.clustered = clustered
@@ -148,15 +146,15 @@ class JetStream:
         )
         context.mesh.on_peers(self._peer_up, self._peer_down)
         self.unassigned: tuple[int, ...] = ()
-        """Ids of streams that have data here, and that the meta group does not place here (monitoring)."""
+        """Ids of streams that have data here but are not placed here by the meta group (monitoring)."""
         self._unassigned_told = False
         self._new = False
-        """This is the first start with this store: there are no streams."""
+        """True on the first start with this store, which has no streams."""
         self._ticker: Any = None
         self._stopped = False
 
     def _connect_commits(self) -> None:
-        """Lets applied commands wait for room in the data store, and has the store flushed when they fill it."""
+        """Makes applied commands wait for room in the data store, and flushes the store when they fill it."""
         commits, turns = self.context.turn_commit, self.context.raft.turns
         commits.on_due = self.flusher.tick
         commits.on_room = turns.apply_again
@@ -172,7 +170,7 @@ class JetStream:
     # ---- lifecycle
 
     def start(self) -> None:
-        """Continues where the store stands; a new node begins to look for its cluster."""
+        """Continues from the store's state; a new node begins to look for its cluster."""
         self._new = not self.context.raft.knows(META_GROUP)
         self.joining.start()
         self.meta_rescue.start()
@@ -182,8 +180,8 @@ class JetStream:
         self._tick()
 
     async def settle_alone(self, seconds: float) -> None:
-        """Waits, on a server that stands alone: returns when it leads its streams, as far as they can be led, or after
-        `seconds`. Clients that were connected before a restart publish as soon as they are let in again."""
+        """On a standalone server, waits until it leads all streams that can be led, or for `seconds`. Clients that were
+        connected before a restart publish as soon as they are let in again."""
 
         def settled() -> bool:
             return self.context.meta_current and all(r.leading or not r.sound for r in self.replicas.values())
@@ -192,7 +190,7 @@ class JetStream:
             await until(settled, self.context.clock, seconds)
 
     async def stop(self) -> None:
-        """Hands leaderships over where it can, makes everything durable and closes the replicas."""
+        """Hands over leaderships where possible, makes all state durable and closes the replicas."""
         self._stopped = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -206,15 +204,14 @@ class JetStream:
         self.context.turn_commit.stop()
 
     def end_deliveries(self) -> None:
-        """Tells those who wait for messages of a stream with one replica that this server goes, which takes a
-        connection; the others are told by the consumer's next owner."""
+        """Ends the consumers of streams with one replica, whose waiting clients this server must answer before it
+        closes their connections; for the others the consumer's next owner does."""
         for replica in self.replicas.values():
             if len(replica.group.peers) == 1:
                 replica.consumers.stop()
 
     async def transfer_leaderships(self, seconds: float = 2.0) -> None:
-        """Lame duck: lets other nodes lead what this one leads, and own the consumers that it owns, as far as they can
-        within `seconds`."""
+        """Lame duck mode: hands over leaderships and consumers to other nodes, as far as `seconds` permit."""
         end = self.context.clock.monotonic() + seconds
         for replica in self.replicas.values():
             replica.consumers.hand_over()
@@ -235,14 +232,14 @@ class JetStream:
         return self._limits(account)
 
     def assignment(self, account: str, name: str) -> Assignment | None:
-        """By this node's meta replica; it may lag, so None is not yet "no such stream"."""
+        """Returns the assignment by this node's meta replica, which may lag: None does not prove its absence."""
         return self.meta.machine.assignment(account, name)
 
     def assignments(self, account: str) -> list[Assignment]:
         return self.meta.machine.assignments(account)
 
     def mirrors_of(self, account: str, name: str) -> list[str]:
-        """Names of the account's streams that mirror its stream `name`, sorted."""
+        """Returns the sorted names of the account's streams that mirror its stream `name`."""
         links = ((a.name, a.config.get("mirror")) for a in self.assignments(account))
         return [stream for stream, mirror in links if mirror and mirror["name"] == name and not mirror.get("external")]
 
@@ -252,14 +249,19 @@ class JetStream:
         return await self._meta_requests.ask(META_GROUP, kind, body)
 
     def offline(self, assignment: Assignment) -> bool:
-        """No server that is to have the stream is connected with this one."""
+        """True when no server that is assigned the stream is connected to this one."""
         return {self.context.me, *self.context.mesh.peers}.isdisjoint(assignment.peers)
 
     async def stream_request(
-        self, assignment: Assignment, kind: str, body: Body, under_way: UnderWay = None, seconds: float = DEADLINE
+        self,
+        assignment: Assignment,
+        kind: str,
+        body: Body,
+        under_way: UnderWay = None,
+        seconds: float = DEADLINE_SECONDS,
     ) -> Body:
-        """Runs `StreamRequests.handle` on the stream's leader, which finds this node as `asker` in the body, and a
-        number in those that are carried out once. The rest is as in `LeaderRequests.ask`. Raises ApiError."""
+        """Runs `StreamRequests.handle` on the stream's leader. The body gets this node as `asker`, and a number for
+        requests that are carried out once. Otherwise as `LeaderRequests.ask`. Raises ApiError."""
         self.joining.check_member()
         body = {**body, "asker": self.context.me}
         if kind in NUMBERED and ONCE not in body:
@@ -267,24 +269,23 @@ class JetStream:
         return await self._stream_requests.ask(assignment.gid, kind, body, seconds, under_way)
 
     async def rescue_meta(self, wanted: int | ApiError, by: str) -> list[Body]:
-        """The answers of all connected servers to META.RESCUE with `quorum_needed` `wanted` (`MetaRescue.rescue`), this
-        server's first; an error is everybody's answer as it is."""
+        """Returns the answers of all connected servers to META.RESCUE with `quorum_needed` `wanted`
+        (`MetaRescue.rescue`), this server's first. An error as `wanted` is the answer of each of them."""
         if isinstance(wanted, ApiError):
             return self.meta_rescue.refuse(wanted)
         return await self.meta_rescue.rescue(wanted, by)
 
     async def settle(self, revision: int) -> None:
         """Waits until every connected node has applied index `revision` of the meta log, at most about 2 s: after a
-        delete no node takes publishes for the stream any more."""
+        delete no node must take publishes for the stream any more."""
         await self._every_node.settle(revision)
 
     async def used(self, account: str) -> tuple[int, int, int]:
-        """Bytes of the account's memory and file streams on all reachable nodes, every replica counted, and how many
-        consumers its streams have."""
+        """Returns the usage of the account's streams on all reachable nodes (`every_node.Used`)."""
         return await self._every_node.used(account)
 
     async def used_by_tier(self, account: str) -> dict[int, tuple[int, int, int]]:
-        """`used` by the streams' number of replicas."""
+        """Returns `used` by the streams' number of replicas."""
         return await self._every_node.used_by_tier(account)
 
     # ---- meta group
@@ -293,16 +294,16 @@ class JetStream:
         if not self.meta.leading:
             raise NotLeaderError(self.meta.group.leader if self.meta.group is not None else None)
         if kind == "stream_create":
-            await self.registry.register_missing()  # a node that joined a moment ago counts for the placement
+            await self.registry.register_missing()  # a node that just joined must count for the placement
         administer = self.administration.handlers.get(kind) or self.local.rescues.handlers.get(kind)
         if administer is None:
             return await self.service.handle(kind, body)
-        await self.meta.barrier()  # as the service's
+        await self.meta.barrier()  # as `MetaService.handle` does
         check_wanted(self.context.clock)
         return await administer(body)
 
     def _on_effects(self, effects: list[Effect]) -> None:
-        """Raises `applier.FAULTS` only: one stream's trouble must not stop the meta group of the node."""
+        """Raises `applier.FAULTS` only: one stream's error must not stop the meta group."""
         for effect in effects:
             try:
                 self._take_effect(effect)
@@ -330,7 +331,7 @@ class JetStream:
             self.background.spawn(self.registry.keep(self.meta.group.term))
 
     def _on_meta_config(self) -> None:
-        """Others may lag, and not know a new member yet."""
+        """Announces the members anew: peers may lag, and not know a new member yet."""
         self.context.timers.call_soon(self.joining.announce)
 
     def _peer_up(self, info: NodeInfo) -> None:
@@ -351,7 +352,7 @@ class JetStream:
                 replica.open()
 
     def answers_reads(self, gid: int) -> bool:
-        """This node's own replica of the stream is in the read group."""
+        """True when this node's own replica of the stream is in the read group."""
         replica = self.replicas.get(gid)
         return replica is not None and replica.reads.own.joined
 
@@ -386,14 +387,14 @@ class JetStream:
         self._guarded(lambda: self.local.look_after(gid, replica), replica.assignment.name)
 
     def _guarded(self, tick: Callable[[], None], what: str) -> None:
-        """Keeps the node's clock going when one stream fails."""
+        """Runs one part of the tick and logs its errors: the tick must continue when one stream fails."""
         try:
             tick()
         except Exception as error:  # noqa: BLE001
             self.context.log.error("tick failed", of=what, error=repr(error))  # noqa: TRY400
 
     def group_reported(self, gid: int) -> None:
-        """Raft has something to say about a group: it may have stopped."""
+        """Checks a group soon after a report of Raft about it: it may have stopped."""
         self.context.timers.call_soon(self._look_at, gid)
 
     def _look_at(self, gid: int) -> None:
@@ -406,7 +407,7 @@ class JetStream:
             self._tick_of(gid, replica)
 
     def _report_unassigned(self) -> None:
-        """Once, when this node has applied what the meta group had decided so far."""
+        """Logs data of streams that are not placed here, once, after the meta group's earlier decisions are applied."""
         group = self.meta.group
         if self._unassigned_told or group is None or group.leader is None:
             return

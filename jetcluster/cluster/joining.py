@@ -1,10 +1,9 @@
-"""Joining of a node to its cluster: it founds the meta group with others, joins a running one, or goes on where it
-was.
+"""Joining of a node to its cluster: it founds the meta group with other nodes, joins a running one, or continues.
 
-`Roster`: the cluster's members and their keys where this node's own log of the meta group does not say them. A node
-that was away may find a leader that joined meanwhile. Its log comes from that leader alone, so another server has to
-say that this one may be heard: any member that this node does know names the meta group's members, and their keys,
-whenever a link comes up or something changes. Strangers are not believed.
+`Roster` knows the cluster's members and their keys where this node's own log of the meta group lacks them. A node that
+was away may meet a leader that joined meanwhile. Its log comes from that leader alone, so another server has to vouch
+for the leader: each member that this node does know names the meta group's members and their keys, whenever a link
+comes up or something changes. Strangers are not believed.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """One per node with JetStream."""
+    """Members and keys, by this node's log and by announcements of its voters. One per node with JetStream."""
 
     def __init__(self, mesh: MeshCore, raft: RaftNode, meta: MetaReplica, on_member: Callable[[str], None]) -> None:
-        """`on_member`: a peer that is linked, and was a stranger when its link came up, turns out to be a member."""
+        """`on_member` takes a linked peer that was a stranger when its link came up, and turns out to be a member."""
         self._mesh = mesh
         self._raft = raft
         self._meta = meta
         self._on_member = on_member
         self._told: dict[str, Announcement] = {}
-        """By voter, what it said last."""
+        """By voter, its last announcement."""
         self._strangers: OrderedSet[str] = OrderedSet()
         admission = raft.admission
         admission.vouched = self.vouched
@@ -53,7 +52,7 @@ class Roster:
         mesh.on_peers(self._peer_up, self._peer_down)
 
     def vouched(self, peer: str) -> bool:
-        """See `raft.admission`."""
+        """Returns True for a member whose configuration this node may lack (`raft.admission`)."""
         machine = self._meta.machine
         if peer in machine.removed:
             return False
@@ -64,7 +63,7 @@ class Roster:
         return peer in machine.nodes or not machine.nodes  # the journal has lost its configuration
 
     def key_of(self, peer: str) -> str:
-        """The public key by which the cluster knows `peer`; "" when it knows none."""
+        """Returns the public key by which the cluster knows `peer`; "" when it knows none."""
         node = self._meta.machine.nodes.get(peer)
         if node is not None and node.key:
             return node.key
@@ -75,11 +74,11 @@ class Roster:
         return ""
 
     def keys(self) -> tuple[tuple[str, str], ...]:
-        """All that this node can tell others."""
+        """Returns all keys that this node knows, by peer, for its announcement."""
         return tuple((peer, node.key) for peer, node in sorted(self._meta.machine.nodes.items()) if node.key)
 
     def told(self, peer: str, announcement: Announcement) -> None:
-        """`peer` says who votes in the meta group. Counts when `peer` does, by this node's own log."""
+        """Takes an announcement of `peer`; it counts when `peer` votes in the meta group by this node's own log."""
         log = self._raft.journal.groups.get(META_GROUP)
         voters = log.config.electorate if log is not None else ()
         for gone in [known for known in self._told if known not in voters]:
@@ -91,13 +90,13 @@ class Roster:
                 self._mesh.check_keys()
 
     def look(self) -> None:
-        """Strangers may have turned out to be members; a few times a second."""
+        """Reports strangers that turned out to be members; called a few times per second."""
         for peer in [peer for peer in self._strangers if self._raft.admission.is_member(peer)]:
             self._strangers.discard(peer)
             self._on_member(peer)
 
     def _members(self) -> frozenset[str]:
-        """By this node's log."""
+        """Members of the meta group by this node's log."""
         log = self._raft.journal.groups.get(META_GROUP)
         return frozenset() if log is None else frozenset(log.config.members)
 
@@ -111,7 +110,7 @@ class Roster:
 
 BOOT_NOTICE = "boot"
 JOIN_METHOD = "meta.join"
-JOIN_RETRY = 0.5
+JOIN_RETRY_SECONDS = 0.5
 ADVICE = (
     "all that it promised is void, and its streams are elsewhere. To have the machine in the cluster again stop the "
     "server, move the folder jetstream out of its store_dir and start it: it joins as a new member. What only this "
@@ -120,6 +119,8 @@ ADVICE = (
 
 
 class Joining:
+    """The way of this node into the meta group."""
+
     def __init__(
         self,
         context: NodeContext,
@@ -133,7 +134,7 @@ class Joining:
         settled: Callable[[], bool],
         roster: Roster,
     ) -> None:
-        """`settled` tells whether every configured route led somewhere (see `bootstrap`)."""
+        """`settled` returns whether each configured route led somewhere (see `bootstrap`)."""
         self._roster = roster
         self.settled = settled
         self._context = context
@@ -146,29 +147,29 @@ class Joining:
         self._boot: Bootstrap | None = None
         self._joining: asyncio.Task[None] | None = None
         self.removed = ""
-        """Why this server is no member any more, and what to do, as soon as the meta leader has said so; else ""."""
+        """Why this server is no longer a member, once the meta leader has reported it; else ""."""
         context.mesh.serve(JOIN_METHOD, self._serve_join, strangers=True)
         context.mesh.on_notice(BOOT_NOTICE, self._on_announcement, strangers=True)
 
     def check_member(self) -> None:
-        """Raises ApiError 10044: nobody answers a server that was removed, so it would only say 503 after a while."""
+        """Raises ApiError 10044 on a removed server, whose requests would only time out with 503."""
         if self.removed:
             raise by_code(SERVER_NOT_MEMBER)
 
     @property
     def looking(self) -> bool:
-        """No cluster was found yet."""
+        """True until a cluster is found."""
         return self._boot is not None
 
     def start(self) -> None:
-        """Continues where the store stands; a new node begins to look for its cluster."""
+        """Continues from the store's state; a new node begins to look for its cluster."""
         me = self._context.me
         if self._context.raft.knows(META_GROUP):
             # A single server knows its members even where the journal has lost them; a member of a cluster asks.
             self._meta.start(() if self._clustered else (me,))
             assert self._meta.group is not None
             if self._clustered and me not in self._meta.group.peers:
-                self._start_to_join()  # the last life ended before it was counted in
+                self._start_to_join()  # the previous run ended before the node was admitted
         elif not self._clustered:
             self._meta.start((me,))
         else:
@@ -196,7 +197,7 @@ class Joining:
         self.announce()
 
     def _announcement(self) -> Announcement:
-        """Nodes without JetStream are no part of this: they would never agree to anything."""
+        """Leaves out nodes without JetStream, which would never agree to a set of peers."""
         peers = self._context.mesh.peers
         known = tuple(sorted({self._context.me, *(peer for peer, info in peers.items() if info.jetstream)}))
         meta = self._meta.group.peers if self._meta.group is not None else ()
@@ -220,7 +221,7 @@ class Joining:
             self._left_out()
 
     def _left_out(self) -> None:
-        """The cluster goes on without this node, whose own log may not know it: it was replaced while it was away."""
+        """Asks to join again: the cluster runs without this node, which was replaced while away and may not know it."""
         group = self._meta.group
         if self._clustered and self._joining is None and group is not None and group.leader is None:
             self._start_to_join()
@@ -239,7 +240,7 @@ class Joining:
                 self._context.log.warning(complaint)
             return
         self._boot = None
-        # Before the first frame of the group: what comes from another cluster must not reach it.
+        # Before the first frame of the group: frames from another cluster must not reach it.
         if verdict is Verdict.CREATE:
             self._cluster_id.found(founded(self._context.cluster_name, peers))
         else:
@@ -252,16 +253,16 @@ class Joining:
             self._context.log.info("JetStream cluster starts", peers=len(peers))
 
     async def _join(self) -> None:
-        """Asks the running cluster to count this node in; it follows as a learner until it is promoted."""
+        """Asks the running cluster to admit this node, which follows as a learner until it is promoted."""
         while True:
             group = self._meta.group
             assert group is not None
             if self._context.me in group.peers and group.leader is not None:
                 self.removed = ""
                 return
-            # All at once: who is linked and does not answer must not keep this node from asking the leader.
+            # All peers at once: a linked peer that does not answer must not delay the request to the leader.
             await asyncio.gather(*(self._ask(peer) for peer in self._context.mesh.peers))
-            await asyncio.sleep(JOIN_RETRY)
+            await asyncio.sleep(JOIN_RETRY_SECONDS)
 
     async def _ask(self, peer: str) -> None:
         try:
@@ -271,10 +272,10 @@ class Joining:
                 self.removed = REMOVED
                 self._context.log.error(REMOVED, advice=ADVICE)  # noqa: TRY400
         except MeshError:
-            pass  # asked again
+            pass  # the next round asks again
 
     async def _serve_join(self, peer: str, payload: bytes) -> bytes:
-        """Only the meta leader acts; anybody else answers without doing anything."""
+        """Admits a node if this one leads the meta group; other nodes answer without effect."""
         try:
             self._members.admit(peer)
         except RaftError as error:

@@ -1,8 +1,5 @@
-"""Reads of what a leader has: its answers to nodes that read elsewhere, and the question of a node that starts.
-
-`LeaderReads` answers nodes that wait until they have what the leader has. By `MetaCatchUp` a node that starts gets to
-know all streams that there are, before it serves any.
-"""
+"""Reads of a leader's state: `LeaderReads` answers nodes that wait until they have what the leader has; `MetaCatchUp`
+makes a starting node learn of all streams before it serves any."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _U64 = struct.Struct("<Q")
 
 
 class LeaderReads:
-    """One per node; `replica.reads.confirm` asks."""
+    """The leader's answers to `replica.reads.confirm`. One per node."""
 
     def __init__(self, mesh: MeshCore, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
         self._meta = meta
@@ -37,7 +34,7 @@ class LeaderReads:
         mesh.serve(LAST_METHOD, self._serve_last)
 
     async def _serve_commit(self, peer: str, payload: bytes) -> bytes:
-        """The commit index of a group that this node leads, proven to be current."""
+        """Returns the commit index of a group that this node leads, proven to be current."""
         (gid,) = _U32.unpack(payload)
         if gid == META_GROUP:
             try:
@@ -49,28 +46,28 @@ class LeaderReads:
         return _U64.pack((await self._confirmed_leader(gid)).group.commit_index)
 
     async def _serve_last(self, peer: str, payload: bytes) -> bytes:
-        """The last sequence of a stream that this node leads: nothing above it has been acknowledged."""
+        """Returns the last sequence of a stream that this node leads; no higher sequence has been acknowledged."""
         (gid,) = _U32.unpack(payload)
         return _U64.pack((await self._confirmed_leader(gid)).store.last_seq)
 
     async def _confirmed_leader(self, gid: int) -> StreamReplica:
-        """The replica, once it is proven to lead and has applied all that was committed before. Raises MeshError."""
+        """Returns the replica, once it is proven to lead and has applied all earlier commits. Raises MeshError."""
         replica = self._replicas.get(gid)
         if replica is None or not await replica.confirm_leadership():
             raise MeshError(f"not the leader of group {gid}")
         return replica
 
 
-RETRY: Final = 0.02
+RETRY_SECONDS: Final = 0.02
 ASK_SECONDS: Final = 2.0
-AGAIN: Final = 2.0
-"""Seconds until a meta leader is asked again how far this node has to come: what one said may never be reached."""
-POLL: Final = 0.005
+ASK_AGAIN_SECONDS: Final = 2.0
+"""Time until a meta leader is asked again for the index to reach: an earlier answer may never be reached."""
+POLL_SECONDS: Final = 0.005
 
 
 class MetaCatchUp:
-    """One per node with JetStream. `current` is called once this node has applied what the meta leader had committed
-    when it was asked, unless the node knows by itself that it has (`NodeContext.meta_current`)."""
+    """Calls `current` once this node has applied what the meta leader had committed when it was asked, unless the node
+    knows by itself that it has (`NodeContext.meta_current`). One per node with JetStream."""
 
     def __init__(self, context: NodeContext, meta: MetaReplica, current: Callable[[], None]) -> None:
         self._context = context
@@ -78,8 +75,8 @@ class MetaCatchUp:
         self._current = current
 
     async def run(self) -> None:
-        """Streams that were deleted while this node's last meta state was not flushed yet would else take publishes
-        once more, and lose them."""
+        """Runs until the node is current. Without the wait, streams that were deleted while this node's last meta state
+        was not flushed would take publishes again, and lose them."""
         commit: int | None = None
         again = 0.0
         while not self._context.meta_current:
@@ -88,21 +85,21 @@ class MetaCatchUp:
             elif commit is None or self._context.clock.monotonic() >= again:
                 told = await self.ask()
                 commit = commit if told is None else told
-                again = self._context.clock.monotonic() + AGAIN
+                again = self._context.clock.monotonic() + ASK_AGAIN_SECONDS
             else:
-                await asyncio.sleep(POLL)
+                await asyncio.sleep(POLL_SECONDS)
 
     async def ask(self) -> int | None:
-        """The meta group's commit index, from its leader; None, after a moment, when that cannot be had now."""
+        """Returns the meta group's commit index, from its leader; None, after a pause, when it is unavailable."""
         context = self._context
         leader = context.leaders.get(META_GROUP)
         if leader is None or leader == context.me:
-            await context.leaders.wait(META_GROUP, RETRY)
+            await context.leaders.wait(META_GROUP, RETRY_SECONDS)
             return None
         try:
             reply = await context.mesh.call(leader, COMMIT_METHOD, _U32.pack(META_GROUP), ASK_SECONDS)
             (commit,) = _U64.unpack(reply)
         except (MeshError, struct.error):
-            await asyncio.sleep(RETRY)
+            await asyncio.sleep(RETRY_SECONDS)
             return None
         return int(commit)

@@ -1,8 +1,7 @@
-"""`LocalStreams`: the replicas that the meta group places on this node, and what follows from its decisions about them.
+"""`LocalStreams`: the replicas that the meta group places on this node, and the effects of its decisions on them.
 
-A replica starts when a stream is assigned here and takes over a changed configuration. Its data goes only when the meta
-log says that the stream was deleted or has moved away, never because something seems to be missing
-(docs/architecture.md).
+A replica starts when a stream is assigned here, and takes over changed configurations. Its data is deleted only when
+the meta log records that the stream was deleted or has moved, never by inference (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from jetcluster.replica.stream_replica import StreamReplica
 
 
 class LocalStreams:
-    """One per node. `owners` is the table that `context.catchup` serves from. `flush_soon` has the next tick flush the
-    data store; `unreadable` takes why the replica of a group could not be started."""
+    """Starts, updates and removes the replicas of this node. `owners` is the table that `context.catchup` serves from.
+    `flush_soon` makes the next tick flush the store; `unreadable` takes the error of a failed start."""
 
     def __init__(
         self,
@@ -48,7 +47,7 @@ class LocalStreams:
     ) -> None:
         self.replicas: dict[int, StreamReplica] = {}
         self.broken: dict[int, tuple[Assignment, str]] = {}
-        """Streams whose replica could not be started here, and why; their data is left alone (monitoring)."""
+        """Streams whose replica could not be started here, with the reason; their data is kept (monitoring)."""
         self.owners = owners
         self.orphans = Orphans(context.kv, context.raft, context.log)
         self.exchange = ConsumerExchange(context, self._consumer_host)
@@ -64,18 +63,18 @@ class LocalStreams:
         self._unreadable = unreadable
         self._retiring: set[int] = set()
         self._blocked: set[int] = set()
-        """Streams assigned here whose earlier replica is not yet removed (`cluster.orphans`)."""
+        """Streams assigned here whose earlier replica is not removed yet (`cluster.orphans`)."""
         context.leaders.on_led = self._led_elsewhere
 
     def start(self) -> None:
-        """Continues with what the stored state of the meta group places here."""
+        """Starts the replicas that the stored state of the meta group places here."""
         for assignment in self._meta.machine.all_assignments():
             self._assigned(assignment)
 
     def tick(self) -> None:
-        """Streams that wait for the end of an earlier replica are started once that is removed."""
+        """Starts streams that waited for the removal of an earlier replica."""
         if self._blocked:
-            self._flush_soon()  # each flush takes a tombstone one step further
+            self._flush_soon()  # each flush advances a tombstone by one step
         for gid in list(self._blocked):
             if not self.orphans.is_deleted(gid):
                 self._blocked.discard(gid)
@@ -84,7 +83,7 @@ class LocalStreams:
                     self._assigned(assignment)
 
     def look_after(self, gid: int, replica: StreamReplica) -> None:
-        """The tick of one replica: it rests afterwards, for as long as it says itself."""
+        """Ticks one replica, which then rests for as long as it asks to."""
         rest = replica.tick()
         if replica.retiring and gid not in self._retiring:
             self._retiring.add(gid)
@@ -93,7 +92,7 @@ class LocalStreams:
         self._context.rounds.rest(gid, self._context.clock.monotonic(), rest)
 
     def take(self, effect: Effect) -> None:
-        """Does here what the meta group decided about a stream; other effects do nothing."""
+        """Carries out a decision of the meta group about a stream; ignores other effects."""
         if isinstance(effect, StreamAssigned):
             self._assigned(effect.assignment)
         elif isinstance(effect, StreamUpdated):
@@ -107,7 +106,7 @@ class LocalStreams:
                 replica.reads.take_alias()
 
     def _assigned(self, assignment: Assignment) -> None:
-        """Never raises: one stream's trouble must not stop the meta group of the node."""
+        """Starts the replica of a stream assigned here. Never raises: one stream must not stop the meta group."""
         gid = assignment.gid
         if gid in self.replicas:
             return
@@ -120,7 +119,7 @@ class LocalStreams:
             return
         try:
             replica = StreamReplica(self._context, assignment, self.exchange)
-        except Exception as error:  # noqa: BLE001 - damage, disk trouble, a defect: the other streams go on
+        except Exception as error:  # noqa: BLE001 - damage, disk errors, a defect: the other streams continue
             self.broken[gid] = (assignment, str(error) or repr(error))
             self._context.raft.stop_group(gid)
             self._unreadable(error, gid)
@@ -142,10 +141,10 @@ class LocalStreams:
         if replica is not None:
             replica.update(assignment)
         else:
-            self._assigned(assignment)  # in the place of a node that is gone
+            self._assigned(assignment)  # assigned here in the place of another node
 
     def _rescued(self, assignment: Assignment) -> None:
-        """The stream is what one replica has, by the meta log: an older one is given up here."""
+        """Gives up this node's replica when the meta log keeps another one that a rescue chose."""
         if self.rescues.outdated(assignment):
             self._context.log.warning(
                 "the stream was rescued elsewhere: this server's replica is of before, and is given up",
@@ -154,8 +153,8 @@ class LocalStreams:
             self._removed(assignment, deleted=False, revision=assignment.revision - 1)
 
     def _removed(self, assignment: Assignment, *, deleted: bool, revision: int | None = None) -> None:
-        """Order of what follows, and what a crash leaves: see `orphans`. `revision`: only assignments up to this one
-        mean the replica that goes."""
+        """Removes a replica; `orphans` has the order of the steps, and what a crash leaves. `revision`: only
+        assignments up to it mean the replica to remove."""
         gid, context = assignment.gid, self._context
         replica = self.replicas.pop(gid, None)
         self.owners.pop(gid, None)
@@ -176,15 +175,15 @@ class LocalStreams:
             self._flush_soon()
 
     async def _retire(self, replica: StreamReplica) -> None:
-        """Lets a replica go whose place is elsewhere now, once its group counts on it no more, and is whole."""
+        """Removes a replica that moved away, once its group is complete and no longer counts on it."""
         gid, last = replica.assignment.gid, replica.group.last_index
         try:
             answer = await self._ask_stream(replica.assignment, "members", {})
         except ApiError:
-            return  # without a leader nobody can say: the next tick asks again
+            return  # no leader: the next tick asks again
         finally:
             self._retiring.discard(gid)
-        # A node that was taken in again meanwhile has heard of it through the log.
+        # A node that was added again meanwhile has learned it through the log.
         unchanged = self.replicas.get(gid) is replica and replica.retiring and replica.group.last_index == last
         if unchanged and may_retire(self._context.me, answer, replica.assignment.peers, last):
             self._context.log.info("stream has moved away", stream=replica.assignment.name)
@@ -194,7 +193,7 @@ class LocalStreams:
                 self._context.leaders.follow(gid, *hint)
 
     def _led_elsewhere(self, gid: int, term: int) -> None:
-        """A leader whose term the own replica does not know may not lead that one: it may have been removed."""
+        """Stops reads under a leader whose term the replica does not know: the replica may have been removed."""
         replica = self.replicas.get(gid)
         if replica is not None and replica.group.term < term:
             replica.reads.leave()

@@ -1,12 +1,12 @@
-"""Replicas that go on alone, once every other node has said that it has nothing of the stream (`raft.rescue`).
+"""Replicas that continue alone, once every other node has reported that it has nothing of the stream (`raft.rescue`).
 
-The journal of a replica has lost something, and by what is left nobody else ever had a vote. This node asks all nodes
-of the cluster, as it does not know who was a member; those that were removed from it never come back. A word counts
-when it was given by a node that has applied the assignment which this one goes by, so that it will not begin a replica
-by an older one. As long as one is silent the replica waits: others may lead the stream, and heal this one then.
+The journal of such a replica has lost entries, and by the rest no other node ever had a vote. This node asks all nodes
+of the cluster, because it does not know the members; nodes removed from the cluster never come back. An answer counts
+when its node has applied the assignment that this node goes by, and so cannot begin a replica by an older one. While a
+node is silent the replica waits: others may lead the stream, and heal this replica then.
 
-In the same way a stream is founded of which nobody ever began a replica before its assignment was changed: its peers
-of now are not those whose votes count where anybody did.
+A stream is founded in the same way when no replica was begun before its assignment changed: its present peers are not
+the ones whose votes would count if a replica had been begun.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 METHOD: Final = "stream.rest"
 ASK_SECONDS: Final = 2.0
-RETRY: Final = 1.0
+RETRY_SECONDS: Final = 1.0
 
 
 class LoneReplicas:
-    """One per node; `tick` a few times per second."""
+    """The replicas of this node that wait for such answers; `tick` runs a few times per second. One per node."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class LoneReplicas:
         self._replicas = replicas
         self._background = background
         self._waiting: dict[int, str] = {}
-        """By group, what it waits for as told last."""
+        """By group, the reason to wait that was logged last."""
         self._try_at: dict[int, float] = {}
         context.mesh.serve(METHOD, self._serve)
 
     def watch(self, gid: int) -> None:
-        """The group's replica was begun here."""
+        """Takes a group whose replica was begun here."""
         if self._waits(gid):
             self._waiting.setdefault(gid, "")
 
@@ -69,7 +69,7 @@ class LoneReplicas:
                 self._waiting.pop(gid)
                 self._try_at.pop(gid, None)
             elif now >= self._try_at.get(gid, 0.0) and replica.group.leader is None:
-                self._try_at[gid] = now + ASK_SECONDS + RETRY
+                self._try_at[gid] = now + ASK_SECONDS + RETRY_SECONDS
                 self._background.spawn(self._ask(replica))
 
     async def _ask(self, replica: StreamReplica) -> None:
@@ -87,7 +87,7 @@ class LoneReplicas:
             if (why := _begun(said) if founds else _objection(said, context.me, assignment.rescue, end))
         ]
         if founds and (removed := self._meta.machine.removed):
-            # An empty stream would hide that it is lost.
+            # An empty stream would hide the loss.
             objections.append(f"{', '.join(sorted(removed.values()))} may have had it, and was removed")
         if not objections and not founds:
             context.raft.go_on_alone(gid)
@@ -96,7 +96,7 @@ class LoneReplicas:
             if context.me in assignment.founders:
                 context.raft.found(gid, assignment.founders)
             return
-        self._try_at[gid] = context.clock.monotonic() + RETRY
+        self._try_at[gid] = context.clock.monotonic() + RETRY_SECONDS
         text = ", ".join(objections)
         if self._waiting.get(gid, text) != text:
             self._waiting[gid] = text
@@ -112,7 +112,7 @@ class LoneReplicas:
         return sorted({*nodes, *assignment.peers}.difference(machine.removed, [self._context.me]))
 
     async def _word_of(self, peer: str, assignment: Assignment) -> dict[str, Any] | None:
-        """None: it says nothing that counts."""
+        """Returns the answer of `peer`; None when it has no answer that counts."""
         payload = json.dumps({"gid": assignment.gid, "revision": assignment.revision}).encode()
         try:
             said = json.loads(await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS))
@@ -149,14 +149,14 @@ def _account_of(log: GroupLog) -> dict[str, Any]:
 
 
 def _begun(said: dict[str, Any] | None) -> str:
-    """The reason why a stream may not be founded by this word."""
+    """Returns the reason why this answer forbids founding the stream; "" when it does not."""
     if said is None:
         return "does not say whether it has a replica"
     return "has had a replica" if said.get("begun") is not False else ""
 
 
 def _objection(said: dict[str, Any] | None, me: str, rescue: int, end: int) -> str:
-    """The reason why `me`, whose log and state end at `end`, may not go on alone by this word; "" where it may."""
+    """Returns the reason why this answer forbids `me`, whose log and state end at `end`, to continue alone; or ""."""
     if said is None:
         return "does not say whether it has a replica"
     log = said.get("log")
@@ -164,12 +164,12 @@ def _objection(said: dict[str, Any] | None, me: str, rescue: int, end: int) -> s
         return ""
     try:
         if log["rescue"] < rescue:
-            return ""  # it is no part of the stream any more, by the meta log
+            return ""  # by the meta log it is no longer a part of the stream
         if log["damaged"]:
             return "has a replica, whose journal is damaged, too"
         if log["last_index"] > end:
             return "has more of the stream"
-        # One that is being added knows the members by the assignment, as long as it has nothing of the log.
+        # A replica that is being added knows the members by the assignment only, while its log is empty.
         return "" if log["hearsay"] or set(log["voters"]) <= {me} else "has a replica that votes"
     except (KeyError, TypeError):
         return "has a replica, and does not say which"

@@ -1,8 +1,8 @@
-"""The members of the meta group, and the list of nodes that its leader keeps: placement works from it.
+"""The members of the meta group, and the list of nodes that its leader keeps for placement.
 
-A node without its store comes back under a new peer id (mesh/identity.py). The old id will never answer again, but
-it counts: two such ids of three and no majority is left. So a node that comes under the name of a member that is gone
-takes that member's place, by the steps of `replica/members.py`.
+A node without its store comes back under a new peer id (mesh/identity.py). The old id will never answer again, but it
+counts: with two such ids of three there is no majority. Therefore a node with the name of a member that is gone takes
+that member's place, by the steps of `replica/members.py`.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from jetcluster.replica.members import learners, may_go
 from jetcluster.replica.proposals import OutcomeUnknownError
 
 MAX_NAMES = 1024
-TAKEN_AFTER = 5.0
-"""Seconds that a member must have been away before another node of its name takes its place: it may just restart, and
-what it alone has would be lost with its place."""
+TAKEN_AFTER_SECONDS = 5.0
+"""Time that a member must be away before another node of its name takes its place: it may just be restarting, and data
+that it alone has would be lost with its place."""
 REMOVED = "this server was removed from the cluster; it can come back with an empty store"
 
 
 class MetaMembers:
-    """Used by the meta leader; every node remembers names, because it may lead one day."""
+    """Admission of members by the meta leader; every node remembers names, because it may lead later."""
 
     def __init__(self, context: NodeContext, meta: MetaReplica, service: MetaService) -> None:
         self._context = context
         self._meta = meta
         self._service = service
         self._names: dict[str, str] = {}
-        """Peer id -> name, of all that were ever connected: also of a member that went before it was registered."""
+        """By peer id, the name of each node ever connected, also of a member that left before it was registered."""
         self._started = context.clock.monotonic()
         self._lost: dict[str, float] = {}
-        """Peer id -> when it went."""
+        """By peer id, when its link was lost (monotonic)."""
 
     def seen(self, info: NodeInfo) -> None:
         if len(self._names) >= MAX_NAMES:
@@ -53,7 +53,7 @@ class MetaMembers:
         self._lost[info.peer_id] = self._context.clock.monotonic()
 
     def admit(self, peer: str) -> None:
-        """`peer` asks to be a member; it asks again until it is one. Raises RaftError."""
+        """Adds `peer`, which asks until it is a member, or removes the lost one that it replaces. Raises RaftError."""
         group = self._meta.group
         if group is None or not self._meta.leading or peer in group.peers:
             return
@@ -66,18 +66,18 @@ class MetaMembers:
             return
         name = self._context.mesh.peers[peer].name if peer in self._context.mesh.peers else ""
         for old in (*learning, *group.peers):
-            # One without a name was lost before anybody led. It may be the one whose place this is; with both the group
-            # would count more servers than there are. Should it come back it asks, too.
+            # A member without a known name was lost before any leader. It may be the one that this node replaces; with
+            # both the group would count too many servers. Should it come back, it asks too.
             if old != peer and self._name(old) in {name, None} and not self._online(old):
                 away = self._context.clock.monotonic() - self._lost.get(old, self._started)
-                if away >= TAKEN_AFTER and (old in learning or may_go(group, old)):
+                if away >= TAKEN_AFTER_SECONDS and (old in learning or may_go(group, old)):
                     self._context.log.warning("a node is back without its store", node=name, old=old, new=peer)
                     group.remove_peer(old)
                 return
         group.add_peer(peer)
 
     async def replace_lost(self) -> None:
-        """Gives the places of lost peer ids in streams, and in the list of nodes, to their successors. Raises ApiError,
+        """Gives the places of lost peer ids, in streams and in the list of nodes, to their successors. Raises ApiError,
         RaftError, OutcomeUnknownError."""
         group = self._meta.group
         nodes = self._meta.machine.nodes
@@ -100,10 +100,12 @@ class MetaMembers:
         return peer == self._context.me or peer in self._context.mesh.peers
 
 
-REGISTER_RETRY = 0.5
+REGISTER_SECONDS = 0.5
 
 
 class NodeRegistry:
+    """The meta leader's upkeep of the list of nodes, and of work that depends on it."""
+
     def __init__(
         self,
         context: NodeContext,
@@ -122,7 +124,7 @@ class NodeRegistry:
         self._registering = asyncio.Lock()
 
     async def keep(self, term: int) -> None:
-        """Keeps the list up to date while this node leads the meta group. Ends with its term."""
+        """Keeps the list current while this node leads the meta group in `term`."""
         while self._meta.group is not None and self._meta.leading and self._meta.group.term == term:
             try:
                 await self.register_missing()
@@ -131,10 +133,10 @@ class NodeRegistry:
                 await self._administration.tend()
             except (ApiError, RaftError, OutcomeUnknownError) as error:
                 self._context.log.debug("a node is not registered yet", error=str(error))
-            await asyncio.sleep(REGISTER_RETRY)
+            await asyncio.sleep(REGISTER_SECONDS)
 
     async def register_missing(self) -> None:
-        """Puts connected members of the meta group that are new, or say something new of themselves, into the list."""
+        """Registers connected members of the meta group that are new, or whose facts have changed."""
         async with self._registering:
             if not self._meta.machine.cluster_id:
                 await self._name_cluster()
@@ -149,13 +151,13 @@ class NodeRegistry:
                     await self._service.handle("node", {"request": self._request(), **now.to_dict()})
 
     def _level(self, peer: str) -> int:
-        """As it says itself; before it has, what is known of it."""
+        """Returns the level that the peer reported, or until then the recorded one."""
         levels = self._context.raft.levels
         told = levels.told(peer)
         return levels.recorded(peer) if told is None else told
 
     def _key(self, info: NodeInfo, known: Node | None) -> str:
-        """That with which it came first."""
+        """Returns the key with which the node first came."""
         return known.key if known is not None and known.key else info.key
 
     async def _name_cluster(self) -> None:

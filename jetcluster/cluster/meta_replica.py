@@ -1,13 +1,12 @@
 """This node's replica of the meta group: Raft, persistence and effects around the pure `MetaMachine`.
 
-Its state is small, so it is written whole, and only right before a flush: what a crash takes away is applied again from
-the journal. Stream data that is newer than the meta state on disk does no harm, because every group is consistent with
-its own applied index.
+The state is small, so it is written whole, and only right before a flush: what a crash loses is applied again from the
+journal. Stream data may be newer than the meta state on disk, as each group is consistent with its own applied index.
 
-A state on disk that cannot be read is given up, and the group goes on with what another node has. So it is with one
-that is not there: the journal knows whether there ever was one, and a store that was made anew says so. It is not made
-anew from the log, even where that reaches back: what the log says of streams that are gone from here would be carried
-out again. Only where no other node has the group there is nobody who would be misled.
+An unreadable state on disk is given up, and the group continues with that of another node. A missing state is treated
+the same way: the journal records whether there was one, and a renewed store marks it. The state is not rebuilt from the
+log, even where the log reaches back, because entries about streams that have left this node would be carried out again.
+It is rebuilt only where no other node has the group, and so none could be misled.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ from jetcluster.store.transfer import RANGE_BYTES, Giver, Taker
 
 STATE_KEY, MEMBERS_KEY = b"\x00meta", b"\x00members"
 """Kind 0 of `store.keys`: records of the node, not of a stream. MEMBERS is the group's configuration in force at the
-applied index or at one above it."""
+applied index or at a later one."""
 LOST_KEY = b"\x00lost"
-"""Put into a store that was made anew without the meta group's state (`node.data_renewal`), until there is one."""
+"""Marks a store that was renewed without the meta group's state (`node.data_renewal`), until there is one."""
 _TERM = struct.Struct("<Q")
 
 PROPOSE_SECONDS = 4.0
 CONFIRM_SECONDS = 2.0
-_PIECES = 0
-"""The state travels as records of a stream with this id, which nobody has."""
+_NO_STREAM = 0
+"""Stream id under which the state travels as records; no stream has it."""
 
 
 def read_state(kv: RocksKv, machine: MetaMachine) -> int:
-    """Has `machine` take over what is stored; the term of its newest command, 0 where nothing is. Raises ValueError and
-    KvError."""
+    """Restores `machine` from the stored state. Returns the term of its newest command, 0 without a stored state.
+    Raises ValueError and KvError."""
     stored = kv.get(STATE_KEY)
     if stored is None:
         return 0
@@ -67,8 +66,8 @@ class MetaReplica:
         on_leading: Callable[[bool], None],
         on_config: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_config`: the group has other members. Raises ValueError and KvError when the state on disk cannot be read
-        and nobody else has it."""
+        """`on_config` is called when the members change. Raises ValueError and KvError when the state on disk is
+        unreadable and no other node has it."""
         self._on_config = on_config
         self.context = context
         self.machine = MetaMachine()
@@ -78,9 +77,9 @@ class MetaReplica:
         self._proposals = Proposals()
         self._import = MemRecords()
         self._state_lost = False
-        """There was one when the process started, and it cannot be read."""
+        """True when the state was unreadable or missing when the process started."""
         self._fetched = False
-        """It is fetched before anything is applied."""
+        """True when the state must be fetched before anything is applied."""
         self.applied_term = self._read_state()
         self._saved_index = self.machine.applied_index
 
@@ -104,14 +103,14 @@ class MetaReplica:
             return 0
 
     def _stored(self) -> int:
-        """As `read_state`."""
+        """As `read_state`; raises ValueError also for a state that is missing."""
         term = read_state(self.context.kv, self.machine)
         if not self.machine.applied_index and self.had_state():
             raise ValueError("there is none, and there was one")
         return term
 
     def had_state(self) -> bool:
-        """Was there ever one? Before the first flush the log has all."""
+        """True when there must be a stored state; before the first flush the log has everything."""
         raft = self.context.raft
         return raft.was_kept(META_GROUP) or (raft.knows(META_GROUP) and self.context.kv.get(LOST_KEY) is not None)
 
@@ -136,7 +135,7 @@ class MetaReplica:
         return 0 if node is None else node.level
 
     def stop(self) -> None:
-        """Nobody waits any longer."""
+        """Ends all waits for proposals."""
         self._proposals.dropped(0)
 
     def _attach(self, group: RaftGroup) -> None:
@@ -149,15 +148,14 @@ class MetaReplica:
         return self.group is not None and self.group.role is Role.LEADER and self.group.ready
 
     async def propose(self, command: bytes) -> dict[str, Any]:
-        """Raises RaftError and OutcomeUnknownError."""
+        """Returns the result of `MetaMachine.apply`. Raises RaftError and OutcomeUnknownError."""
         if self.group is None:
             raise NotLeaderError(None)
         result: dict[str, Any] = await self._proposals.propose(self.group, command, PROPOSE_SECONDS)
         return result
 
     async def barrier(self) -> None:
-        """Returns once this node is proven to lead the meta group and has applied all that was committed before. Raises
-        NotLeaderError."""
+        """Returns once this node is proven to lead and has applied all earlier commits. Raises NotLeaderError."""
         if self.group is None:
             raise NotLeaderError(None)
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -165,13 +163,13 @@ class MetaReplica:
         try:
             async with asyncio.timeout(CONFIRM_SECONDS):
                 confirmed = await future
-        except TimeoutError:  # it still counts as the leader, and can prove or apply nothing
+        except TimeoutError:  # a leader by its own view, which can prove or apply nothing
             confirmed = False
         if not confirmed:
             raise NotLeaderError(None)
 
     def save(self) -> None:
-        """Puts the state into the open write batch if it changed; called before every flush."""
+        """Puts a changed state into the open write batch; called before every flush."""
         if self.machine.applied_index != self._saved_index:
             self.context.kv.put(STATE_KEY, _TERM.pack(self.applied_term) + self.machine.snapshot())
             if self._state_lost:
@@ -208,7 +206,7 @@ class MetaReplica:
         self.context.kv.put(MEMBERS_KEY, encode_members(members))
 
     def _members(self) -> Members | None:
-        """None also for what cannot be read: the group tells the present ones again."""
+        """Returns the stored members; None also when they are unreadable: the group reports them again."""
         try:
             stored = self.context.kv.get(MEMBERS_KEY)
             return decode_members(stored) if stored is not None else None
@@ -236,16 +234,16 @@ class MetaReplica:
 
     @property
     def keeps_state(self) -> bool:
-        return False  # it is whole: it was read at the start
+        return False  # it is complete: it was read at the start
 
     def export_failed(self, error: DamagedError) -> None:
-        """Cannot be: the state is in memory."""
+        """Never called: the state is in memory."""
 
     def snapshot_export(self) -> Cut:
         if self.group is None or self.group.stopped:
             raise MeshError("the meta group does not run here")
         config = self.group.members_at(self.machine.applied_index)
-        giver = Giver(MemSnapshot(_pieces(self.machine.snapshot())), _PIECES)
+        giver = Giver(MemSnapshot(_pieces(self.machine.snapshot())), _NO_STREAM)
         return Cut(self.machine.applied_index, self.applied_term, config, giver)
 
     def snapshot_fetched(self, peer: str, index: int) -> None:
@@ -254,10 +252,10 @@ class MetaReplica:
 
     def snapshot_begin(self) -> Taker:
         self._import = MemRecords()
-        return Taker(self._import, _PIECES)
+        return Taker(self._import, _NO_STREAM)
 
     async def snapshot_room(self, size: int) -> None:
-        """It comes into memory."""
+        """Needs no room: the state is received into memory."""
 
     async def snapshot_abandon(self) -> None:
         self._import = MemRecords()
@@ -279,6 +277,6 @@ class MetaReplica:
 
 
 def _pieces(data: bytes) -> list[KeyValue]:
-    prefix = keys.stream_prefix(keys.STATE, _PIECES)
+    prefix = keys.stream_prefix(keys.STATE, _NO_STREAM)
     places = range(0, len(data), RANGE_BYTES)
     return [(prefix + at.to_bytes(8, "big"), data[at : at + RANGE_BYTES]) for at in places]

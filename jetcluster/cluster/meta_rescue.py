@@ -1,14 +1,13 @@
-"""`$JS.API.META.RESCUE`: the meta group goes on with the voters that are left, when its majority will not come back.
+"""`$JS.API.META.RESCUE`: the meta group continues with the remaining voters when its majority will not come back.
 
-Subject, request and answers are nats-server's (ADR-61): `quorum_needed` is what the operator says is left, and
-every server answers for itself. What happens is not: nats-server counts fewer votes for five minutes, each server for
-itself; here the survivors together get another configuration, once and for all (`raft.rescue`), and those that it
-leaves out are refused from then on, by Raft and at the mesh, however many of them come back (docs/membership.md, "A
-majority is lost").
+Subject, request and answers are nats-server's (ADR-61): `quorum_needed` is the number of voters left by the operator's
+account, and every server answers for itself. The effect differs: each nats-server counts fewer votes for five minutes.
+Here the survivors together get another configuration for good (`raft.rescue`), and Raft and the mesh refuse the servers
+left out from then on, however many of them come back (docs/membership.md, "A majority is lost").
 
-The node that is asked does it: it looks at everybody who is connected, refuses unless all of them agree that the group
-is stuck, has them promise, and has the one with the most advanced log force the new configuration. The answer comes
-when a majority of the survivors has that on disk.
+The server that is asked does it: it queries all connected servers, refuses unless all agree that the group is stuck,
+takes their promises, and makes the one with the most advanced log force the configuration. It answers when a majority
+of them has it on disk.
 """
 
 from __future__ import annotations
@@ -36,28 +35,30 @@ Body = dict[str, Any]
 METHOD: Final = "meta.rescue"
 LOOK_SECONDS: Final = 1.0
 STEP_SECONDS: Final = 4.0
-POLL: Final = 0.005
-LEADERLESS: Final = 5.0
-"""Seconds without a leader, on every survivor: an election that is merely under way is none of this."""
+POLL_SECONDS: Final = 0.005
+LEADERLESS_SECONDS: Final = 5.0
+"""Time without a leader that each survivor must report: an election under way is no reason for a rescue."""
 
 
 class SurvivorView(NamedTuple):
-    """The answer of one connected server."""
+    """The report of one connected server."""
 
     name: str
     server_id: str
     standing: ReplicaReport | None
-    """State of its replica of the meta group; None when it has none."""
+    """State of its replica of the meta group, if any."""
     links: frozenset[str]
     leaderless: float
-    """Seconds since it last knew of a leader."""
+    """Seconds since it last knew a leader."""
 
 
 class RescuePlan(NamedTuple):
+    """The new configuration, and the server that forces it."""
+
     winner: str
     term: int
     before: tuple[str, ...]
-    """The voters of the configuration that has lost its majority."""
+    """Voters of the configuration that has lost its majority."""
     voters: tuple[str, ...]
     learners: tuple[str, ...]
     survivors: tuple[str, ...]
@@ -73,10 +74,10 @@ class RescuePlan(NamedTuple):
 
 
 class MetaRescue:
-    """One per node; `tick` a few times per second."""
+    """Both sides of a rescue: the server that is asked, and the survivors. `tick` runs a few times per second."""
 
     def __init__(self, context: NodeContext, meta: MetaReplica, flush_soon: Callable[[], None]) -> None:
-        """`flush_soon` has the meta state made durable: who is left out is then known from the first link on."""
+        """`flush_soon` makes the meta state durable, so that servers left out are refused from the first link on."""
         self._flush_soon = flush_soon
         self._context = context
         self._meta = meta
@@ -85,7 +86,7 @@ class MetaRescue:
         context.mesh.serve(METHOD, self._serve)
 
     def start(self) -> None:
-        """Has what the meta state on disk says of earlier rescues hold from the first link on."""
+        """Enforces the earlier rescues of the stored meta state from the first link on."""
         self._fence()
 
     def tick(self) -> None:
@@ -94,7 +95,7 @@ class MetaRescue:
             self._led_at = self._context.clock.monotonic()
 
     def applied(self, rescue: Rescue) -> None:
-        """The meta log says that a rescue has happened."""
+        """Takes a rescue that the meta log records."""
         self._context.log.warning(
             "the meta group was rescued: it goes on with the servers that were left; the others must not come back "
             "with their stores",
@@ -113,8 +114,8 @@ class MetaRescue:
     # ---- the server that is asked
 
     async def rescue(self, quorum: int, by: str) -> list[Body]:
-        """`quorum` servers are left, says `by`. One answer of each server with JetStream that is connected: `server`,
-        `server_id`, and `prev_quorum` and `new_quorum`, or `error`. Never raises."""
+        """Rescues the group; `quorum` servers are left by the account of `by`. Returns an answer per connected server
+        with JetStream: `server`, `server_id`, and `prev_quorum` and `new_quorum` or `error`. Never raises."""
         views: dict[str, SurvivorView] = {}
         try:
             views, silent = await self._look_around()
@@ -133,7 +134,7 @@ class MetaRescue:
         return self._answers(views, plan=plan)
 
     def refuse(self, error: ApiError) -> list[Body]:
-        """The same refusal by everybody, of a request that is none."""
+        """Returns the refusal of a malformed request, the same for each server."""
         return self._answers({}, error=error)
 
     def _answers(
@@ -156,7 +157,7 @@ class MetaRescue:
         return answers
 
     async def _look_around(self) -> tuple[dict[str, SurvivorView], set[str]]:
-        """By peer id what the connected servers say, and who of them says nothing."""
+        """Returns the views of the connected servers by peer id, and the servers that do not answer."""
         mesh = self._context.mesh
         peers = [info.peer_id for info in (mesh.me, *mesh.peers.values()) if info.jetstream]
 
@@ -198,7 +199,7 @@ class MetaRescue:
         )
 
     async def _call(self, peer: str, body: Body, seconds: float) -> Body:
-        """Raises MeshError; RescueError where the peer refuses."""
+        """Raises MeshError, or RescueError when the peer refuses."""
         answer: Body = json.loads(
             await self._context.mesh.call(peer, METHOD, json.dumps(body, separators=(",", ":")).encode(), seconds)
         )
@@ -243,11 +244,11 @@ class MetaRescue:
         while not raft.promised(group, term, candidate):
             if group.term != term or group.log.voted_for != candidate:
                 raise RescueError(f"term {term} is over")
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
         return {}
 
     async def _force(self, body: Body) -> Body:
-        """Answers once a majority of the survivors has it."""
+        """Forces the configuration; answers once a majority of the survivors has it."""
         group, rescue = self._group(), Rescue.from_dict(body["rescue"])
         command = {"kind": "rescue", "request": f"rescue-{rescue.number}", "rescue": rescue.to_dict()}
         last_term, last_index = body["place"]
@@ -265,7 +266,7 @@ class MetaRescue:
                     f"{self._context.name} has the new configuration on its disk, but no majority of the survivors "
                     "has confirmed it yet"
                 )
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_SECONDS)
         return {}
 
     def _group_or_none(self) -> Group | None:
@@ -279,12 +280,12 @@ class MetaRescue:
 
 
 def plan_of(views: Mapping[str, SurvivorView], silent: set[str], quorum: int) -> RescuePlan:
-    """Raises RescueError where the group is not stuck, or not as the operator believes it is."""
+    """Returns the plan. Raises RescueError where the group is not stuck, or not as the operator believes it is."""
     standings = {peer: view.standing for peer, view in views.items() if view.standing is not None}
     voting = {peer: s for peer, s in standings.items() if s.votes}
     if not voting:
         raise RescueError(raft.NOT_VOTING)
-    # The most advanced log wins; of two that are equal, one that is whole, and always the same.
+    # The most advanced log wins; of equal ones a sound one, and always the same.
     winner = max(voting, key=lambda peer: (voting[peer].place, voting[peer].sound, peer))
     best = voting[winner]
     before = best.config.electorate
@@ -315,7 +316,7 @@ def _check_stuck(
     views: Mapping[str, SurvivorView], voting: Mapping[str, ReplicaReport], silent: set[str],
     survivors: tuple[str, ...], best: ReplicaReport,
 ) -> None:  # fmt: skip
-    """Raises RescueError unless the voters that anybody here is connected with are no majority, and stand still."""
+    """Raises RescueError unless the voters connected to any survivor are no majority, and have no leader."""
     if unheard := [peer for peer in best.config.electorate if peer in silent]:
         raise RescueError(f"{', '.join(unheard)} is connected and does not answer: it may be alive")
     for peer in survivors:
@@ -326,7 +327,7 @@ def _check_stuck(
             raise RescueError(f"{view.name} is not connected with {', '.join(views[p].name for p in sorted(apart))}")
         if stopped := voting[peer].stopped:
             raise RescueError(f"the meta replica of {view.name} has stopped ({stopped}): start that server again")
-        if view.leaderless < LEADERLESS:
+        if view.leaderless < LEADERLESS_SECONDS:
             raise RescueError(f"a leader was known to {view.name} {view.leaderless:.1f} s ago: wait for an election")
     sound = [peer for peer in survivors if voting[peer].sound]
     if best.config.is_quorum(sound):

@@ -1,12 +1,11 @@
-"""Requests to the meta leader: it fills in what needs its view (placement, time), proposes, tells the verdict.
+"""Requests to the meta leader, which fills in what needs its view (placement, time), proposes, and answers.
 
-The node that a client is connected to parses and validates; it sends the request here, to whichever node leads the meta
-group. Everything is safe to send twice: a request carries its id, and the state machine remembers verdicts.
+The node that a client is connected to parses and validates, and sends the request to whichever node leads the meta
+group. Each request is safe to repeat: it carries an id, and the state machine remembers verdicts.
 
-`RestoreWatch` has the restores that are going on, as the meta leader knows them, and gives up those that nobody goes on
-with. A stream that is being restored is bound to the node that talks to the client. That node says so every few
-seconds; when it dies, or forgets, the stream would keep its name and its subjects for ever and never become one. Only
-the meta leader counts, and it counts anew with its term: a new leader waits the full time for everybody.
+`RestoreWatch` tracks the restores under way, and finds those that are abandoned. A stream under restore is bound to the
+node that talks to the client, which reports every few seconds; if it dies, the stream would keep its name and subjects
+for ever. Only the meta leader counts the time, anew with each term.
 """
 
 from __future__ import annotations
@@ -31,20 +30,20 @@ from jetcluster.stream.rules import RESTORING
 
 Body = dict[str, Any]
 Propose = Callable[[bytes], Awaitable[Body]]
-"""Proposes a command to the meta group; the result of `MetaMachine.apply`. May raise RaftError and
-OutcomeUnknownError: the request is then repeated, by its sender, wherever the leader is by now."""
+"""Proposes a command to the meta group; returns the result of `MetaMachine.apply`. May raise RaftError and
+OutcomeUnknownError: the sender of the request then repeats it at the present leader."""
 Barrier = Callable[[], Awaitable[None]]
-"""Returns once this node is proven to lead and has applied all that was committed before (RaftGroup.read_index)."""
+"""Returns once this node is proven to lead and has applied all earlier commits (RaftGroup.read_index)."""
 
 MAX_PAGE = 1024
-LOOKED = 1000
-"""Subjects compared with that of a request before others have their turn."""
-MAX_EFFORT = 1_000_000
-"""Look-ups that comparing a stream's subjects with the others of its account may take, about 0.2 us each."""
+SUBJECTS_PER_SLICE = 1000
+"""Subjects compared before the loop yields."""
+MAX_LOOKUPS = 1_000_000
+"""Most look-ups for comparing a stream's subjects with the others of its account, about 0.2 us each."""
 
 
 class MetaService:
-    """One per node; used while it leads."""
+    """Handlers of the meta leader's requests. One per node."""
 
     def __init__(
         self,
@@ -60,9 +59,8 @@ class MetaService:
         leader: Callable[[int], str | None] = lambda gid: None,
         rules: Callable[[], PlacementRules] = PlacementRules,
     ) -> None:
-        """`online` gives the peer ids reachable now, this node included; `well` those of them that are heard, and
-        able. `clustered` False (a standalone server) refuses R > 1 with 10074. `leader` gives the peer that leads a
-        group, as far as this node knows."""
+        """`online` returns the peer ids reachable now, this node included; `well` is True for healthy ones. `clustered`
+        False (a standalone server) refuses R > 1 with 10074. `leader` returns a group's known leader."""
         self._leader = leader
         self._rules = rules
         self._machine = machine
@@ -75,15 +73,14 @@ class MetaService:
         self._clustered = clustered
         self._restores = RestoreWatch(clock)
         self._underway: Counter[str] = Counter()
-        """Replicas placed but not applied yet: creates that come at once must not all pick the same nodes."""
+        """By peer, replicas placed but not applied yet: concurrent creates must not all pick the same nodes."""
         self._reserving: Counter[tuple[str, str]] = Counter()
-        """Bytes that they lay claim to, by node and kind of storage."""
+        """By peer and kind of storage, the bytes that those replicas claim."""
         self._leading: Counter[str] = Counter()
 
     async def handle(self, kind: str, body: Body) -> Body:
-        """Answers one request; all values JSON-ready. Raises ApiError for a refusal. Nothing is proposed, and nothing
-        told, by a leader that is not proven to lead: `barrier` comes first. So a majority that is gone does not leave
-        a command in the log which comes true, after its asker was refused, when it is back.
+        """Answers one request; all values are JSON-ready. Raises ApiError for a refusal. `barrier` comes first: the
+        command of a leader without a majority might come true once that is back, after its asker was refused.
 
         | kind | body | result |
         |---|---|---|
@@ -118,7 +115,7 @@ class MetaService:
         self._check_effort(account, config)
         limits = self._limits(body)
         existing = self._machine.check_create(account, config, limits)
-        # An equal stream answers also while no node has room for another one.
+        # An equal stream is answered also while no node has room for another one.
         placement = ChosenPeers(existing.peers, existing.leader_hint) if existing else self._place(config)
         with self._placing(placement, config):
             return await self._decide(
@@ -142,14 +139,14 @@ class MetaService:
         new = body["config"]
         old = self._machine.assignment(body["account"], new["name"])
         if old is not None and self._goes_elsewhere(old, new):
-            # Both at once is refused in apply (10123).
+            # A change of both is refused in apply (10123).
             scaled = new["num_replicas"] != old.replicas
             command["peers"] = self._scaled(old, new["num_replicas"]) if scaled else self._moved(old, new)
             command |= {"from": list(old.peers), "at": self._clock.time_ns()}
         return await self._decide(command)
 
     def _limits(self, body: Body) -> dict[str, int]:
-        """Those of the stream's tier, or while others here know no tiers, of all tiers together."""
+        """Returns the limits of the stream's tier, or without a tier the account's."""
         limits: dict[str, int] = body.get("tier") or body["limits"]
         return limits
 
@@ -158,7 +155,7 @@ class MetaService:
         return new["num_replicas"] != old.replicas or new.get("placement") != old.config.get("placement")
 
     def _moved(self, old: Assignment, config: Mapping[str, Any]) -> list[str]:
-        """The peers of `old` that a new placement allows, and others in the place of the rest."""
+        """Returns the peers of `old` that a new placement allows, and other nodes in place of the rest."""
         if not self._clustered:
             return list(old.peers)
         wish = config.get("placement") or {}
@@ -174,7 +171,7 @@ class MetaService:
         return [*kept, *self._choose(old, missing, others, wish, beside).peers]
 
     def _scaled(self, old: Assignment, replicas: int) -> list[str]:
-        """The peers of `old` with so many replicas: who leads stays, then those that are online, then new ones."""
+        """Returns `replicas` peers for `old`: the leader first, then its peers that are online, then new ones."""
         online, leads = self._online(), self._leader(old.gid)
         leaving = {peer for peer, node in self._machine.nodes.items() if node.draining}
         ranked = sorted(
@@ -197,7 +194,7 @@ class MetaService:
         wish: Mapping[str, Any] | None,
         beside: Sequence[Candidate],
     ) -> ChosenPeers:
-        """Further peers of a stream that has some. Raises ApiError 10005."""
+        """Returns `count` further peers for a stream. Raises ApiError 10005."""
         return place(old.name, count, others, wish, self._cluster_name, rules=self._rules(), beside=beside)
 
     async def _stream_delete(self, body: Body) -> Body:
@@ -213,7 +210,7 @@ class MetaService:
         return await self._decide({"kind": "stream_move_cancel", **{key: body[key] for key in keys}})
 
     async def _stream_peer_remove(self, body: Body) -> Body:
-        """Another node in the place of one that is to hold no replica any more, there or gone."""
+        """Assigns another node in place of one, connected or gone, that must give up its replica."""
         old = self._machine.assignment(body["account"], body["name"])
         if old is None:
             raise by_code(errors.STREAM_NOT_FOUND)
@@ -228,10 +225,10 @@ class MetaService:
         return await self.set_peers(old, peers, body["request"])
 
     def peers_without(self, old: Assignment, removed: str) -> list[str]:
-        """The stream's peers with another node in the place of `removed`. Raises ApiError 10005 where none fits, 10075
-        where nobody is there who has the stream."""
+        """Returns the stream's peers with another node in place of `removed`. Raises ApiError 10005 where none fits,
+        10075 where no peer is online that has the stream."""
         if not set(old.peers) & self._online():
-            raise by_code(errors.PEER_REMAP)  # what only a node that is gone has, nobody can take over
+            raise by_code(errors.PEER_REMAP)  # offline data cannot be taken over
         candidates = self._candidates()
         others = [c for c in candidates if c.peer not in old.peers]
         beside = [c for c in candidates if c.peer in old.peers and c.peer != removed]
@@ -239,11 +236,11 @@ class MetaService:
         return [successor if peer == removed else peer for peer in old.peers]
 
     def added_peers(self, old: Assignment) -> list[str]:
-        """The stream's peers and as many others as it lacks. Raises ApiError 10005."""
+        """Returns the stream's peers, filled up to its number of replicas. Raises ApiError 10005."""
         return self._scaled(old, old.replicas)
 
     async def set_peers(self, old: Assignment, peers: Sequence[str], request: str) -> Body:
-        """Void when the stream went elsewhere since `old` was looked at. Raises as `handle` does."""
+        """Assigns `peers`; void when the stream has moved since `old` was read. Raises as `handle` does."""
         return await self._decide(
             {
                 "kind": "stream_peers",
@@ -261,7 +258,7 @@ class MetaService:
         return {}
 
     async def give_up_restores(self, term: int, request: Callable[[], str]) -> list[Assignment]:
-        """Deletes the streams whose restore nobody goes on with (`restores`); which ones. Raises as `handle` does."""
+        """Deletes the streams of abandoned restores (`RestoreWatch`), and returns them. Raises as `handle` does."""
         gone = []
         for assignment in self._restores.overdue(self._machine.all_assignments(), term):
             body = {"account": assignment.account, "name": assignment.name, "gid": assignment.gid}
@@ -308,7 +305,7 @@ class MetaService:
         streams = self._machine.assignments(body["account"])
         reserved = {True: 0, False: 0}
         for stream in streams:
-            # Once, however many replicas: as nats-server for accounts without tiers.
+            # Once, whatever the number of replicas: as nats-server for accounts without tiers.
             reserved[stream.memory] += max(int(stream.config["max_bytes"]), 0)
         tiers: dict[str, Body] = {}
         for stream in streams:
@@ -323,7 +320,7 @@ class MetaService:
         }
 
     async def _page(self, body: Body) -> tuple[int, int, list[Assignment]]:
-        """Total, the offset in force, and at most `limit` assignments, sorted by name."""
+        """Returns the total, the effective offset, and at most `limit` assignments, sorted by name."""
         wanted = body["subject"]
         streams = self._machine.assignments(body["account"])
         if wanted:
@@ -337,21 +334,21 @@ class MetaService:
             raise by_code(errors.REPLICAS_NOT_SUPPORTED)
 
     def _check_effort(self, account: str, config: Mapping[str, Any]) -> None:
-        """Bounds what apply has to compare, as it cannot stop in between."""
-        if self._machine.overlap_effort(account, config.get("subjects", ())) > MAX_EFFORT:
+        """Raises ApiError where apply would have to compare too much, as it cannot pause."""
+        if self._machine.overlap_effort(account, config.get("subjects", ())) > MAX_LOOKUPS:
             raise invalid_config("too many subjects for an account whose wildcards are at so many places")
 
     def _place(self, config: Mapping[str, Any]) -> ChosenPeers:
         # A standalone server ignores the placement, cluster and tags (nats-server 2.15, seen live).
         wish = config.get("placement") if self._clustered else None
         rules, claim, storage = self._rules(), 0, ""
-        if self._clustered:  # else the account's limits are those of the one server
+        if self._clustered:  # on a standalone server the account's limits suffice
             claim, storage = max(int(config["max_bytes"]), 0), config["storage"]
         candidates, cluster = self._candidates(storage), self._cluster_name
         return place(config["name"], config["num_replicas"], candidates, wish, cluster, rules=rules, claim=claim)
 
     def _candidates(self, storage: str = "") -> list[Candidate]:
-        """`storage`: the kind whose room matters, "" for none."""
+        """Returns the nodes that may take a replica. `storage`: the kind whose room matters, "" for none."""
         online, machine = self._online(), self._machine
         rules = self._rules()
         most = rules.max_ha_assets or sys.maxsize
@@ -395,15 +392,15 @@ class MetaService:
 
 
 async def _listening(streams: Iterable[Assignment], wanted: str) -> AsyncIterator[Assignment]:
-    """Those of the streams with a subject that overlaps with `wanted`. Others have their turns in between."""
+    """Yields the streams with a subject that overlaps `wanted`, and lets other work run in between."""
     overlap = Patterns([wanted]).overlap
     looked = 0
     for stream in streams:
-        own = stream.subjects  # none: a mirror, or fed by sources alone
-        for start in range(0, len(own), LOOKED):
-            some = own[start : start + LOOKED]
+        own = stream.subjects  # empty for a mirror, or a stream fed by sources alone
+        for start in range(0, len(own), SUBJECTS_PER_SLICE):
+            some = own[start : start + SUBJECTS_PER_SLICE]
             looked += len(some)
-            if looked >= LOOKED:
+            if looked >= SUBJECTS_PER_SLICE:
                 looked = 0
                 await asyncio.sleep(0)
             if any(map(overlap, some)):
@@ -432,13 +429,13 @@ _HANDLERS: dict[str, Callable[[MetaService, Body], Awaitable[Body]]] = {
 }
 
 ALIVE_SECONDS: Final = 3.0
-"""Seconds between two words of the receiving node that it goes on."""
+"""Time between two reports of the receiving node."""
 SILENT_SECONDS: Final = 15.0
-"""After so long without a word the stream is deleted."""
+"""Time without a report after which the stream is deleted."""
 
 
 class RestoreWatch:
-    """The words of the receiving nodes, by stream, with the monotonic time of the last one."""
+    """The last report of each receiving node, by stream, in monotonic time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -450,7 +447,7 @@ class RestoreWatch:
             self._heard[gid] = self._clock.monotonic()
 
     def overdue(self, assignments: Iterable[Assignment], term: int) -> list[Assignment]:
-        """Those of all streams whose restore is to be given up. To be asked again and again while leading."""
+        """Returns the streams whose restore must be given up. Must be called regularly while this node leads."""
         if term != self._term:
             self._term, self._heard = term, {}
         now = self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Requests that a stream's leader carries out once, however often they are asked (`stream.apply.asked`)."""
+"""Requests that a stream's leader carries out once, however often they are repeated (`stream.apply.asked`)."""
 
 from __future__ import annotations
 
@@ -18,28 +18,26 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 NUMBERED = frozenset(("purge", "consumer_delete", "consumer_reset", "object"))
-"""Requests of `StreamRequests` that are. Done again, the others change nothing, or are as good as a moment before."""
+"""Requests of `StreamRequests` that are numbered. Repeating the others changes nothing, or does no harm."""
 WAIT_SECONDS = 2.0
-"""Then the asker is told that the request is under way, and asks again: `requests.DEADLINE` is longer."""
-LATEST = 60_000_000_000
-"""Nanoseconds after the end of a request within which a node still in doubt about it asks again; clocks of leaders
-may differ by a part of that."""
+"""Wait until the asker is told to ask again; `DEADLINE_SECONDS` is longer."""
+REPEAT_WINDOW_NS = 60_000_000_000
+"""Time after a request's end within which a node in doubt may ask again; leaders' clocks may differ by a part of it."""
 
 
 def number_of(replica: StreamReplica, body: Body, now: int) -> int:
-    """The number to put into the request's command. Raises ApiError 503 where the request may have been carried out
-    before, and nobody can know: then it is not carried out at all."""
+    """Returns the request's number. Raises ApiError 503 for a repeated one whose outcome may have been forgotten."""
     request = int(body[ONCE])
     if body.get(REPEATED):
         asked = replica.machine.asked
-        if asked.get(request) is None and asked.may_have_forgotten(now - LATEST):
+        if asked.get(request) is None and asked.may_have_forgotten(now - REPEAT_WINDOW_NS):
             raise by_code(NOT_AVAILABLE)
     return request
 
 
 async def carry_out(replica: StreamReplica, command: bytes, body: Body, clock: Clock) -> int:
-    """The outcome of `command`, which is carried out unless it was before, as far as this replica has applied. Raises
-    ApiError for a refusal; RaftError, OutcomeUnknownError, and UnderWayError when it takes longer."""
+    """Returns the outcome of `command`, carried out unless this replica has applied it before. Raises ApiError for a
+    refusal; RaftError, OutcomeUnknownError, and UnderWayError when it takes longer."""
     request = number_of(replica, body, clock.time_ns())
     asked = replica.machine.asked
     known = asked.get(request)

@@ -1,17 +1,17 @@
-"""Remains of a deleted stream until all of it is removed, and data that nobody assigned to this node.
+"""Remains of a deleted stream until all of it is removed, and data of streams not assigned to this node.
 
-Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and in the same
-write batch a tombstone is written. Order on disk, for a crash at any point:
+Nothing is deleted by inference. A stream's data goes when this node applies the meta log's deletion, and the same write
+batch has a tombstone. The order on disk, for a crash at any point:
 
-1. one batch: the stream's records are deleted and the tombstone is put. A restart that finds the tombstone does not
-   start the stream, even if the meta state on disk is older and still assigns it; the meta log says so again.
-2. after the flush that makes 1 and the meta state durable: the group leaves the journal. So there never is a stream
+1. One batch deletes the stream's records and puts the tombstone. A restart that finds the tombstone does not start the
+   stream, even if an older meta state on disk still assigns it; the meta log repeats the deletion.
+2. After the flush that makes 1 and the meta state durable, the group leaves the journal. So there never is a stream
    with data and no log, which would look like a replica that lost its vote.
-3. with the flush after that: the tombstone goes, once the durable meta state does not assign the stream any more.
+3. With the flush after that, the tombstone goes, once the durable meta state no longer assigns the stream.
 
-A crash before 1 is durable finds the whole stream, which lives until the meta log's deletion is applied again.
+A crash before 1 is durable leaves the whole stream, which lives until the meta log's deletion is applied again.
 
-Records and logs without assignment and without tombstone stay, and are reported (`unassigned`).
+Records and logs without assignment and tombstone stay, and are reported (`unassigned`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,14 @@ _PREFIX = b"\x00gone"
 
 
 class Orphans:
+    """Tombstones of this node's removed replicas, and the steps of their removal."""
+
     def __init__(self, kv: RocksKv, raft: RaftNode, log: Log) -> None:
         self._kv = kv
         self._raft = raft
         start, end = _TOMBSTONE.pack(_PREFIX, 0), _PREFIX + b"\xff" * 5
         self._deleted: dict[int, bool] = {}
-        """gid of each tombstone -> whether its group has left the journal."""
+        """By gid of each tombstone, whether its group has left the journal."""
         self._revisions: dict[int, int] = {}
         try:
             for key, value in kv.scan(start, end):
@@ -51,8 +53,8 @@ class Orphans:
                 self._deleted[gid] = False
                 self._revisions[gid] = _REVISION.unpack(value)[0] if value else _UNKNOWN
         except KvDamagedError as error:
-            # What such a stream left is reported as unassigned, no more: its records went with the tombstone, and the
-            # meta state is as new as that.
+            # What is left of such a stream is merely reported as unassigned: its records went with the tombstone, and
+            # the meta state is as new as that.
             log.error("records of deleted streams cannot be read", error=str(error))  # noqa: TRY400
         for gid in self._deleted:
             self._erase(gid)
@@ -61,19 +63,19 @@ class Orphans:
         return gid in self._deleted
 
     def revision(self, gid: int) -> int:
-        """Where in the meta log the replica had no place here any more: an assignment of later is a new one."""
+        """Returns the index of the meta log at which the replica lost its place; a later assignment is a new one."""
         return self._revisions.get(gid, _UNKNOWN)
 
     def delete(self, gid: int, revision: int = _UNKNOWN) -> None:
-        """The meta log deleted the stream, or moved it away from here: step 1. The replica is stopped."""
+        """Step 1: removes a stopped replica whose stream the meta log deleted, or moved away."""
         self._erase(gid)
         self._kv.put(_TOMBSTONE.pack(_PREFIX, gid), _REVISION.pack(revision))
         self._deleted[gid] = False
         self._revisions[gid] = revision
 
     def settle(self, assigned: Callable[[int], bool]) -> Callable[[], None]:
-        """Before a flush: step 3 for those that are through with step 2. What is returned, called when the flush has
-        succeeded, is step 2 for the others. `assigned`: does the meta state that is being flushed assign the gid?"""
+        """Does step 3, before a flush, for streams past step 2. The returned function does step 2 for the others, and
+        must be called after the flush. `assigned` returns whether the meta state being flushed assigns a gid here."""
         for gid in [gid for gid, forgotten in self._deleted.items() if forgotten and not assigned(gid)]:
             self._kv.delete(_TOMBSTONE.pack(_PREFIX, gid))
             del self._deleted[gid]
@@ -88,12 +90,12 @@ class Orphans:
         return flushed
 
     def unassigned(self, known: Collection[int]) -> list[int]:
-        """Stream ids that have records or a log here, and are neither `known` (assigned to this node) nor deleted."""
+        """Returns the streams with records or a log here that are neither `known` (assigned here) nor deleted."""
         found = {*self._stored(), *self._raft.orphans()} - {META_GROUP}
         return sorted(gid for gid in found if gid not in known and gid not in self._deleted)
 
     def _stored(self) -> set[int]:
-        """One seek per stream and kind."""
+        """Returns the ids of streams with records, by one seek per stream and kind."""
         found: set[int] = set()
         for kind in ALL_KINDS:
             gid = 0

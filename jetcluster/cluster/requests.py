@@ -1,16 +1,14 @@
-"""Asking the leader of a group, wherever it is by now.
+"""Requests to the leader of a group, whichever node that is.
 
-The node that a client is connected to sends a request to the group's leader; during an election it waits, and it
-asks again when the one asked turns out not to lead. So a client sees one answer, late, instead of an error it would
-have to retry.
+The node that a client is connected to sends a request to the group's leader. It waits during an election, and asks
+again when the node asked does not lead, so a client sees one late answer instead of an error to retry.
 
-A question says how long its asker waits. One that comes late, because a process stood still or a network did, is not
-answered: by the clocks of both sides if these agree about it, else the asker is asked back.
+A question states how long its asker waits. A question that arrives late, because a process or the network stood still,
+is not answered. The clocks of both sides decide that where they agree; otherwise the asker is asked back.
 
-Nothing is begun for the asker of a request that does not wait for its answer any more. A client that was told
-503 (10008) counts on it that what it asked for is not done much later. So a request carries how long its asker waits,
-wherever it goes, and whoever proposes something looks at that once more right before (docs/architecture.md, "Requests
-that change something").
+Nothing is begun for a request whose asker no longer waits: a client that got 503 (10008) relies on its request not
+being carried out much later. The request carries its time limit wherever it goes, and the limit is checked again right
+before a proposal (docs/mechanisms.md, "Requests that change something").
 """
 
 from __future__ import annotations
@@ -38,74 +36,73 @@ from jetcluster.replica.proposals import OutcomeUnknownError
 if TYPE_CHECKING:
     from jetcluster.logs import Log
 
-MARGIN: Final = 0.5
-"""Seconds that must be left when something is proposed: its outcome is to be known in time as well."""
+MARGIN_SECONDS: Final = 0.5
+"""Time that must be left for a proposal, so that its outcome is known before the asker gives up."""
 _ends: WeakKeyDictionary[asyncio.Task[Any], float] = WeakKeyDictionary()
-"""By task, and not in its context: what a request sets off (timers, background work) outlives it."""
+"""By task, and not in its context, because timers and background work that a request starts outlive it."""
 
 
 class GivenUpError(RaftError):
-    """Nobody waits for the answer any more; nothing was begun."""
+    """The asker of a request no longer waits; nothing was begun."""
 
 
 def wait_until(end: float) -> None:
-    """The task at hand works for somebody who waits until `end` (monotonic seconds)."""
+    """Sets how long the current task's asker waits: until `end` (monotonic seconds)."""
     task = asyncio.current_task()
     assert task is not None
     _ends[task] = end
 
 
 def asked_until() -> float:
-    """Monotonic seconds until which somebody waits for the task at hand; `math.inf` where nobody said so."""
+    """Returns the monotonic time until which the current task's asker waits; `math.inf` without a limit."""
     task = asyncio.current_task()
     return math.inf if task is None else _ends.get(task, math.inf)
 
 
 def check_wanted(clock: Clock) -> None:
-    """To be called right before something is proposed. Raises GivenUpError."""
-    if clock.monotonic() > asked_until() - MARGIN:
+    """Raises GivenUpError when too little time is left; must be called right before a proposal."""
+    if clock.monotonic() > asked_until() - MARGIN_SECONDS:
         raise GivenUpError("its asker does not wait any more")
 
 
 def left_for(clock: Clock, seconds: float) -> float:
-    """At most `seconds`, and not so long that the asker would get no answer; 0 when that is so already."""
-    return max(0.0, min(seconds, asked_until() - MARGIN / 2 - clock.monotonic()))
+    """Returns at most `seconds`, and no more than leaves time for the answer; 0 when there is none."""
+    return max(0.0, min(seconds, asked_until() - MARGIN_SECONDS / 2 - clock.monotonic()))
 
 
 Body = dict[str, Any]
 UnderWay = Callable[[], None] | None
 Handler = Callable[[int, str, Body], Awaitable[Body]]
-"""(gid, kind, body) -> result. Raises ApiError for a refusal; RaftError, OutcomeUnknownError or UnderWayError to be
-asked again."""
+"""(gid, kind, body) -> result. Raises ApiError: refused; RaftError, OutcomeUnknownError, UnderWayError: ask again."""
 
 REPEATED = "repeated"
-"""Key of a body whose earlier attempt may have been carried out: finding its work done is then a success."""
+"""Key of a body whose earlier attempt may have been carried out: work that is found done is then a success."""
 ONCE = "once"
-"""Key of a body: the request's number, the same in all attempts (`cluster.once`)."""
-DEADLINE = 3.5
-"""Seconds for one question; a request may ask two (`api.request.REQUEST_SECONDS` bounds it as a whole)."""
-NO_PROGRESS = 30.0
-"""Seconds after which a request that is under way is given up when it does not get on."""
-MAX_LONG = 64
-"""Requests of one node that may take longer than DEADLINE at a time."""
-PAUSE = 0.03
-WAIT_FOR_LEADER = 0.25
-LAST_WORDS = 0.25
-"""Time that the answer of a leader is waited for when another one leads already: it may be under way."""
+"""Key of the request's number, the same in all attempts (`cluster.once`)."""
+DEADLINE_SECONDS = 3.5
+"""Time for one question; a request may ask two (`api.request.REQUEST_SECONDS` bounds it as a whole)."""
+NO_PROGRESS_SECONDS = 30.0
+"""Time without progress after which a request under way is given up."""
+MAX_LONG_REQUESTS = 64
+"""Requests of one node that may take longer than DEADLINE_SECONDS at the same time."""
+RETRY_SECONDS = 0.03
+LEADER_WAIT_SECONDS = 0.25
+LAST_ANSWER_SECONDS = 0.25
+"""Wait for the answer of a leader that was replaced: it may be in transit."""
 NO_LEADER = 10008
 STORAGE_FULL = 10047
 STILL = ".still"
-"""Behind the name of a method: does the asker of a question wait still?"""
-LATE = 1.0
-"""Seconds that a question may have been under way by the clocks of both sides, which differ by less where all is well.
-One that seems older, or of the future, has its asker asked back."""
+"""Suffix of the method that asks whether a question's asker still waits."""
+MAX_TRANSIT_SECONDS = 1.0
+"""Transit time of a question that is plausible by both clocks, which differ by less in a healthy cluster. For one that
+seems older, or from the future, the asker is asked back."""
 STILL_SECONDS = 1.0
 _NUMBER = struct.Struct("<Q")
 _LEFT = struct.Struct("<d")
 
 
 class UnderWayError(PassingError):
-    """The request is being carried out, and to be asked again for its outcome. `progress` changes as it goes on."""
+    """The request is under way; asking again gets its outcome. `progress` changes as it proceeds."""
 
     def __init__(self, progress: int) -> None:
         super().__init__(f"under way, {progress}")
@@ -119,14 +116,14 @@ class _Attempt:
     number: int
     end: float
     repeated: bool = False
-    """An earlier try may have been carried out."""
+    """True when an earlier attempt may have been carried out."""
     long: bool = False
-    """It was under way once."""
+    """True when it was under way once."""
     progress: int | None = None
 
 
 class LeaderRequests:
-    """One method on the mesh; used for the meta group and, with another method, for streams."""
+    """Requests by one method on the mesh: one for the meta group, another for streams."""
 
     def __init__(
         self,
@@ -138,7 +135,7 @@ class LeaderRequests:
         log: Log,
         budget: LoopBudget | None = None,
     ) -> None:
-        """`budget`: long answers are encoded, and decoded, in its time."""
+        """`budget` is the loop time in which long answers are encoded and decoded."""
         self._budget = budget
         self._method = method
         self._mesh = mesh
@@ -148,7 +145,7 @@ class LeaderRequests:
         self._log = log
         self._long = 0
         self._next = clock.time_ns()
-        """Not the number of a question of an earlier life."""
+        """Begins at the time, so that numbers of a previous run do not return."""
         self._open: dict[int, _Attempt] = {}
         mesh.serve(method, self._serve)
         mesh.serve(method + STILL, self._serve_still)
@@ -158,12 +155,12 @@ class LeaderRequests:
         gid: int,
         kind: str,
         body: Body,
-        seconds: float = DEADLINE,
+        seconds: float = DEADLINE_SECONDS,
         under_way: UnderWay = None,
     ) -> Body:
-        """Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in time. A request that is under
-        way has more time as long as it gets on; `under_way` is called once then."""
-        end = min(self._clock.monotonic() + seconds, asked_until() - MARGIN / 2)
+        """Returns the leader's result. Raises ApiError: the leader's refusal, or 503/10008 when no leader answered in
+        time. A request under way has more time while it progresses; `under_way` is called once then."""
+        end = min(self._clock.monotonic() + seconds, asked_until() - MARGIN_SECONDS / 2)
         self._next += 1
         attempt = self._open[self._next] = _Attempt(self._next, end)
         try:
@@ -176,10 +173,10 @@ class LeaderRequests:
         while (left := attempt.end - self._clock.monotonic()) > 0:
             hint = self._leaders.hint(gid)
             if hint is None:
-                await self._leaders.wait(gid, min(WAIT_FOR_LEADER, left))
+                await self._leaders.wait(gid, min(LEADER_WAIT_SECONDS, left))
                 continue
             payload = self._encode(attempt, gid, kind, body)
-            reply = await self._ask(gid, hint, payload, min(left, DEADLINE))
+            reply = await self._ask(gid, hint, payload, min(left, DEADLINE_SECONDS))
             if "error" in reply:
                 raise ApiError.from_dict(reply["error"])
             if "result" in reply:
@@ -190,13 +187,13 @@ class LeaderRequests:
                 self._goes_on(attempt, int(reply["progress"]), under_way)
                 continue
             self._leaders.suspect(gid, hint)
-            await asyncio.sleep(min(PAUSE, left))
+            await asyncio.sleep(min(RETRY_SECONDS, left))
         raise by_code(NO_LEADER)
 
     def _goes_on(self, attempt: _Attempt, progress: int, under_way: UnderWay) -> None:
-        """Raises ApiError 503/10008 when too many requests take long already."""
+        """Extends a request under way that progresses. Raises ApiError 503/10008 when too many take long."""
         if not attempt.long:
-            if self._long >= MAX_LONG:
+            if self._long >= MAX_LONG_REQUESTS:
                 raise by_code(NO_LEADER)
             attempt.long = True
             self._long += 1
@@ -204,16 +201,16 @@ class LeaderRequests:
                 under_way()
         if progress != attempt.progress:
             attempt.progress = progress
-            attempt.end = self._clock.monotonic() + NO_PROGRESS
+            attempt.end = self._clock.monotonic() + NO_PROGRESS_SECONDS
 
     async def _ask(self, gid: int, hint: Hint, payload: bytes, seconds: float) -> Body:
-        """One attempt. A leader that hangs has another one elected in its place: its answer is not waited for then."""
+        """Makes one attempt; stops waiting soon after another leader is elected in place of one that hangs."""
         call = asyncio.ensure_future(self._mesh.call(hint.leader, self._method, payload, seconds))
         moved = asyncio.ensure_future(self._another_leads(gid, hint))
         try:
             await asyncio.wait((call, moved), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                await asyncio.wait((call,), timeout=LAST_WORDS)
+                await asyncio.wait((call,), timeout=LAST_ANSWER_SECONDS)
             if not call.done():
                 return {"retry": "another one leads", "unknown": True}
             answer = call.result()
@@ -236,20 +233,20 @@ class LeaderRequests:
 
     async def _another_leads(self, gid: int, hint: Hint) -> None:
         while self._leaders.get(gid) in (None, hint.leader):
-            await self._leaders.wait(gid, DEADLINE)
+            await self._leaders.wait(gid, DEADLINE_SECONDS)
 
     async def _wait(self, peer: str, request: Body) -> None:
-        """Takes over how long the asker waits. Raises GivenUpError."""
+        """Applies the asker's time limit to this task. Raises GivenUpError."""
         under_way = (self._clock.time_ns() - int(request["sent"])) / 1e9
         left = float(request["left"]) - max(under_way, 0.0)
-        if not -LATE < under_way < LATE:
+        if not -MAX_TRANSIT_SECONDS < under_way < MAX_TRANSIT_SECONDS:
             left = await self._still(peer, int(request["number"]))
         if left <= 0:
             raise GivenUpError("its asker does not wait any more")
         wait_until(self._clock.monotonic() + left)
 
     async def _still(self, peer: str, number: int) -> float:
-        """Seconds that the asker waits still, by its own word."""
+        """Returns the seconds that the asker still waits, by its own answer."""
         try:
             answer = await self._mesh.call(peer, self._method + STILL, _NUMBER.pack(number), STILL_SECONDS)
             (left,) = _LEFT.unpack(answer)
@@ -293,7 +290,7 @@ class LeaderRequests:
             if error.retriable:
                 return json.dumps({"retry": str(error)}).encode()
             return json.dumps({"error": by_code(STREAM_GENERAL, err=str(error)).to_dict()}).encode()
-        except Exception as error:  # noqa: BLE001 - asking again would run into the same defect until time is up
+        except Exception as error:  # noqa: BLE001 - a retry would meet the same defect until the time is up
             self._log.error("request failed", method=self._method, kind=request.get("kind"), error=repr(error))
             return json.dumps({"error": by_code(STREAM_GENERAL, err="internal error").to_dict()}).encode()
         return json.dumps({"result": result}, separators=(",", ":")).encode()

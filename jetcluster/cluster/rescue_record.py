@@ -1,7 +1,6 @@
-"""The record of what was rescued in a store, and at which cost: written by `jetcluster rescue` and told by the server.
+"""The record of rescues in a store and their cost, written by `jetcluster rescue` and logged by the server.
 
-The record is written before the journal is. So one whose group's journal knows nothing of it was begun and not carried
-out: then nothing has changed.
+The record is written before the journal. A rescue that the journal does not know was not carried out.
 """
 
 from __future__ import annotations
@@ -22,18 +21,20 @@ if TYPE_CHECKING:
     from jetcluster.logs import Log
 
 FILE: Final = "rescues.json"
-"""In the JetStream folder."""
-KEPT: Final = 256
-"""Records; the oldest go."""
+"""File name in the JetStream folder."""
+MAX_RECORDS: Final = 256
+"""Records kept; the oldest are dropped."""
 _FORMAT: Final = 1
 
 
 class RecordError(OperatorError):
-    """The file is not one of ours, or is damaged."""
+    """The file is not a record of rescues, or is damaged."""
 
 
 @dataclass(slots=True, frozen=True)
 class RescueRecord:
+    """One rescue of one stream."""
+
     account: str
     stream: str
     gid: int
@@ -51,7 +52,7 @@ class RescueRecord:
     lost: tuple[str, ...]
     """The possible losses, in words."""
     told: bool = False
-    """A server has said so in its log."""
+    """True when a server has logged the record."""
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> RescueRecord:
@@ -64,7 +65,7 @@ class RescueRecord:
 
 
 def read(directory: Path, files: Files = os) -> list[RescueRecord]:
-    """The records in `directory`, oldest first; none without a file. Raises RecordError and OSError."""
+    """Returns the records in `directory`, oldest first; [] without a file. Raises RecordError and OSError."""
     try:
         raw = read_file(directory / FILE, files)
     except FileNotFoundError:
@@ -79,19 +80,18 @@ def read(directory: Path, files: Files = os) -> list[RescueRecord]:
 
 
 def add(directory: Path, record: RescueRecord) -> None:
-    """Takes the place of one of the same rescue, which was begun before. Durable once this returns. Raises RecordError
-    and OSError."""
+    """Adds or replaces the record of a rescue. Durable on return. Raises RecordError and OSError."""
     others = [known for known in read(directory) if (known.gid, known.number) != (record.gid, record.number)]
     _write(directory, [*others, record], os)
 
 
 def _write(directory: Path, records: Sequence[RescueRecord], files: Files) -> None:
-    data = {"format": _FORMAT, "rescues": [asdict(record) for record in records[-KEPT:]]}
+    data = {"format": _FORMAT, "rescues": [asdict(record) for record in records[-MAX_RECORDS:]]}
     write_durably(directory / FILE, json.dumps(data, indent=1), files)
 
 
 def tell(directory: Path, rescues_of: Callable[[int], int], log: Log, files: Files = os) -> None:
-    """At the start of a server, into its log, once. `rescues_of`: of a group, what its journal says (0: nothing)."""
+    """Logs each new record once, at a server's start. `rescues_of` returns a group's rescues by its journal."""
     try:
         records = read(directory, files)
         for record in records:
@@ -100,7 +100,7 @@ def tell(directory: Path, rescues_of: Callable[[int], int], log: Log, files: Fil
         if not all(record.told for record in records):
             _write(directory, [replace(record, told=True) for record in records], files)
     except (RecordError, OSError) as error:
-        log.error("what was rescued here cannot be told", error=str(error))  # noqa: TRY400 - the server goes on
+        log.error("what was rescued here cannot be told", error=str(error))  # noqa: TRY400 - the server continues
 
 
 def _tell(record: RescueRecord, carried_out: bool, log: Log) -> None:

@@ -1,7 +1,7 @@
-"""May this node be stopped now: would every group that it votes in keep a majority that is connected and caught up?
+"""Check whether this node may be stopped: each group that it votes in must keep a majority, connected and caught up.
 
-Only a group's leader knows how far the others are, so the leaders are asked: one call per peer that leads any of this
-node's groups, for all of its groups at once, in bounded time. A group whose leader does not answer is not safe.
+Only a group's leader knows the progress of the others. The leaders are asked, in bounded time: one call per peer that
+leads any of this node's groups, for all of its groups. A group whose leader does not answer is not safe.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 METHOD: Final = "groups.without"
 ASK_SECONDS: Final = 2.0
 FIND_SECONDS: Final = 0.25
-"""For the leaders that this node does not know: its own replica of the group may have stopped."""
-MOST_SOUGHT: Final = 64
-SILENT: Final = 3.0
-"""Seconds without a sign after which a node with an open link does not count: it may stand still."""
+"""Wait for leaders that this node does not know: its own replica of the group may have stopped."""
+MAX_SOUGHT_LEADERS: Final = 64
+SILENT_SECONDS: Final = 3.0
+"""Time after which a silent node with an open link does not count: it may stand still."""
 _GID = struct.Struct("<I")
 _ANSWER = struct.Struct("<IBB")
-"""Group, its voters without the asker, those of them that are connected and caught up; 0 voters: not led here."""
+"""Group, its voters without the asker, those of them that are connected and caught up; 0 voters when not led here."""
 
 
 class Risk(NamedTuple):
     """A group that would lose its majority."""
 
     account: str
-    """"" for the meta group."""
+    """Account of the stream; "" for the meta group."""
     name: str
     voters: int
-    """Without this node; 0 when its leader did not say."""
+    """Voters without this node; 0 when the leader did not answer."""
     current: int
-    """Number of those that are connected and caught up."""
+    """Voters of these that are connected and caught up."""
 
     @property
     def text(self) -> str:
@@ -56,19 +56,20 @@ class Risk(NamedTuple):
 
     @property
     def passing(self) -> bool:
-        """All others are there: it commits nothing while this node starts, and goes on then. So it is always with a
-        group of two."""
+        """True when all other voters are available: the group, such as any of two, only pauses during the restart."""
         return 0 < self.voters == self.current
 
 
 class Safety(NamedTuple):
+    """The result of a check."""
+
     groups: int
-    """That were looked at."""
+    """Number of groups checked."""
     risks: tuple[Risk, ...]
 
 
 class RestartSafety:
-    """One per node."""
+    """The check, and its answers to other nodes. One per node."""
 
     def __init__(self, context: NodeContext, meta: MetaReplica, replicas: Mapping[int, StreamReplica]) -> None:
         self._context = context
@@ -77,12 +78,12 @@ class RestartSafety:
         context.mesh.serve(METHOD, self._serve)
 
     async def check(self) -> Safety:
-        """Takes about two seconds at most. Groups of one node are left out: they are down with it in any case."""
+        """Checks all groups, in about two seconds at most. Groups of one stop with the node in any case."""
         asked: dict[str, list[int]] = {}
         known: dict[int, tuple[int, int]] = {}
         groups = {gid: group for gid, group in self._groups() if self._votes(group)}
         leaders = self._context.leaders
-        unknown = [gid for gid in groups if leaders.get(gid) is None][:MOST_SOUGHT]
+        unknown = [gid for gid in groups if leaders.get(gid) is None][:MAX_SOUGHT_LEADERS]
         await asyncio.gather(*(leaders.wait(gid, FIND_SECONDS) for gid in unknown))
         for gid, group in groups.items():
             leader = leaders.get(gid)
@@ -112,20 +113,20 @@ class RestartSafety:
         return self._context.me in group.peers and len(group.peers) > 1
 
     def _others_are_there(self, group: RaftGroup, voters: int, current: int) -> bool:
-        """A group in which the own replica has stopped loses nothing more. It may even wait for this node to start
-        again: one of two voters, while a stream moves between them, commits nothing alone, or is not even elected."""
+        """True when all other voters are available. A group whose local replica has stopped loses nothing by a restart,
+        and may even need it: one of two voters, while a stream moves, commits nothing alone and may not be elected."""
         if voters:
             return current == voters
         raft, now = self._context.raft, self._context.clock.monotonic()
         others = [peer for peer in group.peers if peer != self._context.me]
-        return all(now - raft.peers.last_seen(peer) < SILENT for peer in others)
+        return all(now - raft.peers.last_seen(peer) < SILENT_SECONDS for peer in others)
 
     def _named(self, gid: int) -> tuple[str, str]:
         replica = self._replicas.get(gid)
         return (replica.assignment.account, replica.assignment.name) if replica is not None else ("", "meta")
 
     async def _ask(self, peer: str, gids: list[int]) -> dict[int, tuple[int, int]]:
-        """Voters, and those of them that are current, by group; a group without an answer is left out."""
+        """Returns voters and current voters by group; a group without an answer is left out."""
         payload = b"".join(map(_GID.pack, gids))
         try:
             answer = await self._context.mesh.call(peer, METHOD, payload, ASK_SECONDS)
@@ -134,7 +135,7 @@ class RestartSafety:
             return {}
 
     async def _serve(self, peer: str, payload: bytes) -> bytes:
-        """For the groups that this node leads."""
+        """Answers for the groups that this node leads."""
         groups = dict(self._groups())
         found = []
         for (gid,) in _GID.iter_unpack(payload):
@@ -144,14 +145,13 @@ class RestartSafety:
         return b"".join(found)
 
     def _without(self, group: RaftGroup, peer: str) -> tuple[int, int]:
-        """As many voters, and so many of them that carry the group and were heard of a moment ago."""
+        """Returns the number of voters without `peer`, and of those that carry the group and were heard lately."""
         rest, carried = carried_without(group, peer)
         raft, now = self._context.raft, self._context.clock.monotonic()
-        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT]
+        heard = [p for p in carried if p == self._context.me or now - raft.peers.last_seen(p) < SILENT_SECONDS]
         return len(rest), len(heard)
 
 
 def _needed(voters: int) -> int:
-    """Votes needed of so many other voters: the majority is counted with the node that is stopped, since it comes
-    back."""
+    """Returns the votes needed of `voters` other voters; the majority counts the stopped node too, as it comes back."""
     return (voters + 1) // 2 + 1

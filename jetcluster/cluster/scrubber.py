@@ -1,7 +1,7 @@
-"""Reads all that this node's replicas have on disk, again and again, slowly: damage is found before the data is needed.
+"""Slow, repeated verification of all data on disk of this node's replicas, which finds damage before data is needed.
 
-A pass goes through the replicas one by one, at most `RATE` bytes per second in small slices between other work, and
-begins again after `PASS_SECONDS`. What it finds goes the way of damage that a request finds (`replica.repair`).
+A pass visits the replicas one by one, at `BYTES_PER_SECOND` in small slices between other work, and begins again after
+`PASS_SECONDS`. Damage is handled like damage that a request finds (`replica.repair`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from jetcluster.store.transfer import Scrub
 if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
-RATE: Final = 8 * 1024 * 1024
-SLICE: Final = 128 * 1024
-"""Bytes between which clients are served."""
+BYTES_PER_SECOND: Final = 8 * 1024 * 1024
+SLICE_BYTES: Final = 128 * 1024
+"""Bytes verified before other work gets its turn."""
 PASS_SECONDS: Final = 30.0
-"""At least so long from the beginning of one pass to that of the next."""
+"""Shortest time from the beginning of one pass to that of the next."""
 
 
 class Scrubber:
-    """One per node."""
+    """The passes over this node's replicas. One per node."""
 
     def __init__(
         self, kv: RocksKv, clock: Clock, timers: Timers, log: Log, replicas: Mapping[int, StreamReplica]
@@ -42,9 +42,9 @@ class Scrubber:
         self._next_pass = 0.0
         self._timer: Any = None
         self.passes = 0
-        """Over all replicas (monitoring)."""
+        """Complete passes (monitoring)."""
         self.bytes = 0
-        """Verified since the start (monitoring)."""
+        """Bytes verified since the start (monitoring)."""
 
     def start(self) -> None:
         self._timer = self._timers.call_later(PASS_SECONDS / 3, self._step)
@@ -56,10 +56,10 @@ class Scrubber:
 
     def _step(self) -> None:
         now = self._clock.monotonic()
-        pause = SLICE / RATE
+        pause = SLICE_BYTES / BYTES_PER_SECOND
         if self._current is not None or self._choose():
             assert self._current is not None
-            pause = max(self._verify(*self._current), SLICE) / RATE
+            pause = max(self._verify(*self._current), SLICE_BYTES) / BYTES_PER_SECOND
         elif now >= self._next_pass:
             self.passes += bool(self._next_pass)
             self._next_pass = now + PASS_SECONDS
@@ -69,7 +69,7 @@ class Scrubber:
         self._timer = self._timers.call_later(pause, self._step)
 
     def _choose(self) -> bool:
-        """The next replica that is whole, as far as is known."""
+        """Selects the next replica that is sound, as far as is known."""
         while self._left:
             replica = self._replicas.get(self._left.pop())
             if replica is not None and replica.sound:
@@ -82,7 +82,7 @@ class Scrubber:
             self._current = None
             return 0
         try:
-            taken = scrub.step(SLICE)
+            taken = scrub.step(SLICE_BYTES)
         except DamagedError as error:
             self._current = None
             replica.report_damage(error)

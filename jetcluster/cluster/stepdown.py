@@ -1,4 +1,4 @@
-"""Choice of who leads a group after a LEADER.STEPDOWN with a `placement` (checked against 2.15.2)."""
+"""Choice of a group's next leader for a LEADER.STEPDOWN with a `placement` (checked against 2.15.2)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from jetcluster.meta.state import Node
 from jetcluster.raft.api import RaftGroup
 from jetcluster.replica.context import NodeContext
 
-LOOK_AGAIN = 0.01
-LOOKS = 200
-"""A transfer takes a round trip; it is given up after two seconds."""
+LOOK_SECONDS = 0.01
+MAX_LOOKS = 200
+"""Together two seconds: a transfer takes one round trip."""
 
 
 async def hand_over(context: NodeContext, group: RaftGroup, gid: int, placement: Mapping[str, Any]) -> None:
-    """Has another voter lead what this node leads; returns when one does, or after a moment. Raises ApiError."""
+    """Transfers the leadership of `group`; returns once another node leads, or after two seconds. Raises ApiError."""
     voters = group.peers
     if voters == (context.me,):
-        return  # there is nobody else, and that is a success
+        return  # no other voter exists, which is a success
     wanted = successors(voters, context.me, context.nodes(), placement, context.cluster_name)
     connected = {p.peer: p.match_index for p in group.status().peers if p.connected}
     ranked = sorted((peer for peer in wanted if peer in connected), key=connected.__getitem__, reverse=True)
@@ -29,17 +29,16 @@ async def hand_over(context: NodeContext, group: RaftGroup, gid: int, placement:
         if ranked and not any(map(context.raft.peers.is_well, ranked)):
             raise _refused("no replacement peer is well")
         raise nobody()
-    for _ in range(LOOKS):
+    for _ in range(MAX_LOOKS):
         if context.leaders.get(gid) not in {None, context.me}:
             return
-        await asyncio.sleep(LOOK_AGAIN)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 def successors(
     voters: Sequence[str], me: str, nodes: Mapping[str, Node], placement: Mapping[str, Any], cluster: str
 ) -> list[str]:
-    """The voters that the placement allows, without the leader `me`; `preferred` wins over the rest. Raises ApiError
-    10005."""
+    """Returns the voters besides the leader `me` that the placement allows; `preferred` wins. Raises ApiError 10005."""
     others = [peer for peer in voters if peer != me]
     preferred = placement.get("preferred") or ""
     if preferred:

@@ -1,12 +1,11 @@
-"""Looks after the node's data store: what is wrong with it that a start of the server puts right.
+"""Watch on the data store for faults that a restart of the server repairs.
 
-Damaged files are renewed at a start. That is asked for only where peers have what is lost, and while every group can do
-without this node for a moment.
+Damaged files are renewed at a start, which is requested only where peers have the data and can do without this node.
 
-A disk that failed once and is well again leaves things behind that do not heal by themselves: RocksDB refuses all
-writes until it is opened anew, a replica whose command met the failure has stopped, a stream that could not be read was
-not started. The server starts again then, once the disk takes writes, and nothing is lost: the journal has all that the
-store has not. It waits for the others as above, but not without end: a node that applies nothing is no use to them.
+A disk that failed once and recovered leaves faults that do not heal by themselves: RocksDB refuses all writes until it
+is reopened, a replica whose command met the failure has stopped, an unreadable stream was not started. The server then
+restarts once the disk takes writes, and loses nothing: the journal has all that the store lacks. It waits for the other
+nodes as above, but not without end: a node that applies nothing is of no use to them.
 """
 
 from __future__ import annotations
@@ -27,24 +26,23 @@ if TYPE_CHECKING:
     from jetcluster.replica.stream_replica import StreamReplica
 
 LOOK_SECONDS: Final = 10.0
-"""Between two looks at the files' sizes."""
+"""Time between two checks of the files' sizes."""
 RETRY_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 5.0
-"""After a start nothing is renewed for so long: the node first finds out who is there."""
+"""Time after a start in which nothing is renewed: the node first finds its peers."""
 REFUSED_SECONDS: Final = 15.0
-"""From the first failure to a start, if the store takes no writes in all that time: RocksDB resumes by itself after
-some."""
+"""Time of refused writes before a restart: RocksDB resumes by itself after some failures."""
 WAIT_SECONDS: Final = 60.0
-"""After that nobody is waited for who could stand in meanwhile."""
+"""Time after which the restart no longer waits for nodes that could take over meanwhile."""
 PAUSE_SECONDS: Final = 15.0
-"""So long the renewal waits for a moment at which no group has to pause. For a group of two there is none."""
+"""Wait of a renewal for a moment in which no group must pause. A group of two has no such moment."""
 PROBE_SECONDS: Final = 5.0
 PASSING: Final = (KvError, OSError, MemoryError)
-"""Trouble of the machine that may be over at the next try."""
+"""Errors of the machine that may be over at the next attempt."""
 
 
 class StoreCare:
-    """One per node; `tick` a few times per second."""
+    """The checks and restarts; `tick` runs a few times per second. One per node."""
 
     def __init__(
         self,
@@ -56,8 +54,8 @@ class StoreCare:
         renew: Callable[[str], None],
         start_again: Callable[[str], None],
     ) -> None:
-        """`renew(reason)` starts the server again with a renewed store, `start_again(reason)` with the one there is; or
-        they do not, and say why."""
+        """`renew(reason)` restarts the server with a renewed store, `start_again(reason)` with this one, or logs why
+        not."""
         self._context = context
         self._replicas = replicas
         self._broken = broken
@@ -70,18 +68,16 @@ class StoreCare:
         self._asked = False
         self._fault = ""
         self._unread: set[int] = set()
-        """Groups of `broken` whose records could not be read."""
+        """Groups of `broken` with unreadable records."""
         self._failing_since: float | None = None
         context.raft.health.watch(Aspect.DATA, self.trouble)
 
     def trouble(self) -> str:
-        """For the node's health: why replicas that come here may not start, "" when nothing is in their way. Nodes that
-        are well are chosen for them then."""
+        """Returns why replicas placed here may not start, or "". Part of the node's health, for placement."""
         return self._context.kv.damage or self._unreadable()
 
     def note(self, error: BaseException | None, gid: int = 0) -> None:
-        """Some part of this node has stopped because of `error`, and does not go on, or the replica of group `gid`
-        could not be started."""
+        """Takes the error of a part of this node that has stopped, or of group `gid`'s replica that was not started."""
         if gid and isinstance(error, KvDamagedError | DamagedError):
             self._unread = {found for found in self._unread if found in self._broken} | {gid}
         if isinstance(error, PASSING) and not isinstance(error, KvDamagedError) and not self._fault:
@@ -107,7 +103,7 @@ class StoreCare:
             self._damaged_since = now
             self._context.log.error("the files of the data store are damaged", damage=reason)
         if not self._context.cluster_name:
-            return  # there is nobody to fetch anything from: what can be read is all there is
+            return  # no peer has the data: what can be read is all there is
         self._background.spawn(self._try(reason, may_pause=now - self._damaged_since >= PAUSE_SECONDS))
 
     def _failing(self, now: float, reason: str) -> None:
@@ -122,7 +118,7 @@ class StoreCare:
     async def _try(self, reason: str, *, may_pause: bool) -> None:
         alone = [a.name for a in self._hurt() if self._is_only_here(a)]
         if alone:
-            # What is left of them can be read as long as the store is not renewed.
+            # Their remains can be read as long as the store is not renewed.
             self._context.log.debug("the data store is not renewed: no peer has these streams", streams=alone)
             return
         if await self._can_be_spared(may_pause=may_pause) and not self._asked:
@@ -147,8 +143,7 @@ class StoreCare:
         return not risks
 
     def _unreadable(self) -> str:
-        """A stream that other nodes have, or that would have begun here, and that could not be started because of what
-        the store's records are."""
+        """Returns the damage that kept from starting a stream that other nodes have, or that would be new here."""
         never_had = self._context.raft.journal.never_had
         for gid, (assignment, why) in self._broken.items():
             damaged = gid in self._unread or "damaged" in why.lower()
@@ -165,9 +160,9 @@ class StoreCare:
         return found + [assignment for assignment, _ in self._broken.values()]
 
     def _is_only_here(self, assignment: Assignment) -> bool:
-        """No peer has the stream, this node may have it, and no log from which it could be made again. One that is to
-        be here alone may still be with those it moves away from: as long as they vote in its group, by a log of
-        which nothing is missing, one of them has all that was committed. Or it never began here."""
+        """True when no peer has the stream, and this node may have it without a log to rebuild it from. A stream
+        assigned to this node alone may still be with the nodes that it moves away from: while they vote in its group,
+        by a complete log, one of them has everything that was committed. Or it never began here."""
         raft, gid = self._context.raft, assignment.gid
         if len(assignment.peers) > 1 or raft.journal.never_had(gid) or raft.holds_all(gid):
             return False

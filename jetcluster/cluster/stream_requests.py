@@ -1,9 +1,7 @@
-"""Requests that only a stream's leader can answer: INFO, PURGE, MSG.GET, MSG.DELETE, stepdown, and "is it ready".
+"""Requests that only a stream's leader can answer: INFO, PURGE, MSG.GET, MSG.DELETE, stepdown, readiness.
 
-Each runs on the node that leads the stream, wherever the client is connected (`cluster.requests`); bodies and results
-are described at `StreamRequests`.
-
-`ObjectRequests`: those to a bucket of `$OBJ.<bucket>`, whose stream the node leads: list, info, delete, get.
+Each runs on the node that leads the stream, wherever the client is connected (`cluster.requests`); `StreamRequests`
+describes bodies and results. `ObjectRequests` answers those to a bucket `$OBJ.<bucket>`: list, info, delete, get.
 """
 
 from __future__ import annotations
@@ -39,16 +37,18 @@ if TYPE_CHECKING:
 
 DELETE_SECONDS = 4.0
 MAX_LISTS = 16
-"""Lists being put together at once for one bucket; one holds the names of all its objects."""
+"""Lists under construction at the same time for one bucket; each holds the names of all its objects."""
 
 
 class ObjectRequests:
+    """Requests to the buckets whose streams this node leads."""
+
     def __init__(self) -> None:
         self._lists: dict[int, int] = {}
-        """Number of requests under way, by the id of the stream."""
+        """By stream id, the number of lists under construction."""
 
     async def handle(self, replica: StreamReplica, body: Body) -> Body:
-        """`{"answer": JSON text}`; that of a get is "": the leader has answered itself, before the chunks. Raises
+        """Returns `{"answer": JSON text}`; "" for a get, which the leader has answered itself before the chunks. Raises
         ApiError, NotLeaderError, OutcomeUnknownError, DamagedError."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
@@ -81,7 +81,7 @@ class ObjectRequests:
         return listing.answer
 
     async def _delete(self, replica: StreamReplica, bucket: Bucket, body: Body) -> bytes:
-        """Once: meanwhile there may be another object of that name."""
+        """Deletes once only: meanwhile another object may have that name."""
         request = number_of(replica, body, replica.context.clock.time_ns())
         if request and replica.machine.asked.get(request) is not None:
             return SUCCESS
@@ -104,7 +104,7 @@ class ObjectRequests:
 
     def _get(self, replica: StreamReplica, bucket: Bucket, body: Body) -> bytes:
         if body.get(REPEATED):
-            raise by_code(NOT_AVAILABLE)  # chunks of the first attempt may have been sent: all again would mix
+            raise by_code(NOT_AVAILABLE)  # chunks of a first attempt may have been sent, and would mix
         download = bucket.catalog.download(body["name"])
         deliver, reply = body["deliver"].encode("utf-8", "replace"), body["reply"].encode("latin-1")
         if not replica.reads.answers.pages.has_room:
@@ -118,12 +118,12 @@ class ObjectRequests:
 Body = dict[str, Any]
 PROPOSE_SECONDS = 4.0
 GONE = (10043, 10057)
-"""Codes with which deleting a message that is not there is refused."""
+"""Error codes of the refusal to delete a missing message."""
 READY_SECONDS = 3.0
 ABOUT_TO_LEAD_SECONDS = 0.5
 CAUGHT_UP_SECONDS = 0.5
-TURNS = 3
-"""Turns of the loop that an ack needs from the client to the log."""
+CATCH_UP_TURNS = 3
+"""Loop turns that an ack needs from the client to the log."""
 _LOOKS = frozenset(("info", "consumer_info", "consumer_list"))
 _CHANGES = frozenset(
     (
@@ -139,12 +139,12 @@ _CHANGES = frozenset(
         "consumer_stepdown",
     )
 )
-"""Requests that put something into the log, or precede it: only of a leader that is proven to lead. What one without a
-majority puts there may come true when the others are back, long after its asker was told that it failed."""
+"""Requests that write to the log, or precede a write; the leader must first prove that it leads. An entry of a leader
+without a majority may be committed once the others are back, long after its asker saw a failure."""
 
 
 class StreamRequests:
-    """The leader's answers. Every body also holds `revision`, that of the asker's assignment, and `asker`.
+    """The leader's answers. Each body also has `revision`, that of the asker's assignment, and `asker`.
 
     | kind | body | result |
     |---|---|---|
@@ -172,8 +172,8 @@ class StreamRequests:
     | consumer_unpin | name, group | {} |
     | consumer_stepdown | name, preferred (server name or "") | {} |
 
-    A consumer's info object is that of CONSUMER.INFO without `type`; its `config` is
-    the replicated one as it is: `model.consumer_rules.shown` makes of it what clients see.
+    A consumer's info object is that of CONSUMER.INFO without `type`; its `config` is the replicated one, of which
+    `model.consumer_rules.shown` makes the form that clients see.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class StreamRequests:
         }
 
     async def handle(self, gid: int, kind: str, body: Body) -> Body:
-        """Raises ApiError for a refusal, RaftError or OutcomeUnknownError when another node must be asked."""
+        """Returns the result. Raises ApiError for a refusal; RaftError, OutcomeUnknownError to ask elsewhere."""
         replica = await self._leading(gid)
         more = self._more_handlers.get(kind)
         handler = _HANDLERS.get(kind)
@@ -208,20 +208,19 @@ class StreamRequests:
                 raise ApiError(400, 10003, f"unknown stream request {kind}")
             return await handler(self, replica, body)
         except DamagedError as error:
-            # Not a "not found": what is asked for exists, this replica cannot read it.
+            # Not a "not found": the message exists, but this replica cannot read it.
             replica.report_damage(error)
             raise by_code(10008) from error
         except BusyError as error:
             raise by_code(10008) from error
 
     async def _catch_up(self, replica: StreamReplica) -> None:
-        """Until what clients here have published and acknowledged before they ask is applied. A client that publishes
-        without waiting for PubAcks, flushes its connection and looks, finds it with nats-server, which stores at
-        once."""
-        for _ in range(TURNS):
+        """Waits until earlier publishes and acks of clients here are applied. A client that publishes without waiting
+        for PubAcks, flushes its connection and asks finds them with nats-server, which stores at once."""
+        for _ in range(CATCH_UP_TURNS):
             await asyncio.sleep(0)
         group = replica.group
-        index = group.last_index  # maybe that of the entry with which the term began, which the machine never sees
+        index = group.last_index  # maybe the no-op of the term, which the machine never sees
         await until(
             lambda: group.applied_index >= index or not replica.leading,
             self._context.clock,
@@ -229,8 +228,8 @@ class StreamRequests:
         )
 
     async def _leading(self, gid: int) -> StreamReplica:
-        """The replica, if it leads. One that is about to (assigned, elected, its no-op not applied yet) is waited for:
-        the asker would only come back. Raises NotLeaderError."""
+        """Returns the replica if it leads, and waits for one that is about to (assigned, elected, its no-op not applied
+        yet): the asker would only come back. Raises NotLeaderError."""
         end = self._context.clock.monotonic() + ABOUT_TO_LEAD_SECONDS
         while True:
             replica = self._replicas.get(gid)
@@ -267,7 +266,7 @@ class StreamRequests:
             found = subjects_page(replica.store, wanted.encode(), int(body.get("offset") or 0))
             subjects, page = await self._context.budget.run(replica.assignment.account, found)
             if not replica.leading or not replica.sound:
-                raise NotLeaderError(replica.group.leader)  # what there was to count may have been replaced
+                raise NotLeaderError(replica.group.leader)  # the counted state may have been replaced
         details = bool(body.get("deleted_details"))
         answer: Body = {
             "state": state_object(
@@ -281,13 +280,13 @@ class StreamRequests:
             "links": replica.mirrors.links.info(),
         }
         if replica.assignment.revision > int(body.get("revision") or 0):
-            # The node that asks has not applied the newest update yet: it shows our configuration.
+            # The asker has not applied the newest update yet: it shows the leader's configuration.
             answer["assignment"] = replica.assignment.to_dict()
         return answer
 
     async def _members(self, replica: StreamReplica, body: Body) -> Body:
-        """Members of the group by its newest committed configuration; `members` are also those of the one in force,
-        which may not be committed yet, `commit` is up to where that is decided."""
+        """Returns the members by the newest committed configuration. `members` also has those of the one in force,
+        which may not be committed yet; `commit` is the commit index."""
         if not await replica.confirm_leadership():
             raise NotLeaderError(replica.group.leader)
         group = replica.group
@@ -313,7 +312,7 @@ class StreamRequests:
             return {"deleted": await self._outcome(replica, command)}
         except ApiError as error:
             if body.get(REPEATED) and error.err_code in GONE:
-                return {"deleted": 0}  # by the first attempt, whose outcome was lost with its leader
+                return {"deleted": 0}  # deleted by the first attempt, whose outcome was lost with its leader
             raise
 
     async def _msg_get(self, replica: StreamReplica, body: Body) -> Body:

@@ -1,11 +1,11 @@
-"""Streams whose majority will not come back, of which one replica was made all of it offline (`jetcluster rescue`).
+"""Streams without a majority, of which one replica was made the whole group offline (`jetcluster rescue`).
 
-That replica has a configuration of its own in its journal (`raft.rescue`), and is not started before the meta group
-says that it counts: there may be others, on nodes that nobody thought of, that lead, or that somebody rescued too. The
-meta leader asks all of them it can reach, and registers the first replica that nothing speaks against. From then on, by
-the meta log, every other replica of before is no part of the stream any more: its node gives it up, with what it has,
-and gets the stream as it is now, if it is to have one. A node that was away does so when its meta replica is current,
-and until then takes no messages; the rescued group ignores its frames meanwhile (`Assignment.fenced`).
+Such a replica has a configuration of its own in its journal (`raft.rescue`). It is not started before the meta group
+confirms it: there may be unknown replicas on other nodes that lead, or were rescued too. The meta leader asks all nodes
+that it can reach, and registers the first rescued replica without an objection. From then on, by the meta log, every
+other earlier replica is no part of the stream: its node gives it up with its data, and gets the present stream if it is
+assigned. A node that was away does so when its meta replica is current, and takes no messages before; the rescued group
+ignores its frames meanwhile (`Assignment.fenced`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ KIND: Final = "stream_rescue"
 METHOD: Final = "group.standing"
 ASK_SECONDS: Final = 2.0
 ELECTION_SECONDS: Final = 1.5
-"""A majority that has just come back elects within that time."""
-RETRY: Final = 5.0
-"""Seconds after a refusal: the stream's leader elsewhere may go too."""
+"""Time in which a majority that has just come back elects a leader."""
+RETRY_SECONDS: Final = 5.0
+"""Time between two requests after a refusal: the stream's leader elsewhere may disappear too."""
 
 
 class StreamRescues:
-    """One per node; `tick` a few times per second."""
+    """Rescued replicas that wait here, and their registration by the meta leader. One per node."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class StreamRescues:
         background: Background,
         broken: dict[int, tuple[Assignment, str]],
     ) -> None:
-        """Streams that wait here are among the node's `broken` ones meanwhile, with the reason."""
+        """Waiting streams are listed in `broken`, with the reason."""
         self._broken = broken
         self._context = context
         self._meta = meta
@@ -65,7 +65,7 @@ class StreamRescues:
     # ---- on the node that has such a replica
 
     def holds(self, assignment: Assignment) -> bool:
-        """Must this node's replica wait until it is registered? It then is, as soon as the meta group has a leader."""
+        """Returns True when this node's replica must wait for registration, and then waits for a meta leader."""
         gid = assignment.gid
         forced = self._context.raft.forced(gid)
         if not forced or (forced, self._context.me) == (assignment.rescue, assignment.kept):
@@ -82,7 +82,7 @@ class StreamRescues:
         self._try_at.pop(gid, None)
 
     def outdated(self, assignment: Assignment) -> bool:
-        """Is this node's replica one of before the rescue that the meta log tells of?"""
+        """Returns True when this node's replica is older than the rescue in the meta log."""
         raft, gid = self._context.raft, assignment.gid
         return raft.knows(gid) and raft.rescues(gid) < assignment.rescue
 
@@ -111,7 +111,7 @@ class StreamRescues:
         except ApiError as error:
             if error.retriable:
                 return
-            self._try_at[gid] = self._context.clock.monotonic() + RETRY
+            self._try_at[gid] = self._context.clock.monotonic() + RETRY_SECONDS
             why = assignment, error.description
             if gid in self._waiting and self._broken.get(gid) != why:
                 self._broken[gid] = why
@@ -129,7 +129,7 @@ class StreamRescues:
             return json.dumps(standing(group).to_dict()).encode()
         if log is None:
             return b"null"
-        # It is there all the same, and votes as soon as it is begun.
+        # The replica exists all the same, and votes as soon as it is started.
         _, why = self._broken.get(gid, (None, ""))
         return json.dumps(standing_of(log, self._context.me, why).to_dict()).encode()
 
@@ -159,7 +159,7 @@ class StreamRescues:
         return result
 
     async def _check_stuck(self, old: Assignment, kept: str, others: list[str]) -> None:
-        """Raises ApiError where somebody leads the stream, or a majority of it is here and may."""
+        """Raises ApiError when the stream has a leader, or when a connected majority may elect one."""
         end = self._context.clock.monotonic() + ELECTION_SECONDS
         while True:
             found = dict(zip(others, await asyncio.gather(*(self._standing(p, old.gid) for p in others)), strict=True))
@@ -172,7 +172,7 @@ class StreamRescues:
             if self._context.clock.monotonic() >= end:
                 break
             await asyncio.sleep(0.2)
-        # One that has nothing yet, in the place of a lost one, is no voter by what it knows itself.
+        # An empty replica in place of a lost one is no voter by its own knowledge.
         voting = [said for said in known if said.sound and said.votes]
         for said in voting:
             sound = [other.peer for other in voting if said.config.has_vote(other.peer)]
@@ -181,7 +181,7 @@ class StreamRescues:
                 raise _refused(f"a majority of its replicas is whole and connected ({names})")
 
     async def _standing(self, peer: str, gid: int) -> ReplicaReport | bool | None:
-        """True: it has no such replica. None: it does not say."""
+        """Returns the report of `peer`; True when it has no such replica, None when it does not answer."""
         try:
             data = json.loads(await self._context.mesh.call(peer, METHOD, b"%d" % gid, ASK_SECONDS))
             return True if data is None else ReplicaReport.from_dict(data)

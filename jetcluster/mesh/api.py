@@ -10,10 +10,10 @@ from jetcluster.records import dataclass
 
 @dataclass(slots=True, frozen=True)
 class NodeInfo:
-    """Description of a node, told to others when a link comes up."""
+    """Description of a node, sent to its peers when a link comes up."""
 
     peer_id: str
-    """8 characters, random, made at a node's first start and kept in its store: a wiped node is a new peer."""
+    """8 random characters, made at a node's first start and kept in its store: a wiped node is a new peer."""
     name: str
     boot_id: str
     """Random per process start."""
@@ -24,21 +24,19 @@ class NodeInfo:
     tags: tuple[str, ...] = field(default=())
     jetstream: bool = True
     cluster_id: str = ""
-    """Id of the cluster whose meta group the node belongs to; "" before it belongs to one (cluster/cluster_id.py)."""
+    """Id of the node's cluster; "" before it belongs to one (cluster/cluster_id.py)."""
     server_id: str = ""
-    """The id that clients see in INFO; for monitoring."""
+    """Id that clients see in INFO; for monitoring."""
     leaf_url: str = ""
     """host:port for leaf links (INFO leafnode_urls); "" when there is no such port or it is not advertised."""
     ws_url: str = ""
-    """The same for WebSocket clients."""
+    """host:port for WebSocket clients, likewise."""
     key: str = ""
-    """The node's public key, with which it has signed the link's greetings; "" from a node without a
-    store."""
+    """Public key, with which the node has signed the link's greetings; "" from a node without a store."""
     frames: int = 0
-    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 while it is not known."""
+    """The last kind of frame that the node understands (`mesh.frames.FRAMES`); 0 while unknown."""
     sync_interval: float | None = None
-    """Seconds that pass at most until what it acknowledges is on its disk; 0: it waits for that. None from a node
-    without JetStream."""
+    """Most seconds until what it acknowledges is on its disk; 0: it waits for the disk. None without JetStream."""
 
 
 class MeshError(PassingError):
@@ -46,8 +44,7 @@ class MeshError(PassingError):
 
 
 class MeshRefusedError(MeshError):
-    """The peer answered, and the answer is no: asking the same again is of no use. Any other MeshError says that the
-    answer, if there is one, did not come."""
+    """The peer answered with a refusal, so a retry is useless. Any other MeshError: no answer arrived."""
 
     blame = "peer"
     retriable = False

@@ -8,17 +8,16 @@
 
 A proof is HMAC-SHA256 over a label of the prover's side and both greetings, so it binds ids, names, cluster and both
 nonces, and cannot be reflected or replayed. The dialer proves itself first: a stranger that connects learns nothing to
-try passwords against. The key is derived from `cluster { authorization }` or the route URL's credentials. Without
-authorization both sides use an empty key: then only the cluster's name is compared, and any process that reaches the
-port may join.
+test passwords against. The key is derived from `cluster { authorization }` or the route URL's credentials. Without
+authorization both sides use an empty key: only the cluster's name is compared, and any process may join.
 
-The first INFO of a link (`first_info`) proves who speaks, and that the two speak to each other.
+The first INFO of a link (`first_info`) proves the identity of both ends, and that they are connected to each other.
 
-A signature of both greetings says who takes part in a connection, and not who stands between the two: a stranger could
-name its own port as the address of a member, hand on what either side says until both take each other for linked, and
-then speak for both. So an address that only others have named is part of what is signed. The dialer signs where it has
-dialled, the acceptor where it can be reached, and each refuses what does not fit. An address that is configured as a
-route is the operator's word, and may be another name of the same node.
+A signature of both greetings proves the two ends of a connection, but not that nothing is between them. A stranger
+could announce its own port as the address of a member, relay both handshakes until each end takes the other for linked,
+and then speak for both. Therefore an address known from other nodes only is part of the signed text: the dialer signs
+where it has dialled, the acceptor where it can be reached, and each refuses a mismatch. An address configured as a
+route is the operator's statement, and may be another name of the same node.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ MAX_NAME_BYTES = 512
 
 _MAGIC = b"jcmesh"
 _FIXED = struct.Struct(f"!6sBB{PEER_ID_LENGTH}s{PEER_ID_LENGTH}s{NONCE_BYTES}sHH")
-_ROUNDS = 10_000
+_KEY_ROUNDS = 10_000
 _TEXT_BYTES = 256
-"""Bytes of the text of a refusal."""
+"""Bytes of a refusal's text."""
 
 _DIALLED: Final = b"jcmesh dialled\0"
 _AT: Final = b"jcmesh at\0"
 
 
 class Reason(IntEnum):
-    """Why a connection was refused, as told to the other side."""
+    """Reason of a refusal, as sent to the other side."""
 
     MALFORMED = 1
     VERSION = 2
@@ -64,7 +63,7 @@ class Reason(IntEnum):
     DUPLICATE = 7
     BUSY = 8
     LEFT_OUT = 9
-    """The cluster goes on without this node, whose store is of before; the text begins with how many seconds ago."""
+    """The cluster continues without this node, whose store is outdated; the text begins with the seconds since then."""
 
 
 class Refused(PeerError):
@@ -74,14 +73,14 @@ class Refused(PeerError):
         super().__init__(text)
         self.reason = reason
         self.by_peer = by_peer
-        """True when the other side said so in a REFUSED frame."""
+        """True when the other side sent it in a REFUSED frame."""
         self.signature = signature
-        """Signature of the other side, over `Handshake.last_word`; b"" when it has not signed."""
+        """The other side's signature over `Handshake.last_word`; b"" without one."""
 
 
 @dataclass(slots=True, frozen=True)
 class RouteCredentials:
-    """User and password of the routes, equal on all nodes of a cluster. Its `repr` does not show the password."""
+    """User and password of the routes, the same on all nodes of a cluster. Its `repr` hides the password."""
 
     user: str
     password: str
@@ -92,9 +91,9 @@ class RouteCredentials:
 
 @lru_cache(maxsize=64)
 def derive_key(cluster: str, credentials: RouteCredentials) -> bytes:
-    """32 bytes; some milliseconds of work on purpose, once per process and set of credentials."""
+    """Returns 32 bytes; takes some milliseconds on purpose, once per process and set of credentials."""
     salt = b"jetcluster mesh\0" + cluster.encode() + b"\0" + credentials.user.encode()
-    return hashlib.pbkdf2_hmac("sha256", credentials.password.encode(), salt, _ROUNDS)
+    return hashlib.pbkdf2_hmac("sha256", credentials.password.encode(), salt, _KEY_ROUNDS)
 
 
 @dataclass(slots=True, frozen=True)
@@ -107,7 +106,7 @@ class Greeting:
     cluster: str
     nonce: bytes
     authorization: bool
-    """True when this side links only with peers that prove to know its secret."""
+    """True when this side links only with peers that prove knowledge of its secret."""
 
     def encode(self) -> bytes:
         name, cluster = self.name.encode(), self.cluster.encode()
@@ -159,11 +158,11 @@ class Handshake:
         self._transcript = b""
 
     def start(self) -> bytes:
-        """Bytes to send when the connection is made."""
+        """Returns the bytes to send when the connection is made."""
         return frame(Kind.HELLO, self.me.encode()) if self.dialer else b""
 
     def receive(self, kind: int, body: bytes) -> bytes:
-        """Takes one frame; returns bytes to send. Raises Refused or FrameError: the connection must then be closed."""
+        """Takes one frame; returns bytes to send. After Refused or FrameError the connection must be closed."""
         if kind == Kind.REFUSED:
             raise decode_refused(body)
         if self.done or kind != self._expected():
@@ -181,13 +180,13 @@ class Handshake:
         return frame(Kind.CHALLENGE, challenge)
 
     def statement(self, *, dialer: bool) -> bytes:
-        """Bytes that the dialer, or the acceptor, of this very connection signs with its node's key (`identity`)."""
+        """Returns the text that one side of this connection signs with its node's key (`identity`)."""
         assert self.done
         return b"jcmesh node\0" + (b"dialer\0" if dialer else b"acceptor\0") + self._transcript
 
     def last_word(self, text: str, *, dialer: bool) -> bytes:
-        """Bytes that the dialer, or the acceptor, signs when it tells the other side of this very connection that it
-        was left out: that ends a node permanently, and the password alone must not do it."""
+        """Returns the text that one side signs when it reports to the other that the cluster left it out: the report
+        ends a node for good, and the password alone must not suffice for it."""
         assert self.done
         side = b"dialer\0" if dialer else b"acceptor\0"
         return b"jcmesh left out\0" + side + self._transcript + text.encode()
@@ -229,13 +228,13 @@ class Handshake:
 
 
 def encode_refused(reason: Reason, text: str, signature: bytes = b"") -> bytes:
-    """A REFUSED frame. The text of a signed one is padded; the signature follows it."""
+    """Returns a REFUSED frame. The text of a signed one is padded; the signature follows it."""
     raw = shortened(text).encode(errors="replace")
     return frame(Kind.REFUSED, bytes((reason,)) + (raw.ljust(_TEXT_BYTES) + signature if signature else raw))
 
 
 def decode_refused(body: bytes) -> Refused:
-    """The peer's refusal as an exception to raise. Its text is untrusted: shortened and made printable."""
+    """Returns the peer's refusal as an exception. Its text is untrusted: shortened and made printable."""
     if not body or not Reason.MALFORMED <= body[0] <= Reason.LEFT_OUT:
         raise FrameError("malformed refusal")
     said, signature = body[1 : 1 + _TEXT_BYTES].decode(errors="replace"), body[1 + _TEXT_BYTES :]
@@ -244,7 +243,7 @@ def decode_refused(body: bytes) -> Refused:
 
 
 def shortened(text: str) -> str:
-    """The part of the text that a refusal carries, as the other end reads it."""
+    """Returns the part of the text that a refusal carries, as the other end reads it."""
     printable = "".join(c if c.isprintable() else "?" for c in text)
     return printable.encode(errors="replace")[:_TEXT_BYTES].decode(errors="ignore").rstrip(" ")
 
@@ -252,8 +251,8 @@ def shortened(text: str) -> str:
 def first_info(
     me: NodeInfo, handshake: Handshake, sign: Callable[[bytes], bytes] | None, dialled: str, own: tuple[str, ...]
 ) -> bytes:
-    """INFO as a frame. `dialled`: by the dialer, an address that it knows from others, "" for a configured route.
-    `own`: see `own_addresses`."""
+    """Returns INFO as a frame. `dialled`: the peer's announced address, or "" for a route. `own`: see
+    `own_addresses`."""
     if sign is None or not me.key:
         return encode_info(me)
     said = handshake.statement(dialer=handshake.dialer)
@@ -265,7 +264,7 @@ def first_info(
 
 
 def check_info(info: NodeInfo, body: bytes, handshake: Handshake, dialled: str, own: tuple[str, ...]) -> None:
-    """`body`: the INFO of a peer with a key. Raises Refused, FrameError."""
+    """Checks the proof in `body`, the INFO of a peer with a key. Raises Refused and FrameError."""
     from jetcluster.mesh.identity import verify
 
     proof = decode_proof(body)
@@ -288,8 +287,7 @@ def check_info(info: NodeInfo, body: bytes, handshake: Handshake, dialled: str, 
 
 
 def own_addresses(cluster_url: str, sockname: tuple[str, int] | None) -> tuple[str, ...]:
-    """The addresses of the node that accepted a connection: the advertised one, and the one that the connection came in
-    at."""
+    """Returns the addresses of the accepting node: the advertised one, and the one at which the connection came in."""
     found = []
     if cluster_url and split_url(cluster_url)[0] not in WILDCARDS:
         found.append(cluster_url)

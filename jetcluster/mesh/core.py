@@ -1,11 +1,10 @@
-"""Everything about the mesh that does not depend on how bytes travel: links that are up, dispatch, requests, notices.
+"""The part of the mesh that is independent of the transport: links that are up, dispatch, requests, notices.
 
-`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (testkit/twins) on a simulated network; both run this code and the
-real frame codec.
+`NodeMesh` (mesh.py) puts it on TCP, `InMemoryMesh` (testkit/twins) on a simulated network, with the same frame codec.
 
-Order. A link that is up delivers its frames in the order they were sent, with one exception: Raft frames form a lane
-of their own that may overtake the others while the connection is congested (see link.py). `peer_down` is told
-before `peer_up` of the same peer, and no frame of a link is delivered once its `peer_down` was told.
+Order: a link that is up delivers its frames as sent, with one exception: Raft frames form a lane of their own that may
+overtake the others while the connection is congested (see link.py). `peer_down` is called before `peer_up` of the same
+peer, and no frame of a link is delivered after its `peer_down`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from jetcluster.protocol.interest import RemotePeer, Switchboard
 
 SYNC_METHOD = "mesh.sync"
 _LOGGED_ERRORS = 20
-MAX_ACCOUNT = 1024
+MAX_ACCOUNT_CHARACTERS = 1024
 """Characters of an account's name."""
 
 UpListener = Callable[[NodeInfo], None]
@@ -69,40 +68,37 @@ class MeshCore:
         self.links: dict[str, PeerLink] = {}
         """Links that are up, by peer id."""
         self.on_raft: Callable[[str, int, bytes], str | None] = lambda peer, gid, frame: None
-        """(peer id, gid, frame) of each Raft frame, in order. Says what is wrong with one that no member would send:
-        the link is closed then."""
+        """(peer id, gid, frame) of each Raft frame, in order. Returns an error, upon which the link is closed."""
         self.on_part: Callable[[str], object] = lambda peer: None
-        """Called with a peer from which a part of a frame has come, and no frame: a large one takes its time, and
-        nothing overtakes it, no heartbeat either."""
+        """Called with a peer that sent only a part of a frame: not even a heartbeat overtakes a large frame."""
         self.on_read_end: Callable[[], None] = lambda: None
-        """Called once after all frames of one read were delivered: dirty Raft groups are ticked here."""
+        """Called once after all frames of one read are delivered; dirty Raft groups are ticked here."""
         self.on_left_out: Callable[[int, str], None] = lambda age, text: None
-        """(seconds ago, what a peer says): the cluster was rescued without this node, and must not be met any more."""
+        """(seconds ago, text of a peer): the cluster was rescued without this node."""
         self.on_silence: Callable[[PeerLink], None] = lambda link: None
-        """Called with a link that begins, or ceases, to be silent."""
+        """Called with a link that becomes silent, or is heard again."""
         self.on_client_urls: Callable[[tuple[str, ...]], None] | None = None
-        """Called with the sorted client URLs of all connected peers whenever the set changes (INFO connect_urls)."""
+        """Called with the sorted client URLs of all connected peers when the set changes (INFO connect_urls)."""
         self.on_leaf_urls: Callable[[tuple[str, ...]], None] | None = None
-        """The same of their addresses for leaf links."""
+        """Called likewise with their addresses for leaf links."""
         self.on_ws_urls: Callable[[tuple[str, ...]], None] | None = None
-        """The same of their addresses for WebSocket clients."""
+        """Called likewise with their addresses for WebSocket clients."""
         self._clock = clock
         self._log = log
         self._rpc = Rpc(me.peer_id, max_frame, log)
         self._rpc.serve(SYNC_METHOD, _answer_sync)
         self._notices: dict[str, NoticeHandler] = {}
         self._open = {SYNC_METHOD}
-        """Methods and notices of strangers."""
+        """Methods and notices that strangers may use."""
         self.is_member: Callable[[str], bool] = lambda peer: True
-        """True for peers that may send all notices and requests, as they are inside of the cluster. Every peer that is
-        linked may send messages, and what concerns them: that is what a route is."""
+        """Returns True for members of the cluster, which may send all notices and requests. Each linked peer may send
+        messages and what concerns them: that is what a route is for."""
         self.knows: Callable[[str], bool] = lambda peer: False
-        """The same, False as long as this node has not met its cluster."""
+        """Like `is_member`, but False until this node has met its cluster."""
         self.is_voter: Callable[[str], bool] = lambda peer: False
-        """True for a voter of the meta group, by what this node knows. Such a peer may say that this node was left
-        out."""
+        """Returns True for a known voter of the meta group, which may report that this node was left out."""
         self.key_of: Callable[[str], str] = lambda peer: ""
-        """The public key by which the cluster knows a peer, "" when it knows none (`identity`)."""
+        """Returns the public key by which the cluster knows a peer, or "" (`identity`)."""
         self._listeners: list[tuple[UpListener, UpListener]] = []
         self._peers: dict[str, NodeInfo] = {}
         self._left_out: Mapping[str, tuple[int, str]] = {}
@@ -119,7 +115,7 @@ class MeshCore:
 
     @property
     def peers(self) -> dict[str, NodeInfo]:
-        """Connected peers by peer id, without this node: a copy-on-change snapshot, safe to keep and iterate."""
+        """Connected peers by peer id, without this node: replaced when it changes, so safe to keep and iterate."""
         return self._peers
 
     def send_raft(self, peer: str, gid: int, frame: bytes) -> bool:
@@ -133,8 +129,8 @@ class MeshCore:
         return link.send_urgent(encode_raft(gid, frame))
 
     def serve(self, method: str, handler: Handler, *, strangers: bool = False) -> None:
-        """Answers `call(method)` from members of the cluster, and with `strangers` from all that are linked:
-        handler(peer_id, payload) -> reply payload. Raising answers an error."""
+        """Answers `call(method)` from members of the cluster, and with `strangers` from all linked peers:
+        handler(peer_id, payload) -> reply payload. An exception is answered as an error."""
         self._rpc.serve(method, handler)
         if strangers:
             self._open.add(method)
@@ -149,7 +145,7 @@ class MeshCore:
         return await self._rpc.call(link, method, payload, timeout)
 
     def notify(self, peer: str | None, kind: str, payload: bytes) -> None:
-        """Fire and forget, in order with all else on the link; `None` tells every connected peer."""
+        """Sends a notice without an answer, in order with the link's other frames; `None` is every connected peer."""
         frame = encode_notice(kind.encode("ascii"), payload)
         if len(frame) - 4 > self.max_frame:
             raise ValueError(f"notice {kind!r} of {len(payload)} bytes is too large")
@@ -160,7 +156,7 @@ class MeshCore:
             self.links[peer].send(frame)
 
     def on_notice(self, kind: str, handler: NoticeHandler, *, strangers: bool = False) -> None:
-        """Registers a handler, as `serve` does. A handler that raises `frames.FrameError` has the link closed."""
+        """Registers a handler, as `serve` does. The link is closed when it raises `frames.FrameError`."""
         if kind in self._notices:
             raise ValueError(f"notice {kind!r} has a handler already")
         self._notices[kind] = handler
@@ -176,7 +172,7 @@ class MeshCore:
     # -- interest ------------------------------------------------------------------------------------------------
 
     def attach(self, switchboard: Switchboard, greet: Callable[[PeerLink], None]) -> None:
-        """Connects the router: `greet` tells a new link this node's interest, before anything else is sent on it."""
+        """Connects the router: `greet` sends this node's interest on a new link, before anything else."""
         assert self._switchboard is None
         self._switchboard = switchboard
         self._deliver = switchboard.deliver_from_peer
@@ -185,8 +181,8 @@ class MeshCore:
             greet(link)
 
     async def sync_interest(self, timeout: float = 5.0) -> None:  # noqa: ASYNC109
-        """Returns when every peer connected now has processed all interest sent so far (a request on the same ordered
-        lane). A peer that is lost meanwhile does not count. Raises MeshError when one does not answer in time."""
+        """Returns when all connected peers have processed all interest sent so far (a request on the same ordered
+        lane). A peer lost meanwhile does not count. Raises MeshError when one does not answer in time."""
         links = list(self.links.values())
         results = await asyncio.gather(
             *(self._rpc.call(link, SYNC_METHOD, b"", timeout) for link in links), return_exceptions=True
@@ -196,8 +192,7 @@ class MeshCore:
                 raise MeshError(f"peer {link.peer_id} did not confirm our interest: {result}") from result
 
     def set_silent(self, link: PeerLink, silent: bool) -> None:
-        """Nothing comes from a peer that should have been heard, or it is heard again. No publisher waits for a silent
-        one: what is queued for it is bounded by what a link takes at all."""
+        """Marks a link whose peer is overdue as silent, or as heard again. Publishers do not wait for a silent peer."""
         if link.silent != silent and link.up:
             link.silent = silent
             if silent:
@@ -207,7 +202,7 @@ class MeshCore:
     # -- own info ------------------------------------------------------------------------------------------------
 
     def update_me(self, me: NodeInfo) -> None:
-        """Tells all peers changed addresses, tags or flags. The ids and the name must stay."""
+        """Sends changed addresses, tags or flags to all peers. The ids and the name must stay."""
         assert (me.peer_id, me.boot_id, me.name) == (self.me.peer_id, self.me.boot_id, self.me.name)
         self.me = replace(me, frames=FRAMES)
         frame = encode_info(self.me)
@@ -215,22 +210,21 @@ class MeshCore:
             link.send(frame)
 
     def join_cluster(self, cluster_id: str) -> None:
-        """This node belongs to a cluster now: peers are told, links to nodes of another one are cut."""
+        """Takes the cluster that this node belongs to: informs peers, and cuts links to nodes of another one."""
         self.update_me(replace(self.me, cluster_id=cluster_id))
         for link in list(self.links.values()):
             if link.info is not None:
                 self._cut_if_foreign(link, link.info)
 
     def leave_out(self, peers: Mapping[str, tuple[int, str]]) -> None:
-        """Nodes that the cluster was rescued without: by peer id when that was, nanoseconds since the Unix epoch, and
-        what they are to be told. Links with them are cut and refused."""
+        """Cuts and refuses links with nodes that a rescue left out: by peer id, time (Unix ns) and text."""
         self._left_out = peers
         for link in list(self.links.values()):
             if text := self.left_out(link.peer_id):
                 link.close(text)
 
     def check_keys(self) -> None:
-        """The keys of other nodes are known now: links with those that have another one are cut."""
+        """Cuts links with nodes whose key is not the known one; called when keys become known."""
         for link in list(self.links.values()):
             known = self.key_of(link.peer_id)
             if known and link.info is not None and link.info.key != known:
@@ -239,7 +233,7 @@ class MeshCore:
                 link.close("not the node that the cluster knows")
 
     def left_out(self, peer: str) -> str:
-        """The seconds since `peer` was left out of the cluster, and the text for it; "" when it was not left out."""
+        """Returns the seconds since `peer` was left out of the cluster and the text for it, or ""."""
         found = self._left_out.get(peer)
         return "" if found is None else f"{max((self._clock.time_ns() - found[0]) // 10**9, 0)} {found[1]}"
 
@@ -249,7 +243,7 @@ class MeshCore:
             self._guarded(self.on_left_out, int(age), said)
 
     def foreign(self, info: NodeInfo) -> str:
-        """Why `info` is of a node that must not be linked with; "" when it may be."""
+        """Returns why a node of this `info` must not be linked; "" when it may be."""
         mine, theirs = self.me.cluster_id, info.cluster_id
         if not mine or not theirs or mine == theirs:
             return ""
@@ -277,7 +271,7 @@ class MeshCore:
     # -- for the subclasses --------------------------------------------------------------------------------------
 
     def _set_up(self, link: PeerLink, info: NodeInfo) -> None:
-        """The link is authenticated and chosen: interest goes out first, then everybody is told."""
+        """Brings up an authenticated link: interest is sent first, then the listeners are called."""
         assert info.peer_id not in self.links
         link.info = info
         link.advance(ConnectionEvent.JOIN)
@@ -291,7 +285,7 @@ class MeshCore:
         self._refresh_urls()
 
     def _set_down(self, link: PeerLink) -> None:
-        """Idempotent. After this returns no frame of the link is delivered."""
+        """Takes a link down, once. No frame of it is delivered afterwards."""
         info = link.info
         if info is None or self.links.get(info.peer_id) is not link:
             return
@@ -307,10 +301,10 @@ class MeshCore:
         self._refresh_urls()
 
     def _process(self, link: PeerLink, buffer: bytes, spans: list[Span]) -> None:
-        """Delivers the frames of one read. Raises FrameError for a malformed one; what callbacks raise is logged."""
+        """Delivers the frames of one read. Raises FrameError for a malformed one; logs errors of callbacks."""
         deliver, on_raft, peer = self._deliver, self.on_raft, link.peer_id
         messages = run = size = 0
-        of = ""  # what comes together is mostly of one account: it is counted as a run
+        of = ""  # neighbours mostly have one account: they are counted as a run
         try:
             for kind, start, end in spans:
                 if link.state is not JOINED:
@@ -351,7 +345,7 @@ class MeshCore:
                         self._guarded(self._switchboard.deliver_many_from_peer, link, *delivery)
                 else:
                     self._control(link, kind, buffer[start:end])
-        finally:  # also behind a malformed frame: what came before it counts
+        finally:  # also for a malformed frame: those before it count
             link.stats.in_msgs += messages
             if run:
                 self.traffic.received(of, run, size)
@@ -401,14 +395,14 @@ class MeshCore:
             self._on_info(link, body)
         elif kind == Kind.GOSSIP:
             self._on_gossip(link, decode_gossip(body))
-        elif kind == Kind.REFUSED:  # it did not like this node's INFO, upon which the link was up here
+        elif kind == Kind.REFUSED:  # it refused this node's INFO, after which the link was up here
             link.close(f"refused by the peer: {decode_refused(body)}")
         else:
             raise FrameError(f"frame of kind {kind} on a link that is up")
 
     def _on_sub(self, link: PeerLink, body: bytes) -> None:
         account, subject, queue, count = decode_sub(body)
-        if len(account) > MAX_ACCOUNT:
+        if len(account) > MAX_ACCOUNT_CHARACTERS:
             raise FrameError("SUB of no account")
         if self._switchboard is not None:
             self._guarded(self._switchboard.set_remote_interest, link, account, subject, queue, count)
@@ -426,7 +420,7 @@ class MeshCore:
         self._refresh_urls()
 
     def _on_gossip(self, link: PeerLink, nodes: list[tuple[str, str]]) -> None:
-        """Addresses of nodes that the peer is connected to."""
+        """Takes addresses of nodes that the peer is connected to."""
 
     def _refresh_urls(self) -> None:
         urls = tuple(sorted({info.client_url for info in self._peers.values() if info.client_url}))
@@ -452,7 +446,7 @@ class MeshCore:
             self._callback_failed(getattr(callback, "__qualname__", "callback"))
 
     def _noticed(self, handler: NoticeHandler, peer: str, payload: bytes) -> None:
-        """Raises FrameError, for what no peer of ours would send."""
+        """Calls a handler and logs its errors, except FrameError for what no proper peer would send."""
         try:
             handler(peer, payload)
         except FrameError:
@@ -464,7 +458,7 @@ class MeshCore:
         self._callback_failed("message")
 
     def _callback_failed(self, what: str) -> None:
-        """Logs the current exception: a bug in another room. Each of a flood would make the flood worse."""
+        """Logs the current exception, a bug in another room; of a flood only some, so as not to make it worse."""
         self.counters.callback_errors += 1
         if self.counters.callback_errors <= _LOGGED_ERRORS or self.counters.callback_errors % 1000 == 0:
             self._log.exception("Mesh: %s failed (%d so far)", what, self.counters.callback_errors)

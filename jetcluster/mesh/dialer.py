@@ -1,6 +1,4 @@
-"""The dialling of other nodes: the configured routes, always, and nodes heard of by gossip, until they stay away too
-long.
-"""
+"""Dialling of other nodes: configured routes always, nodes known by gossip until they stay away too long."""
 
 from __future__ import annotations
 
@@ -18,37 +16,36 @@ from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.records import dataclass
 
-RETRY_MIN = 0.1
-RETRY_MAX = 2.0
-"""Seconds between attempts: doubles from the first to the second, +-20%."""
-DIAL_TIMEOUT = 2.0
-POLITE_DELAY = 0.5
-"""Seconds for which, of two nodes that learn of each other, the one with the higher id leaves the dialling to the
-other."""
+RETRY_MIN_SECONDS = 0.1
+RETRY_MAX_SECONDS = 2.0
+"""Time between attempts: doubles from the first to the second, +-20%."""
+DIAL_SECONDS = 2.0
+POLITE_SECONDS = 0.5
+"""Time for which, of two nodes that learn of each other, the one with the higher id leaves dialling to the other."""
 MAX_TARGETS = 512
 MAX_HEARSAY = 64
-"""Most of them that strangers may have told: what members tell has its place."""
-LEARNED_TTL = 3600.0
-"""Seconds after which an address known by gossip only, where nobody answered all the time, is forgotten."""
-LOG_EVERY = 60.0
+"""Most addresses known from strangers: the rest is for those that members report."""
+LEARNED_SECONDS = 3600.0
+"""Time without any answer after which an address known by gossip only is forgotten."""
+LOG_SECONDS = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class DialTarget:
-    """One address that is dialled again and again: a configured route, or one that others have told of."""
+    """An address that is dialled repeatedly: a configured route, or one that other nodes have announced."""
 
     route: ConfiguredRoute
     configured: bool
     peer_id: str | None = None
-    """Peer that answered there last, or is said to be there."""
+    """Peer that answered there last, or is announced there."""
     is_self: bool = False
     hearsay: bool = False
-    """Known from strangers alone."""
+    """Known from strangers only."""
     failing_since: float | None = None
     logged: float | None = None
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     dialled: asyncio.Event = field(default_factory=asyncio.Event)
-    """It was found out once whether somebody is there."""
+    """Set when the first attempt has shown whether a node is there."""
     task: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
@@ -56,8 +53,8 @@ class DialTarget:
 
 
 class Dialer:
-    """`me` and `options` are asked for each time, since a reload changes them; `links` are those that are up, by peer
-    id; `new_link(key)` makes the connection that is to be dialled."""
+    """`me` and `options` are called each time, since a reload changes them; `links` are those that are up, by peer id;
+    `new_link(key)` makes the connection to dial with."""
 
     def __init__(
         self, me: Callable[[], NodeInfo], options: Callable[[], MeshOptions], links: Mapping[str, PeerLink],
@@ -74,7 +71,7 @@ class Dialer:
 
     @property
     def targets(self) -> Mapping[tuple[str, int], DialTarget]:
-        """The addresses that are dialled, by host and port."""
+        """The dialled addresses, by host and port."""
         return self._targets
 
     def start(self, routes: tuple[ConfiguredRoute, ...]) -> None:
@@ -107,14 +104,14 @@ class Dialer:
 
     @property
     def settled(self) -> bool:
-        """Every configured route led to a peer that is connected now, or to this node itself."""
+        """True when each configured route led to a peer that is connected now, or to this node itself."""
         return all(
             target.is_self or target.peer_id in self._links for target in self._targets.values() if target.configured
         )
 
     @property
     def expected_nodes(self) -> int:
-        """An address where nobody answered yet counts as a node of its own, unless it is the one that we announce."""
+        """Number of nodes by the routes. An address without an answer counts, unless this node announces it."""
         me = self._me()
         nodes = {me.peer_id}
         for target in self._targets.values():
@@ -123,8 +120,7 @@ class Dialer:
         return len(nodes)
 
     def learn(self, peer_id: str, url: str, *, hearsay: bool = False) -> None:
-        """Somebody, or the peer itself, says that it is reachable at `url`. `hearsay`: a stranger says so. It is tried,
-        and changes nothing that is known otherwise."""
+        """Adds a peer's announced address to the attempts. `hearsay`, from a stranger, overrides nothing else."""
         if not url or peer_id == self._me().peer_id:
             return
         host, port = split_url(url)
@@ -150,32 +146,32 @@ class Dialer:
             target.task = asyncio.get_running_loop().create_task(self._run(target), name=f"dial {target}")
 
     async def _run(self, target: DialTarget) -> None:
-        retry = RETRY_MIN
+        retry = RETRY_MIN_SECONDS
         while not self._expired(target):
             if target.peer_id is not None:
                 if self._connected(target.peer_id):
                     target.dialled.set()
                     await self._until_lost(target)
-                    retry = RETRY_MIN
+                    retry = RETRY_MIN_SECONDS
                     await self._sleep(retry)
                 if self._me().peer_id > target.peer_id:
-                    await asyncio.sleep(POLITE_DELAY)
+                    await asyncio.sleep(POLITE_SECONDS)
                 if self._connected(target.peer_id):
                     continue
             refusal = await self._attempt(target)
-            if refusal is None or refusal.reason != Reason.DUPLICATE:  # else it is about to be linked the other way
+            if refusal is None or refusal.reason != Reason.DUPLICATE:  # a duplicate is about to be linked the other way
                 target.dialled.set()
             if refusal is None:
                 target.failing_since = target.logged = None
-                retry = RETRY_MIN
+                retry = RETRY_MIN_SECONDS
                 continue
             if refusal.reason == Reason.SELF:
                 target.is_self = True
                 return
             self._failed(target, refusal)
             await self._sleep(retry)
-            retry = min(retry * 2, RETRY_MAX)
-        self._log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_TTL)
+            retry = min(retry * 2, RETRY_MAX_SECONDS)
+        self._log.info("Forgot route %s: nobody answered for %.0f s", target, LEARNED_SECONDS)
         del self._targets[target.route.host, target.route.port]
 
     async def _until_lost(self, target: DialTarget) -> None:
@@ -191,10 +187,10 @@ class Dialer:
 
     def _expired(self, target: DialTarget) -> bool:
         since = target.failing_since
-        return not target.configured and since is not None and self._clock.monotonic() - since > LEARNED_TTL
+        return not target.configured and since is not None and self._clock.monotonic() - since > LEARNED_SECONDS
 
     async def _attempt(self, target: DialTarget) -> Refused | None:
-        """None when the connection became a link."""
+        """Returns None when the connection became a link."""
         options, route = self._options(), target.route
         credentials = route.credentials or options.authorization
         link = self._new_link(derive_key(options.cluster_name, credentials) if credentials is not None else b"")
@@ -202,7 +198,7 @@ class Dialer:
         link.dialled = "" if target.configured else str(target)
         try:
             await self._connect(link, route)
-        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot even be looked up
+        except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot be looked up
             return Refused(Reason.BUSY, f"{error or 'timed out'}", by_peer=True)
         refusal = await link.outcome
         if link.handshake.done and link.handshake.remote is not None:
@@ -212,7 +208,7 @@ class Dialer:
     async def _connect(self, link: TcpLink, route: ConfiguredRoute) -> None:
         tls, loop = self._options().tls, asyncio.get_running_loop()
         if tls is None:
-            async with asyncio.timeout(DIAL_TIMEOUT):
+            async with asyncio.timeout(DIAL_SECONDS):
                 await loop.create_connection(lambda: link, route.host, route.port)
             return
         import ssl
@@ -221,7 +217,7 @@ class Dialer:
 
         name = name_to_check(route.host, [target.route.host for target in self._targets.values() if target.configured])
         try:
-            async with asyncio.timeout(DIAL_TIMEOUT + tls.timeout):
+            async with asyncio.timeout(DIAL_SECONDS + tls.timeout):
                 await loop.create_connection(
                     lambda: link, route.host, route.port,
                     ssl=tls.connecting, server_hostname=name, ssl_handshake_timeout=tls.timeout,
@@ -235,7 +231,7 @@ class Dialer:
             target.failing_since = now
         if refusal.reason == Reason.DUPLICATE:
             return
-        if target.logged is None or now - target.logged >= LOG_EVERY:
+        if target.logged is None or now - target.logged >= LOG_SECONDS:
             target.logged = now
             said = "refused by the peer: " if refusal.by_peer and refusal.reason != Reason.BUSY else ""
             self._log.error("Error trying to connect to route %s: %s%s", target, said, refusal)

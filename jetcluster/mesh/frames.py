@@ -1,9 +1,9 @@
 """The bytes between nodes: a strict, versioned binary codec without I/O.
 
-A frame is `u32 length | u8 kind | body`, big endian; `length` counts kind and body. There is no pickle, and no JSON on
-frames that carry messages or Raft traffic. Decoders raise `FrameError` on anything they do not fully understand, and
-the link is then closed: two nodes that disagree about one frame would disagree about all that follow. What clients
-choose (the characters of subjects and queues) is *not* judged here: a client must not be able to cut a link.
+A frame is `u32 length | u8 kind | body`, big endian; `length` counts kind and body. There is no pickle, and no JSON in
+frames with messages or Raft traffic. Decoders raise `FrameError` for anything that they do not fully understand, and
+the link is then closed: two nodes that disagree about one frame would disagree about all later ones. Clients' choices
+(the characters of subjects and queues) are *not* judged here: a client must not be able to cut a link.
 """
 
 from __future__ import annotations
@@ -19,21 +19,20 @@ from jetcluster.protocol.bus import Outgoing
 VERSION = 2
 """Version of the handshake and of every frame layout below; nodes of different versions refuse each other."""
 
-MAX_FRAME = 16 * 1024 * 1024
-"""Default upper bound of `length`, bytes. A message with subject, headers and payload must fit."""
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""Default upper bound of `length`. A message with subject, headers and payload must fit."""
 
-MAX_DELIVER = 128 * 1024
-"""Bytes of a frame of many messages; a single message may be larger."""
+MAX_DELIVER_BYTES = 128 * 1024
+"""Bytes of a frame of several messages; a single message may be larger."""
 
-MAX_HANDSHAKE_FRAME = 8 * 1024
+MAX_HANDSHAKE_BYTES = 8 * 1024
 """Bound of `length` until the other side has proven that it belongs to the cluster."""
 
 MAX_CACHED_ACCOUNTS = 4096
 
 
 class Kind(IntEnum):
-    """The kinds of frames by their byte on the wire. Numbers are never used again; a version closes a link at one that
-    it does not know."""
+    """Kinds of frames by their byte on the wire. Numbers are never reused; an unknown one closes the link."""
 
     HELLO = 1
     CHALLENGE = 2
@@ -65,11 +64,11 @@ _LOWEST = int(min(Kind))
 _HIGHEST = int(max(Kind))
 
 FRAMES = _HIGHEST
-"""The last kind that this version understands, as INFO tells (`NodeInfo.frames`)."""
+"""The last kind that this version understands, sent in INFO (`NodeInfo.frames`)."""
 
 
 class FrameError(PeerError):
-    """Malformed bytes from a peer; the text says what, and is safe to log."""
+    """Malformed bytes from a peer; the text is safe to log."""
 
 
 _HEAD = struct.Struct("!IB")  # length, kind
@@ -89,11 +88,11 @@ _U64 = struct.Struct("!Q")
 _HEAD_SIZE = _HEAD.size
 _MSG_BODY_SIZE = _MSG_BODY.size
 _MSG_EXTRA = _MSG_BODY_SIZE + 1
-MSGS_HEAD = _HEAD_SIZE + _MSGS_BODY.size + 4 * _SAME.size
+MSGS_HEAD_BYTES = _HEAD_SIZE + _MSGS_BODY.size + 4 * _SAME.size
 """Most bytes of MSGS without account and messages."""
-_PAYLOADS = 3
-"""The last column of MSGS."""
-MSGS_LENGTHS = 16
+_PAYLOAD_COLUMN = 3
+"""Index of the last column of MSGS."""
+MSGS_LENGTH_BYTES = 16
 """Most bytes of MSGS per message, without its parts."""
 _NO_QUEUE = 0xFFFF
 
@@ -104,19 +103,19 @@ _pack_msg = _MSG.pack
 _pack_raft = _RAFT.pack
 
 Span = tuple[int, int, int]
-"""(kind, start, end): a frame's kind and where its body lies in `FrameReader.buffer`."""
+"""(kind, start, end): a frame's kind and the place of its body in `FrameReader.buffer`."""
 
 
 class FrameReader:
     """Cuts a byte stream into frames. Any split of the stream gives the same frames.
 
-    `feed` does not raise: frames before a malformed one are still returned, then `error` says why the stream ended.
-    Holds at most one incomplete frame of `max_frame` bytes plus the last read.
+    `feed` does not raise: frames before a malformed one are still returned, and `error` then has the reason. Holds at
+    most one incomplete frame of `max_frame` bytes and the last read.
     """
 
     __slots__ = ("_chunks", "_have", "_need", "buffer", "error", "max_frame")
 
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+    def __init__(self, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.max_frame = max_frame
         self.buffer = b""
         self.error: str | None = None
@@ -125,7 +124,7 @@ class FrameReader:
         self._need = 0
 
     def feed(self, data: bytes) -> list[Span]:
-        """Complete frames that `data` ends; their bodies are in `self.buffer` until the next call."""
+        """Returns the frames that `data` completes; their bodies are in `self.buffer` until the next call."""
         if self._chunks:
             # Chunks of a large frame are joined once, when it is complete: joining per read would be quadratic.
             self._chunks.append(data)
@@ -164,7 +163,7 @@ def frame(kind: Kind, body: bytes = b"") -> bytes:
     return _HEAD.pack(len(body) + 1, kind) + body
 
 
-# Accounts are few and come with every message: a dict lookup is cheaper than encode and decode.
+# Accounts are few and come with every message: a dict lookup is cheaper than encoding and decoding.
 _account_bytes: dict[str, bytes] = {}
 _account_text: dict[bytes, str] = {}
 
@@ -201,7 +200,7 @@ def encode_msg(
 
 
 def decode_msg(buffer: bytes, start: int, end: int) -> tuple[str, bytes, bytes, list[bytes], bytes, bytes]:
-    """(account, subject, reply, queues, headers, payload) of the MSG body at buffer[start:end]. Raises FrameError."""
+    """Returns (account, subject, reply, queues, headers, payload) of MSG at buffer[start:end]. Raises FrameError."""
     if end - start < _MSG_BODY_SIZE:
         raise FrameError("MSG is too short")
     a, s, r, count, h = _unpack_msg(buffer, start)
@@ -234,8 +233,7 @@ def _decode_queues(buffer: bytes, position: int, end: int, count: int) -> tuple[
 
 
 def encode_deliver(account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> bytes:
-    """After the names four lengths of each message, then its four parts. Raises struct.error for names that are too
-    long."""
+    """Encodes the names, then four lengths of each message, then its four parts. Raises struct.error for long names."""
     raw_account = _account_bytes.get(account) or _encode_account(account)
     names = b"".join([_U16.pack(len(queue)) + queue for queue in queues])
     parts = list(chain.from_iterable(messages))
@@ -245,11 +243,11 @@ def encode_deliver(account: str, target: bytes, queues: list[bytes], messages: S
 
 
 def decode_deliver(buffer: bytes, start: int, end: int) -> tuple[str, bytes, list[bytes], list[Outgoing]]:
-    """(account, target, queues, messages) of the DELIVER body at buffer[start:end]. Raises FrameError."""
+    """Returns (account, target, queues, messages) of the DELIVER at buffer[start:end]. Raises FrameError."""
     if end - start < _DELIVER_BODY.size:
         raise FrameError("DELIVER is too short")
     a, t, queue_count, count = _DELIVER_BODY.unpack_from(buffer, start)
-    if count > 1 and end - start > MAX_DELIVER:
+    if count > 1 and end - start > MAX_DELIVER_BYTES:
         raise FrameError("DELIVER is longer than nodes send it")
     p0 = start + _DELIVER_BODY.size
     p1 = p0 + a
@@ -268,17 +266,17 @@ def decode_deliver(buffer: bytes, start: int, end: int) -> tuple[str, bytes, lis
 
 
 def encode_msgs(account: str, messages: Sequence[Outgoing]) -> bytes:
-    """Messages, one or more, for plain takers, each routed by its own subject. Behind the account come four columns:
-    subjects, replies, headers, payloads. A column is `u8 1 | u32 length | bytes` where it is the same for all (of
-    payloads: where all are empty), else `u8 0 | u32 length of each | bytes of each`."""
+    """Encodes one or more messages for plain takers, each routed by its own subject. After the account come four
+    columns: subjects, replies, headers, payloads. A column is `u8 1 | u32 length | bytes` where all values are equal
+    (payloads: where all are empty), else `u8 0 | u32 length of each | bytes of each`."""
     raw_account = _account_bytes.get(account) or _encode_account(account)
     count = len(messages)
     pieces = [_MSGS_BODY.pack(len(raw_account), count), raw_account]
     for place, column in enumerate(zip(*messages, strict=True)):
         first = column[0]
-        # Equal payloads go out one by one: what buffers hold between two nodes is bounded in bytes, and a flood of
-        # messages that take none was more than a leader may have waiting.
-        if column.count(first) == count and not (place == _PAYLOADS and first):
+        # Equal payloads are sent one by one: buffers between nodes are bounded in bytes, and a flood of messages that
+        # take no bytes exceeded what a leader may have waiting.
+        if column.count(first) == count and not (place == _PAYLOAD_COLUMN and first):
             pieces += (_SAME.pack(1, len(first)), first)
         else:
             pieces += (b"\0", struct.pack(f"!{count}I", *map(len, column)), *column)
@@ -286,12 +284,12 @@ def encode_msgs(account: str, messages: Sequence[Outgoing]) -> bytes:
 
 
 def decode_msgs(buffer: bytes, start: int, end: int) -> tuple[str, list[Outgoing]]:
-    """(account, messages) of the MSGS body at buffer[start:end]. Raises FrameError, also for more than nodes send
-    together: a few bytes can say very much."""
-    if not _MSGS_BODY.size <= end - start <= MAX_DELIVER:
+    """Returns (account, messages) of the MSGS at buffer[start:end]. Raises FrameError, also for more than nodes send
+    together: a few bytes can expand to very many."""
+    if not _MSGS_BODY.size <= end - start <= MAX_DELIVER_BYTES:
         raise FrameError("MSGS is shorter or longer than nodes send it")
     a, count = _MSGS_BODY.unpack_from(buffer, start)
-    if not 1 <= count <= MAX_DELIVER // MSGS_LENGTHS:
+    if not 1 <= count <= MAX_DELIVER_BYTES // MSGS_LENGTH_BYTES:
         raise FrameError("MSGS has none or too many messages")
     at = start + _MSGS_BODY.size + a
     raw_account = buffer[at - a : at]
@@ -301,14 +299,14 @@ def decode_msgs(buffer: bytes, start: int, end: int) -> tuple[str, list[Outgoing
         column, size, at = _decode_column(buffer, at, end, count)
         total += size
         columns.append(column)
-    if at != end or total > MAX_DELIVER or not all(columns[0]):
+    if at != end or total > MAX_DELIVER_BYTES or not all(columns[0]):
         raise FrameError("MSGS lengths do not fit its frame")
     account = _account_text.get(raw_account) or _decode_account(raw_account)
     return account, list(zip(*columns, strict=True))
 
 
 def _decode_column(buffer: bytes, at: int, end: int, count: int) -> tuple[Sequence[bytes], int, int]:
-    """(one value per message, their bytes in all, where the next column begins)."""
+    """Returns (one value per message, total bytes, start of the next column)."""
     need = _SAME.size if buffer[at : at + 1] == b"\1" else 1 + 4 * count
     if at + need > end or buffer[at] > 1:
         raise FrameError("MSGS lengths do not fit its frame")
@@ -325,13 +323,13 @@ def _decode_column(buffer: bytes, at: int, end: int, count: int) -> tuple[Sequen
 
 
 def encode_backlog(kind: Kind, account: str, target: bytes, mark: int, waiting: int = 0) -> bytes:
-    """ASK_BACKLOG, or its answer BACKLOG."""
+    """Encodes ASK_BACKLOG, or its answer BACKLOG."""
     raw = account.encode()
     return frame(kind, _BACKLOG_BODY.pack(len(raw), mark, waiting) + raw + target)
 
 
 def decode_backlog(body: bytes) -> tuple[str, bytes, int, int]:
-    """(account, target, mark, bytes that wait). Raises FrameError."""
+    """Returns (account, target, mark, waiting bytes). Raises FrameError."""
     if len(body) < _BACKLOG_BODY.size:
         raise FrameError("BACKLOG is too short")
     size, mark, waiting = _BACKLOG_BODY.unpack_from(body)
@@ -360,7 +358,7 @@ def encode_sub(account: str, subject: bytes, queue: bytes | None, count: int) ->
 
 
 def decode_sub(body: bytes) -> tuple[str, bytes, bytes | None, int]:
-    """(account, subject, queue, count). Raises FrameError."""
+    """Returns (account, subject, queue, count). Raises FrameError."""
     if len(body) < _SUB_BODY.size:
         raise FrameError("SUB is too short")
     a, s, q, count = _SUB_BODY.unpack_from(body)
@@ -379,7 +377,7 @@ def encode_call(call_id: int, method: bytes, payload: bytes) -> bytes:
 
 
 def decode_call(body: bytes) -> tuple[int, str, bytes]:
-    """(id, method, payload). Raises FrameError."""
+    """Returns (id, method, payload). Raises FrameError."""
     if len(body) < _CALL_BODY.size:
         raise FrameError("CALL is too short")
     call_id, length = _CALL_BODY.unpack_from(body)
@@ -398,7 +396,7 @@ def encode_error(call_id: int, text: str) -> bytes:
 
 
 def decode_answer(body: bytes) -> tuple[int, bytes]:
-    """(id, payload or error text) of a REPLY or ERROR."""
+    """Returns (id, payload or error text) of a REPLY or ERROR. Raises FrameError."""
     if len(body) < 4:
         raise FrameError("REPLY or ERROR is too short")
     return _unpack_u32(body)[0], body[4:]
@@ -409,7 +407,7 @@ def encode_notice(kind: bytes, payload: bytes) -> bytes:
 
 
 def decode_notice(body: bytes) -> tuple[str, bytes]:
-    """(kind, payload). Raises FrameError."""
+    """Returns (kind, payload). Raises FrameError."""
     if len(body) < 2:
         raise FrameError("NOTICE is too short")
     end = 2 + int(_U16.unpack_from(body)[0])
@@ -419,7 +417,7 @@ def decode_notice(body: bytes) -> tuple[str, bytes]:
 
 
 def encode_ping(kind: Kind, stamp: int) -> bytes:
-    """PING or PONG; `stamp` is the pinging side's monotonic nanoseconds, sent back unread."""
+    """Encodes PING or PONG; `stamp` is the pinging side's monotonic nanoseconds, sent back unread."""
     return frame(kind, _U64.pack(stamp))
 
 

@@ -1,22 +1,20 @@
 """Identity of a node: a peer id that lives exactly as long as the node's store, and the mark of a store left out.
 
 Raft counts votes by peer id, so an id must never outlive the votes and log entries it stands for. It is therefore kept
-next to them: a node whose store was wiped comes back under a new id and is a new member, never an old member that
-forgot what it promised.
+next to them: a node whose store was wiped comes back as a new member, never as an old one that forgot its promises.
 
-The id and what it vouches for are separate files, so a part of the store can be lost without the other. The identity
-therefore names its store: a random nonce, kept in `node.json` and in a marker in each guarded folder. A node whose
-parts do not belong together refuses to start.
+The id and the data that it vouches for are separate files, so one may be lost without the other. The identity therefore
+names its store by a random nonce, kept in `node.json` and in a marker in each guarded folder. Unrelated parts prevent a
+start.
 
-A node has an Ed25519 key beside its peer id, by which the others know it, and which never leaves its store.
+A node also has an Ed25519 key, by which the others know it, and which never leaves its store.
 
-A peer id is no secret, and the password of the routes is everybody's who runs a node. So each end of a new link signs
-both greetings, which hold the ids, the names and a fresh nonce of either side: what was signed for one link proves
-nothing on another. The meta group's list of nodes keeps each member's public key, that with which it came first; from
-then on nobody is linked under its peer id who cannot sign with it.
+A peer id is no secret, and every operator of a node has the password of the routes. Each end of a new link therefore
+signs both greetings, which have the ids, the names and a fresh nonce of each side: a signature for one link proves
+nothing on another. The meta group's list of nodes keeps each member's first public key; from then on a peer must sign
+with that key to be linked under its peer id.
 
-What is signed does not cover what comes after: a process on the way between two nodes can change it, unless the
-routes have TLS.
+The signature does not cover later frames: a process between two nodes can change them, unless the routes have TLS.
 """
 
 from __future__ import annotations
@@ -38,38 +36,38 @@ if TYPE_CHECKING:
 
 FILE_NAME = "node.json"
 MARKER_NAME = "STORE"
-"""In each guarded folder: the nonce of the store that the folder belongs to."""
+"""File in each guarded folder with the nonce of the store that the folder belongs to."""
 PEER_ID_LENGTH = 8
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _FORMAT = 1
 
 LEFT_OUT_FILE: Final = "LEFT-OUT"
-"""In the JetStream folder."""
+"""File name in the JetStream folder."""
 
 
 class IdentityError(OperatorError):
-    """The store's identity is unreadable, or a part of the store is missing or of another store. Making a new id would
-    silently disown the data; keeping the old one would break promises that it stands for."""
+    """The store's identity is unreadable, or a part of the store is missing or foreign. A new id would silently disown
+    the data; the old one would break the promises that it stands for."""
 
 
 @dataclass(slots=True, frozen=True)
 class NodeIdentity:
-    """The record in the store that makes it this node's: its peer id, and the cluster that it has joined."""
+    """The record that makes a store this node's: its peer id, and the cluster that it has joined."""
 
     peer_id: str
     """8 characters of base62."""
     name: str
     created: int
-    """Wall clock of the node's first start, nanoseconds since the Unix epoch."""
+    """Unix nanoseconds of the node's first start."""
     store: str = ""
     """Nonce of the store."""
     cluster: str = ""
-    """Id of the cluster that the node belongs to (`cluster.cluster_id`); "" before it has met one."""
+    """Id of the node's cluster (`cluster.cluster_id`); "" before it has met one."""
     member: bool = False
-    """The meta group's log has been on this node's disk: a journal without it is not the one that the id stands for."""
+    """True when the meta group's log has been on this node's disk: a journal without it is not the id's."""
     key: str = ""
-    """The node's public key (`mesh.identity`); "" before it has one."""
+    """Public key of the node; "" before it has one."""
 
     def with_key(self, key: str) -> NodeIdentity:
         return replace(self, key=key)
@@ -80,7 +78,7 @@ def is_peer_id(text: object) -> bool:
 
 
 def new_id(rng: Rng) -> str:
-    """8 base62 characters (47 bits): for peer ids and boot ids. Bytes of 248 and above are skipped: no modulo bias."""
+    """Returns 8 base62 characters (47 bits) for peer ids and boot ids. Bytes from 248 on are skipped (modulo bias)."""
     digits: list[str] = []
     while len(digits) < PEER_ID_LENGTH:
         digits += [BASE62[byte % 62] for byte in rng.token(16) if byte < 248]
@@ -96,11 +94,10 @@ def load_identity(
     clock: Clock | None = None,
     files: Files = os,
 ) -> NodeIdentity:
-    """The identity kept in `store_dir`, made there at the first start; without a directory it lives in memory only.
+    """Returns the identity kept in `store_dir`, made there at the first start; without a directory only in memory.
 
     `guarded` are the folders in `store_dir` that the peer id vouches for; they are made with their markers. `name` may
-    change between starts; the peer id stays. Raises IdentityError for a damaged file and for a store of which a part is
-    missing, and OSError when it cannot be written.
+    change between starts; the peer id stays. Raises IdentityError for a damaged or incomplete store, and OSError.
     """
     rng = rng or SystemRng()
     fresh = NodeIdentity(new_id(rng), name, (clock or SystemClock()).time_ns(), new_id(rng))
@@ -124,12 +121,12 @@ def load_identity(
 
 
 def read_identity(directory: Path) -> NodeIdentity:
-    """Reads the identity of a store that somebody else uses, or nobody. Raises IdentityError and OSError."""
+    """Reads the identity of a store without changing it. Raises IdentityError and OSError."""
     return _parse((directory / FILE_NAME).read_bytes(), directory / FILE_NAME)
 
 
 def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
-    """Text for an operator whose store has lost a part."""
+    """Returns the error for an operator whose store has lost a part."""
     return IdentityError(
         f"{what}. This store may have promised what it no longer holds, so this node must not come back as the one it "
         f"was. Put back what is missing, or move {directory} away: the node then starts empty, as a new member that "
@@ -138,7 +135,7 @@ def tampered(directory: str | os.PathLike[str], what: str) -> IdentityError:
 
 
 def _first(directory: Path, fresh: NodeIdentity, guarded: tuple[str, ...], files: Files) -> NodeIdentity:
-    """The identity comes last: where it is, the markers are."""
+    """Makes the store's identity, which is written last: where it exists, the markers do."""
     for folder in guarded:
         content = [name for name in names_in(directory / folder, files) if not name.startswith(MARKER_NAME)]
         if content:
@@ -187,27 +184,26 @@ def _parse(raw: bytes, path: Path) -> NodeIdentity:
 
 
 def save_identity(store_dir: str | os.PathLike[str], identity: NodeIdentity, files: Files = os) -> None:
-    """Durable once this returns. Raises OSError."""
+    """Writes the identity. Durable on return. Raises OSError."""
     fields = {"format": _FORMAT, **asdict(identity)}
     write_durably(Path(store_dir) / FILE_NAME, json.dumps(fields), files)
 
 
 def mark_left_out(directory: Path, text: str, files: Files = os) -> None:
-    """Marks the store of a node that its cluster was rescued without, which keeps it from coming back. Durable once
-    this returns. Raises OSError.
+    """Marks the store of a node that its cluster was rescued without. Durable on return. Raises OSError.
 
-    Nodes of the old majority may come back with their stores, all of them: by what they know they may elect leaders and
-    take messages. The first member of the rescued cluster that one of them meets refuses it and says why
-    (`cluster.meta_rescue`). It then stops, and the mark has it refuse to start again with that store.
+    All nodes of the old majority may come back with their stores: by their own state they may elect leaders and take
+    messages. The first member of the rescued cluster that one of them meets refuses it with the reason
+    (`cluster.meta_rescue`). The node then stops, and the mark makes it refuse to start again with that store.
 
-    One that has been up since before the rescue and follows a leader is not among those: it was declared lost by
-    mistake, on the other side of a partition. Ending the majority because of that would make things worse, so it
-    says what has happened, and goes on."""
+    A node that has been up since before the rescue and follows a leader is an exception: it was declared lost by
+    mistake, on the other side of a partition. Ending the majority would make things worse, so it logs it and continues.
+    """
     write_durably(directory / LEFT_OUT_FILE, text, files)
 
 
 def left_out_reason(directory: Path, files: Files = os) -> str:
-    """Why this store must not be used; "" when it may be. Raises OSError."""
+    """Returns why this store must not be used; "" when it may be. Raises OSError."""
     try:
         return read_text(directory / LEFT_OUT_FILE, files, errors="replace").strip()
     except FileNotFoundError:
@@ -215,7 +211,7 @@ def left_out_reason(directory: Path, files: Files = os) -> str:
 
 
 def left_out_advice(directory: Path, said: str) -> str:
-    """For the log of the node that was left out."""
+    """Returns the text for the log of the node that was left out."""
     return (
         f"this store is of before: {said}. The node must not come back with it, all that it promised is void. Move "
         f"{directory} away: it then starts empty, as a new member that takes the place of the old one. What only this "
@@ -224,7 +220,7 @@ def left_out_advice(directory: Path, said: str) -> str:
 
 
 def two_clusters(said: str) -> str:
-    """For the log of a node that was up when the cluster was rescued without it."""
+    """Returns the text for the log of a node that was up when the cluster was rescued without it."""
     return (
         f"there are two clusters: {said}, while this node was up and its side had a leader. Both go on and take "
         "messages. Decide which one is right, stop the nodes of the other one and start them with empty stores"
@@ -232,11 +228,11 @@ def two_clusters(said: str) -> str:
 
 
 KEY_FILE: Final = "node.key"
-"""Beside `node.json`: the seed, as an nkey of a server (`SN...`)."""
+"""File beside `node.json` with the seed, as an nkey of a server (`SN...`)."""
 
 
 class NodeKey:
-    """The private half of the key, in memory. `sign` proves to a peer that the store is the one that it knows."""
+    """The private key in memory. `sign` proves to a peer that the store is the known one."""
 
     def __init__(self, private: bytes) -> None:
         """`private`: 32 bytes."""
@@ -246,14 +242,14 @@ class NodeKey:
         self._key = Ed25519PrivateKey.from_private_bytes(private)
         raw = self._key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
         self.public: Final = encode_key("N", raw)
-        """The public half, as others know it: an nkey of a server."""
+        """The public key, as peers know it: an nkey of a server."""
 
     def sign(self, statement: bytes) -> bytes:
         return self._key.sign(statement)
 
 
 def verify(public: str, statement: bytes, signature: bytes) -> bool:
-    """True when the owner of the key has signed it."""
+    """Returns True when the owner of the key has signed the statement."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -265,8 +261,8 @@ def verify(public: str, statement: bytes, signature: bytes) -> bool:
 
 
 def load_key(directory: Path, identity: NodeIdentity, rng: Rng, files: Files = os) -> tuple[NodeKey, NodeIdentity]:
-    """The key of the store, made where there is none and the identity knows of none, and the identity with it. Raises
-    IdentityError where it is lost or another one than the others know, OSError when it cannot be written."""
+    """Returns the key of the store and the identity with it; makes a key where neither exists. Raises IdentityError for
+    a lost or unexpected key, OSError when it cannot be written."""
     path = directory / KEY_FILE
     if identity.key:
         try:
@@ -290,8 +286,8 @@ def load_key(directory: Path, identity: NodeIdentity, rng: Rng, files: Files = o
 
 
 def _left_by_a_later_version(path: Path, files: Files) -> NodeKey | None:
-    """The others may know this node by it: a version without keys, that this one was rolled back to, has written the
-    identity anew, and told of no key. None where there is no key; then nobody knows one."""
+    """Returns a key that the identity does not name, None without one. A version without keys, to which this store was
+    rolled back, has rewritten the identity, and peers may still know the key."""
     try:
         key = NodeKey(decode_seed("N", read_text(path, files, errors="replace").strip()))
     except (FileNotFoundError, ValueError):

@@ -1,4 +1,4 @@
-"""JSON that nodes send each other, once per link and when it changes: INFO (about itself) and GOSSIP (about others).
+"""JSON that nodes send each other, once per link and after changes: INFO (about the node) and GOSSIP (about others).
 
 Both are validated field by field: they come from another process, and steer where this node connects to.
 """
@@ -11,29 +11,29 @@ from typing import Any
 
 from jetcluster.config.nkeys import is_key
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.frames import MAX_HANDSHAKE_FRAME, FrameError, Kind, frame
+from jetcluster.mesh.frames import MAX_HANDSHAKE_BYTES, FrameError, Kind, frame
 from jetcluster.mesh.identity import is_peer_id
 from jetcluster.records import dataclass
 
 MAX_TAGS = 64
-MAX_TEXT = 512
+MAX_TEXT_CHARACTERS = 512
 MAX_KIND = 255
-MAX_SECONDS = 1e9
-MAX_GOSSIP = 256
+MAX_SYNC_SECONDS = 1e9
+MAX_GOSSIP_NODES = 256
 """Addresses per frame; a cluster is far smaller."""
 MAX_GOSSIP_BYTES = 256 * 1024
 
 SIGNATURE_BYTES = 64
-SIGNATURE_ROOM = 2048
-"""Bytes of an INFO, for what is signed."""
+MAX_SIGNED_BYTES = 2048
+"""Bytes of an INFO that are reserved for its signature and signed addresses."""
 MAX_ADDRESSES = 4
-"""Bytes of one node."""
+"""Addresses of one node."""
 
 WILDCARDS = frozenset(("", "0.0.0.0", "::", "[::]"))  # noqa: S104 - recognised, not bound
 
 
 def split_url(url: str) -> tuple[str, int]:
-    """("host", port) of "host:port" or "[v6]:port". Raises ValueError."""
+    """Returns (host, port) of "host:port" or "[v6]:port". Raises ValueError."""
     host, separator, port = url.rpartition(":")
     if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"not host:port: {url[:80]!r}")
@@ -53,7 +53,7 @@ def join_url(host: str, port: int) -> str:
 
 
 def reachable_url(url: str, remote_ip: str) -> str:
-    """`url`, with a wildcard host (the peer listens on all addresses) replaced by the address it was seen from."""
+    """Returns `url`, in which the address that the peer was seen from replaces a wildcard host (all addresses)."""
     if not url:
         return ""
     host, port = split_url(url)
@@ -68,12 +68,12 @@ class Proof:
     dialled: str = ""
     at: tuple[str, ...] = ()
     bound: bytes = b""
-    """The signature of `at`."""
+    """Signature of `at`."""
 
 
 def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, object] | None = None) -> bytes:
-    """`signature` and `more` come with the first INFO of a link (`Proof`). Raises ValueError when it is more than a
-    peer accepts: it would close the link."""
+    """Encodes INFO; `signature` and `more` are in the first one of a link (`Proof`). Raises ValueError when it is too
+    long."""
     for url in (info.cluster_url, info.client_url, info.leaf_url, info.ws_url):
         if url:
             split_url(url)
@@ -101,13 +101,13 @@ def encode_info(info: NodeInfo, signature: bytes = b"", more: Mapping[str, objec
             separators=(",", ":"),
         ).encode(),
     )
-    if len(encoded) > MAX_HANDSHAKE_FRAME - (0 if signature else SIGNATURE_ROOM) or len(info.tags) > MAX_TAGS:
+    if len(encoded) > MAX_HANDSHAKE_BYTES - (0 if signature else MAX_SIGNED_BYTES) or len(info.tags) > MAX_TAGS:
         raise ValueError("server name, tags and addresses are too long to tell other nodes")
     return encoded
 
 
 def decode_proof(body: bytes) -> Proof:
-    """Proof in an INFO that `decode_info` has taken. Raises FrameError."""
+    """Returns the proof in an INFO that `decode_info` has accepted. Raises FrameError."""
     data = _load(body, "INFO")
     at = data.get("at", [])
     if not isinstance(at, list) or len(at) > MAX_ADDRESSES:
@@ -143,10 +143,12 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
     if key and not is_key("N", key):
         raise FrameError("INFO holds a bad key")
     frames = data.get("frames", 0)
-    if type(frames) is not int or not 0 <= frames <= MAX_KIND:
+    if type(frames) is not int or not 0 <= frames <= MAX_KIND:  # not isinstance: True is an int
         raise FrameError("INFO holds a bad kind of frame")
     sync_interval = data.get("sync_interval")
-    if sync_interval is not None and (type(sync_interval) not in (int, float) or not 0 <= sync_interval < MAX_SECONDS):
+    if sync_interval is not None and (
+        type(sync_interval) not in (int, float) or not 0 <= sync_interval < MAX_SYNC_SECONDS
+    ):
         raise FrameError("INFO holds a bad sync interval")
     try:
         cluster_url = reachable_url(texts["cluster_url"], remote_ip)
@@ -174,8 +176,8 @@ def decode_info(body: bytes, remote_ip: str) -> NodeInfo:
 
 
 def encode_gossip(nodes: list[tuple[str, str]]) -> bytes:
-    """`nodes` are (peer id, cluster url) of peers that the sender is connected to."""
-    body = json.dumps({"nodes": nodes[:MAX_GOSSIP]}, separators=(",", ":")).encode()
+    """Encodes `nodes`, which are (peer id, cluster url) of peers that the sender is connected to."""
+    body = json.dumps({"nodes": nodes[:MAX_GOSSIP_NODES]}, separators=(",", ":")).encode()
     assert len(body) <= MAX_GOSSIP_BYTES
     return frame(Kind.GOSSIP, body)
 
@@ -185,7 +187,7 @@ def decode_gossip(body: bytes) -> list[tuple[str, str]]:
     if len(body) > MAX_GOSSIP_BYTES:
         raise FrameError("GOSSIP is too long")
     nodes = _load(body, "GOSSIP").get("nodes")
-    if not isinstance(nodes, list) or len(nodes) > MAX_GOSSIP:
+    if not isinstance(nodes, list) or len(nodes) > MAX_GOSSIP_NODES:
         raise FrameError("GOSSIP holds no list of nodes")
     checked: list[tuple[str, str]] = []
     for node in nodes:
@@ -211,6 +213,6 @@ def _load(body: bytes, what: str) -> dict[str, Any]:
 
 
 def _text(value: object, what: str) -> str:
-    if not isinstance(value, str) or len(value) > MAX_TEXT or not value.isprintable():
+    if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS or not value.isprintable():
         raise FrameError(f"{what} is not a short printable text")
     return value

@@ -1,8 +1,8 @@
 """Interest between nodes: connects the router (`protocol.interest.Switchboard`) to the mesh.
 
-A new link is told all interest of this node before anything else; afterwards every change goes out, in order, to every
-link. The mesh is full, so a message is sent to a peer once and never forwarded again by it (a queue group whose last
-member just left is the router's one exception, see `protocol.interest.FORWARDED`).
+A new link first gets all interest of this node; afterwards each change is sent, in order, on every link. The mesh is
+full, so a message is sent to a peer once and never forwarded by it (the router's one exception is a queue group whose
+last member just left, see `protocol.interest.FORWARDED`).
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from jetcluster.protocol.interest import Switchboard
 
 REPEAT_SECONDS: Final = 1.0
 HEED_SECONDS: Final = 3.0
-MAX_CLOSED: Final = 65_536
-"""Closed valves of one node that others heed; publishers do not wait for what is beyond."""
+MAX_CLOSED_VALVES: Final = 65_536
+"""Closed valves of one node that others respect; publishers do not wait for further ones."""
 
 VALVE: Final = "valve"
-_HEAD = struct.Struct("!BH")  # what it is, length of the account
+_HEAD = struct.Struct("!BH")  # state, length of the account
 OPEN: Final = 0
-REPEATED: Final = 2
+CLOSED: Final = 2
 """Closed, as long as it is repeated."""
 
 _LOG = logging.getLogger("jetcluster.mesh")
 _MAX_COUNT = 0xFFFFFFFF
 
 
-class ToldValve:
-    """The valve of one taker of this node, as the other nodes are told of it."""
+class AnnouncedValve:
+    """The valve of one local taker, as announced to the other nodes."""
 
     def __init__(self, mesh: MeshCore, account: str, timers: Timers) -> None:
         self._mesh = mesh
@@ -45,13 +45,13 @@ class ToldValve:
         self._repeat: TimerHandle | None = None
 
     def closed_for(self, subjects: Collection[bytes]) -> None:
-        """The valve is closed for what is published to `subjects`, and for nothing else any more."""
+        """Closes the valve for publishes to `subjects`, and opens it for all others."""
         closed, told = set(subjects), self._told
         if closed == told:
             return
         self._told = closed
         self._tell(told - closed, OPEN)
-        self._tell(closed - told, REPEATED)
+        self._tell(closed - told, CLOSED)
         if not closed and self._repeat is not None:
             self._repeat.cancel()
             self._repeat = None
@@ -59,7 +59,7 @@ class ToldValve:
             self._repeat = self._timers.call_later(REPEAT_SECONDS, self._again)
 
     def _again(self) -> None:
-        self._tell(self._told, REPEATED)
+        self._tell(self._told, CLOSED)
         self._repeat = self._timers.call_later(REPEAT_SECONDS, self._again)
 
     def _tell(self, subjects: set[bytes], what: int) -> None:
@@ -67,19 +67,20 @@ class ToldValve:
         for subject in sorted(subjects):
             frame = encode_notice(VALVE.encode(), _HEAD.pack(what, len(raw)) + raw + subject)
             for link in self._mesh.links.values():
-                link.send_urgent(frame)  # what it is to stop must not be in front of it
+                link.send_urgent(frame)  # the messages that it must stop could be in front of it
 
 
-class FarValves:
-    """The valves of all other nodes, as they have told them: clients wait here, too, for what takes no more there
+class RemoteValves:
+    """The valves of all other nodes, as announced by them: local publishers also wait for takers there
     (`protocol.bus`). One per node.
 
-    A taker's node tells when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS` while it
-    is. A node that has not heard so for `HEED_SECONDS` lets its clients go on: publishers must not wait for
-    ever for a word that never comes. Members of the cluster are heard, and nobody else: streams are theirs.
+    A taker's node announces when its valve closes and opens, and repeats "closed" every `REPEAT_SECONDS`. Without a
+    repeat for `HEED_SECONDS` a valve counts as open: publishers must not wait for ever for a lost notice. Only members
+    of the cluster are heard: streams are theirs.
 
-    Of a silent node nobody waits (`MeshCore.set_silent`): others may take its place by then. What it had closed is
-    closed again as soon as it is heard."""
+    Publishers do not wait for a silent node (`MeshCore.set_silent`), whose place others may take. Its valves count
+    again once it is heard.
+    """
 
     def __init__(self, mesh: MeshCore, switchboard: Switchboard, clock: Clock, timers: Timers) -> None:
         self._mesh = mesh
@@ -87,7 +88,7 @@ class FarValves:
         self._clock = clock
         self._timers = timers
         self._closed: dict[str, dict[tuple[str, bytes], float]] = {}
-        """Peer -> (account, subject) -> until when the valve is closed if that is not repeated."""
+        """By peer and (account, subject), the monotonic time at which the valve opens unless closing is repeated."""
         self._looks = False
         mesh.on_notice(VALVE, self._told)
         mesh.on_silence = self._silence
@@ -105,7 +106,7 @@ class FarValves:
         closed = self._closed.setdefault(peer, {})
         if what == OPEN:
             closed.pop((account, subject), None)
-        elif len(closed) >= MAX_CLOSED and (account, subject) not in closed:
+        elif len(closed) >= MAX_CLOSED_VALVES and (account, subject) not in closed:
             return
         else:
             closed[account, subject] = self._clock.monotonic() + HEED_SECONDS
@@ -115,7 +116,7 @@ class FarValves:
         self._switchboard.valve_told(link, account, subject, what != OPEN)
 
     def _look(self) -> None:
-        """Opens what nobody has confirmed."""
+        """Opens valves whose closing was not repeated."""
         now = self._clock.monotonic()
         for peer, closed in self._closed.items():
             for account, subject in [key for key, until in closed.items() if until <= now]:
@@ -136,14 +137,14 @@ class FarValves:
 
 
 class MeshInterest:
-    """Create it once, when both the router and the mesh exist; no other reference is needed."""
+    """The connection of router and mesh. Create it once, when both exist; no other reference is needed."""
 
     def __init__(self, mesh: MeshCore, switchboard: Switchboard, clock: Clock, timers: Timers) -> None:
         self._mesh = mesh
         self._switchboard = switchboard
         switchboard.listener = self.interest_changed
         mesh.attach(switchboard, self._greet)
-        FarValves(mesh, switchboard, clock, timers)
+        RemoteValves(mesh, switchboard, clock, timers)
 
     def interest_changed(self, account: str, subject: bytes, queue: bytes | None, count: int) -> None:
         links = self._mesh.links
@@ -159,7 +160,7 @@ class MeshInterest:
 
 
 def _encode(account: str, subject: bytes, queue: bytes | None, count: int) -> bytes | None:
-    """None, with a log line, for names that no frame can hold: they stay local to this node."""
+    """Returns None, with a log line, for names that no frame can hold; such interest stays local to this node."""
     if max(len(account) * 4, len(subject), len(queue or b"")) >= 0xFFFF or not subject:
         _LOG.warning("Interest in a subject or queue of more than 65,534 bytes is not told to other nodes")
         return None

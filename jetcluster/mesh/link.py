@@ -2,17 +2,18 @@
 
 Output has two lanes. SUB, MSG, CALL, REPLY, NOTICE and INFO go in order through the ordered lane. Raft frames, PING and
 PONG have the urgent lane. Each loop turn writes the urgent lane first, then the ordered lane, in one `transport.write`.
-While the connection takes no more (more than `HIGH_WATER_BYTES` wait in the transport) urgent frames are passed on, and
-of the ordered lane no more bytes than of the urgent one: heartbeats and appends then wait behind at most
+While the connection is congested (more than `HIGH_WATER_BYTES` wait in the transport) urgent frames are passed on, with
+no more bytes of the ordered lane than of the urgent one. Heartbeats and appends then wait behind at most
 `HIGH_WATER_BYTES` plus one slice plus the socket buffers, however many gigabytes of messages are published, and twice
-what they are themselves. Without that share a replica that lags, for which appends never cease to wait, would keep the
-acks and answers for the clients of its node until it has caught up. Single large frames cannot be overtaken, so
-catch-up asks for one bounded chunk at a time (replica/catchup.py).
+their own size. Without that share a lagging replica, which always has appends waiting, would delay the acks and answers
+for its node's clients until it has caught up. Large frames cannot be overtaken, so catch-up asks for bounded chunks
+(replica/catchup.py).
 
-Bounds: publishers wait (`protocol.bus`) from `FULL_LANE_BYTES` in the ordered lane on, but not for a silent peer;
-messages are dropped (core NATS delivers at most once) once half of `max_pending` waits; the link is closed when all of
-it does, or when the other end has taken nothing for `WRITE_DEADLINE`. For a peer that is no member nobody waits, and
-`STRANGERS_PENDING` is the bound: a holder of the routes' password could stop all publishers by reading slowly.
+Bounds: publishers wait (`protocol.bus`) from `FULL_LANE_BYTES` in the ordered lane on, except for a silent peer.
+Messages are dropped (core NATS delivers at most once) when half of `max_pending` waits. The link is closed when all of
+it does, or when the other end has taken nothing for `WRITE_SECONDS`. For a peer that is no member publishers do not
+wait, and `STRANGER_BYTES` is the bound: a holder of the routes' password could otherwise stop publishers by reading
+slowly.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import NamedTuple, cast
 from jetcluster.clock import Clock
 from jetcluster.mesh.auth import Handshake, Reason, Refused, encode_refused, own_addresses
 from jetcluster.mesh.frames import (
-    MAX_HANDSHAKE_FRAME,
+    MAX_HANDSHAKE_BYTES,
     FrameError,
     FrameReader,
     Kind,
@@ -42,57 +43,55 @@ from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEven
 HIGH_WATER_BYTES = 256 * 1024
 LOW_WATER_BYTES = 64 * 1024
 SLICE_BYTES = 128 * 1024
-"""The ordered lane goes out in pieces of about this many bytes, so that the transport's answer (pause) is heeded."""
+"""Bytes of the ordered lane per write, so that the transport can pause it in between."""
 GREETING_FRAMES = 512
-"""Frames of a greeting that are made, or taken, in one turn of the loop: there may be a million, of 1 us each, and 6 us
-at the other end."""
+"""Frames of a greeting made, or taken, per loop turn; of up to a million, at 1 us each and 6 us at the other end."""
 FULL_LANE_BYTES = 512 * 1024
-"""Bytes of the ordered lane from which on publishers wait, so that requests and acks in there do not wait for long."""
+"""Bytes of the ordered lane from which on publishers wait, so that its requests and acks are not delayed."""
 _SUB = int(Kind.SUB)
 FULL_READ_BYTES = 128 * 1024
-"""Bytes of a read from which on the next one waits for the loop's next turn."""
+"""Bytes of a read from which on the next read waits for the next loop turn."""
 
-WRITE_DEADLINE = 10.0
-"""Seconds for which something may wait that the other end takes no byte of, as nats-server's `write_deadline`."""
-STRANGERS_PENDING = 8 * 1024 * 1024
-"""Bytes for a peer that is no member, in the place of `max_pending`."""
+WRITE_SECONDS = 10.0
+"""Time for which pending bytes may wait while the other end takes none, as nats-server's `write_deadline`."""
+STRANGER_BYTES = 8 * 1024 * 1024
+"""Pending bytes for a peer that is no member, instead of `max_pending`."""
 
-PING_AFTER = 0.9
-"""Seconds without any data after which the peer is pinged."""
-RTT_EVERY = 5.0
-"""A busy link is pinged this often too, for its round-trip time."""
-CLOSE_LINGER = 1.0
-"""Seconds a closed connection may take to flush its last bytes."""
+PING_SECONDS = 0.9
+"""Time without any data after which the peer is pinged."""
+RTT_SECONDS = 5.0
+"""Time between pings of a busy link, for its round-trip time."""
+LINGER_SECONDS = 1.0
+"""Time that a closed connection has to flush its last bytes."""
 
 
 class LinkEvents(NamedTuple):
-    """The callables by which a connection tells its mesh what happens to it, and asks. Those that take a body or speak
-    of a login raise Refused, and FrameError."""
+    """Callbacks of a connection to its mesh. Those that take a body or concern a login raise Refused and FrameError."""
 
     opened: Callable[[TcpLink], bool]
-    """False when the connection was closed at once."""
+    """Returns False when the connection was closed at once."""
     authenticated: Callable[[TcpLink], None]
     """Both sides have proven themselves."""
     info_received: Callable[[TcpLink, bytes], None]
-    """The other half of the INFO exchange: the connection becomes the link."""
+    """(link, body): the other half of the INFO exchange, which makes the connection the link."""
     frames_received: Callable[[PeerLink, bytes, list[Span]], None]
-    """(link, buffer, where the frames are in it), once it is up."""
+    """(link, buffer, places of the frames in it), once the link is up."""
     part_received: Callable[[str], object]
-    """(peer id): a part of a frame has come, and no frame."""
+    """(peer id): a part of a frame has come, and no complete frame."""
     heard_again: Callable[[PeerLink], None]
-    """The link was silent."""
+    """A silent link is heard again."""
     refused: Callable[[TcpLink, Refused], None]
-    """It is closed with this; either side may have said so."""
+    """The connection is closed with this refusal, by either side."""
     signature_of: Callable[[TcpLink, Refused], bytes]
-    """The signature by which the other end knows that this node has left it out; b"" of any other refusal."""
+    """Returns the signature that proves to the other end that this node left it out; b"" for any other refusal."""
     finished: Callable[[TcpLink], None]
-    """Nothing comes from it any more."""
+    """Nothing more comes from the connection."""
     is_member: Callable[[str], bool]
-    """(peer id)."""
+    """(peer id) -> True for a member."""
 
 
 class LinkContext(NamedTuple):
-    """The things that the connections of a node share."""
+    """Objects shared by the connections of a node."""
 
     loop: asyncio.AbstractEventLoop
     clock: Clock
@@ -100,9 +99,9 @@ class LinkContext(NamedTuple):
     counters: MeshCounters
     traffic: RouteTraffic
     options: Callable[[], MeshOptions]
-    """The options since the last reload."""
+    """Returns the present options."""
     cluster_url: Callable[[], str]
-    """The address at which others reach this node."""
+    """Returns the address at which other nodes reach this one."""
 
 
 class TcpLink(PeerLink, asyncio.Protocol):
@@ -119,35 +118,34 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self.handshake = handshake
         self.stats.did_solicit = handshake.dialer
         self.outcome: asyncio.Future[Refused | None] = context.loop.create_future()
-        """Result: None once up, or why this never became a link. For the dialer."""
+        """For the dialer: None once up, or why the connection never became a link."""
         self.lost: asyncio.Future[None] = context.loop.create_future()
         self.close_reason = ""
         self.dialled = ""
-        """The address, where this node dialled one that others have told it."""
+        """The dialled address, if it is known from other nodes only."""
         self.local = False
-        """Its other end is on this machine."""
+        """True when the other end is on this machine."""
         self._loop = context.loop
         self._clock = context.clock
-        self._reader = FrameReader(MAX_HANDSHAKE_FRAME)
+        self._reader = FrameReader(MAX_HANDSHAKE_BYTES)
         self._left: list[Span] = []
         self._left_in = b""
-        """Frames that were read and wait for their turn, and what they are in."""
+        """Frames that were read and wait for their turn, and their buffer."""
         self._transport: asyncio.Transport | None = None
         self._ordered: deque[bytes] = deque()
         self._greeting: Iterator[bytes] | None = None
-        """Frames that go out behind `_ordered` and before `_later`, made as the connection takes it."""
+        """Frames to send after `_ordered` and before `_later`, made as the connection takes them."""
         self._later: deque[bytes] = deque()
         self._urgent: list[bytes] = []
         self._ordered_bytes = 0
         self._share = 0
-        """Bytes of the ordered lane that may go out though the connection takes no more; less than 0 after a frame that
-        is larger than a slice."""
+        """Bytes of the ordered lane that may still be sent while congested; negative after a very large frame."""
         self._pending = 0
-        self._max_pending = min(STRANGERS_PENDING, options.max_pending)
-        """More once it matters, for a member."""
+        self._max_pending = min(STRANGER_BYTES, options.max_pending)
+        """Raised for a member, once it matters."""
         self._taken = 0
         self._taken_at = 0.0
-        """Bytes that the operating system had taken when it took some last, and when that was."""
+        """Bytes that the operating system had taken when it last took some, and the time of that."""
         self._scheduled = False
         self._condemned = False
         self._last_ping = 0.0
@@ -155,7 +153,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """-1: none, or not known."""
+        """The socket's file descriptor; -1 without one."""
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         return -1 if sock is None else sock.fileno()
 
@@ -192,7 +190,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.send(hello)
 
     def check_certificate(self) -> bool:
-        """Closes the connection when what the other end has shown may not come in."""
+        """Returns False, and refuses the connection, when the certificate of the other end is not permitted."""
         tls, transport = self._options().tls, self._transport
         if tls is None or tls.check is None or transport is None:
             return True
@@ -206,7 +204,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return True
 
     def data_received(self, data: bytes) -> None:
-        """uvloop closes a connection whose callback raises, without a word: nothing may leave this method."""
+        """Takes bytes. Raises nothing: uvloop closes a connection whose callback raises, without a log line."""
         if self.state is CLOSED:
             return
         stats = self.stats
@@ -217,7 +215,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._guarded(self._read, data)
 
     def _read(self, data: bytes) -> None:
-        while self._left:  # a transport may have read before it heard of the pause
+        while self._left:  # a transport may have read before the pause took effect
             self._take_portion()
         reader = self._reader
         spans = reader.feed(data)
@@ -236,7 +234,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._breathe()
 
     def _take_portion(self) -> None:
-        """Takes a part of a long list of what the other end wants."""
+        """Processes a part of a long list of the other end's interest."""
         spans, self._left = self._left[:GREETING_FRAMES], self._left[GREETING_FRAMES:]
         self._process(self, self._left_in, spans)
 
@@ -252,8 +250,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.close(f"internal error: {error!r}", abort=True)
 
     def _breathe(self) -> None:
-        """There is more to be read, and libuv would go on with it 32 times: other connections, timers and what this
-        read has brought come first."""
+        """Pauses reading for one loop turn: libuv would read on up to 32 times before other connections and timers."""
         transport = self._transport
         if transport is not None and not self.closed:
             transport.pause_reading()
@@ -329,7 +326,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self.refuse(Refused(Reason.MALFORMED, "handshake not completed in time"))
 
     def refuse(self, refusal: Refused) -> None:
-        """Closes the connection and tells the other side why (unless the other side said so itself)."""
+        """Closes the connection and sends the reason, unless the other side refused."""
         if self.closed:
             return
         if not refusal.by_peer and not self.up:
@@ -369,7 +366,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         self._schedule()
 
     def _continue_greeting(self) -> None:
-        """Makes the next portion; behind the last one comes what was sent meanwhile."""
+        """Queues the next portion of the greeting, and after the last one the frames sent meanwhile."""
         if self._greeting is None:
             return
         portion = list(islice(self._greeting, GREETING_FRAMES))
@@ -401,7 +398,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return self._events.is_member(self.peer_id)
 
     def _may_more(self) -> bool:
-        """Raises the bound to that of a member, for a member; False when it stays as it is."""
+        """Raises the bound to that of a member, for a member; returns whether it did."""
         most = self._options().max_pending
         if self._max_pending >= most or not self._is_member():
             return False
@@ -413,7 +410,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
         return self._drained()
 
     def _drained(self) -> int:
-        """Takes what the transport has sent since the last flush off the books."""
+        """Returns the pending bytes, without those that the transport has sent since the last flush."""
         transport = self._transport
         urgent = sum(map(len, self._urgent))
         in_transport = transport.get_write_buffer_size() if transport is not None else 0
@@ -437,7 +434,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._loop.call_soon(self._flush)
 
     def flush(self) -> None:
-        """Hands what is queued to the transport now; what is sent later, urgent or not, comes after it."""
+        """Hands the queued frames to the transport now; later ones, urgent or not, come after them."""
         self._flush()
 
     def _flush(self) -> None:
@@ -478,7 +475,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             self._write(transport, batch)
 
     def _shared(self) -> list[bytes]:
-        """Frames of the ordered lane that go out behind the urgent ones though the connection takes no more."""
+        """Returns frames of the ordered lane to send after the urgent ones in spite of congestion."""
         ordered, taken = self._ordered, []
         share = min(self._share + sum(map(len, self._urgent)), SLICE_BYTES)
         while ordered and share >= min(len(ordered[0]), SLICE_BYTES):
@@ -498,19 +495,19 @@ class TcpLink(PeerLink, asyncio.Protocol):
     # -- keepalive and close -------------------------------------------------------------------------------------
 
     def keepalive(self, now: float, stale_after: float) -> None:
-        """Called a few times a second while up."""
+        """Pings and watches the peer; called a few times per second while up."""
         silent = now - self.stats.last_activity
         if silent > stale_after:
             self._counters.stale += 1
             self.close(f"stale: nothing received for {silent:.1f} s", abort=True)
             return
         self._watch_writes(now)
-        if now - self._last_ping >= (PING_AFTER if silent >= PING_AFTER else RTT_EVERY):
+        if now - self._last_ping >= (PING_SECONDS if silent >= PING_SECONDS else RTT_SECONDS):
             self._last_ping = now
             self.send_urgent(encode_ping(Kind.PING, int(self._clock.monotonic() * 1e9)))
 
     def excuse(self, seconds: float) -> None:
-        """This process stood still for so long: what the peer did meanwhile is not known yet."""
+        """Extends the time limits by a time in which this process stood still, and has read nothing."""
         self.stats.last_activity += seconds
         self._taken_at += seconds
 
@@ -520,12 +517,11 @@ class TcpLink(PeerLink, asyncio.Protocol):
         taken = self.stats.out_bytes - in_transport
         if not waiting or taken != self._taken:
             self._taken, self._taken_at = taken, now
-        elif now - self._taken_at > WRITE_DEADLINE and not self._condemned:
+        elif now - self._taken_at > WRITE_SECONDS and not self._condemned:
             self._slow(f"nothing taken for {now - self._taken_at:.0f} s, {waiting} bytes pending")
 
     def close(self, reason: str, *, abort: bool = False) -> None:
-        """At once for everybody above: the peer is down when this returns. Bytes already queued are still sent unless
-        `abort`."""
+        """Closes the link; the peer is down for all callers on return. Queued bytes are still sent unless `abort`."""
         if self.closed:
             return
         transport = self._transport
@@ -540,7 +536,7 @@ class TcpLink(PeerLink, asyncio.Protocol):
             transport.abort()
         else:
             transport.close()
-            self._loop.call_later(CLOSE_LINGER, transport.abort)
+            self._loop.call_later(LINGER_SECONDS, transport.abort)
 
     def _finish(self, reason: str) -> None:
         if self.closed:
@@ -568,6 +564,6 @@ class TcpLink(PeerLink, asyncio.Protocol):
 
 
 def is_local(ip: str, sockname: tuple[str, int] | None) -> bool:
-    """True when the other end, at `ip`, is on the machine of the own end, which is at `sockname`."""
+    """Returns True when the other end, at `ip`, is on the machine of this end, which is at `sockname`."""
     plain = ip.removeprefix("::ffff:")
     return plain == "::1" or plain.startswith("127.") or (sockname is not None and bool(ip) and ip == sockname[0])

@@ -1,10 +1,10 @@
 """The node mesh on TCP: one connection per pair of nodes, found by routes and gossip, authenticated both ways.
 
-Two nodes may dial each other at once. Of the two, the one with the lower peer id decides: it sends INFO on the
-connection it wants and refuses the other as a duplicate, so both sides always keep the same one, and a link that is up
-is never cut in favour of an equally good one. Of a peer whose key is known it tries all connections, and the first one
-with a signature is the link: both sides refuse the others then. A peer that restarted (another boot id), or that was
-not heard of for `REPLACE_SECONDS`, is taken over by the new connection.
+Two nodes may dial each other at once. The one with the lower peer id decides: it sends INFO on the connection it wants
+and refuses the other as a duplicate, so both sides keep the same one, and a link that is up is never cut in favour of
+an equal one. Of a peer with a known key it tries all connections; the first one with a signature becomes the link, and
+both sides refuse the others. A new connection replaces the link of a peer that restarted (another boot id), or that was
+not heard for `REPLACE_SECONDS`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from jetcluster.mesh.core import MeshCore
 from jetcluster.mesh.dialer import Dialer
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
-    MAX_GOSSIP,
+    MAX_GOSSIP_NODES,
     decode_info,
     encode_gossip,
     encode_info,
@@ -51,21 +51,21 @@ if TYPE_CHECKING:
 
 TICK_SECONDS = 0.25
 REPLACE_SECONDS = 2.0
-"""Seconds of silence after which a link may be replaced by a new connection of the same process. A live peer is heard
-at least every PING_AFTER + TICK_SECONDS."""
+"""Silence after which a new connection of the same process may replace a link. A live peer is heard at least every
+PING_SECONDS + TICK_SECONDS."""
 MAX_STRANGERS = 256
 """Connections that are not authenticated yet; more are refused."""
 MAX_OUTSIDERS = 64
-"""Links of nodes that are no members: those without JetStream, and those that are about to become some."""
-FEW_STRANGERS = 16
-"""The same of either where the store needs the descriptors that are left."""
-STOP_TIMEOUT = 1.0
-REFUSAL_LOG_EVERY = 60.0
+"""Links of nodes that are no members: nodes without JetStream, and nodes about to become members."""
+MAX_STRANGERS_WHEN_SCARCE = 16
+"""Bound of both where the store needs the remaining descriptors."""
+STOP_SECONDS = 1.0
+REFUSAL_LOG_SECONDS = 60.0
 MAX_REFUSAL_LOGS = 1024
 
 
 class NodeMesh(MeshCore):
-    """Create, register handlers and listeners, then `await start()`. Everything runs on that event loop."""
+    """The mesh of one node. Create it, register handlers and listeners, then `await start()` on the event loop."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -116,17 +116,17 @@ class NodeMesh(MeshCore):
         self.descriptors = descriptors or DescriptorWatch()
 
     def set_routes(self, routes: tuple[ConfiguredRoute, ...]) -> None:
-        """The configured routes, after a reload. A link that stands stays: its node belongs to the cluster anyway."""
+        """Takes the configured routes of a reload. Links that are up stay: their nodes belong to the cluster anyway."""
         self.options = replace(self.options, routes=routes)
         self.dialer.set_routes(routes)
 
     def set_advertise(self, advertise: str) -> None:
-        """Changes the address at which others reach this node, after a reload, and tells them. Raises ValueError."""
+        """Changes and announces the address at which other nodes reach this one, after a reload. Raises ValueError."""
         self.options = replace(self.options, advertise=advertise)
         self.update_me(replace(self.me, cluster_url=self._url()))
 
     def set_authorization(self, authorization: RouteCredentials | None, *, trusted: bool = False) -> None:
-        """After a reload, for handshakes to come: links that stand stay."""
+        """Takes the credentials of a reload, for later handshakes; links that are up stay."""
         self.options = replace(self.options, authorization=authorization, trusted_network=trusted)
         self._key = derive_key(self.options.cluster_name, authorization) if authorization else b""
 
@@ -135,7 +135,7 @@ class NodeMesh(MeshCore):
         return _advertised(options.advertise, self._port) if options.advertise else join_url(options.host, self._port)
 
     def set_tls(self, tls: MeshTls) -> None:
-        """After a reload, for handshakes to come; links whose certificates may no longer be are closed."""
+        """Takes the TLS of a reload, for later handshakes; links whose certificates are no longer valid are closed."""
         self.options = replace(self.options, tls=tls)
         if self._secure is not None:
             self._secure.context, self._secure.timeout = tls.accepting, tls.timeout
@@ -143,8 +143,7 @@ class NodeMesh(MeshCore):
             link.check_certificate()
 
     async def start(self) -> None:
-        """Listens and begins to dial. Raises OSError when the address cannot be bound, ValueError for an impossible
-        `advertise`."""
+        """Listens and begins to dial. Raises OSError for an unusable address, ValueError for a bad `advertise`."""
         self.loop = asyncio.get_running_loop()
         options = self.options
         port = self._port = await self._listen()
@@ -177,7 +176,7 @@ class NodeMesh(MeshCore):
         return (await secure.start(options.host, max(0, options.port)))[1]
 
     async def stop(self) -> None:
-        """Says goodbye: what is queued is sent, listeners are told that all peers are down."""
+        """Sends what is queued, closes all links and calls the listeners for each peer."""
         self._stopping = True
         if self._ticker is not None:
             self._ticker.cancel()
@@ -189,7 +188,7 @@ class NodeMesh(MeshCore):
             link.close("shutting down")
         waiting = [link.lost for link in connections if not link.lost.done()]
         if waiting:
-            await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
+            await asyncio.wait(waiting, timeout=STOP_SECONDS)
         await self._rpc.stop()
 
     async def first_dials(self, seconds: float) -> None:
@@ -198,12 +197,12 @@ class NodeMesh(MeshCore):
 
     @property
     def connections(self) -> int:
-        """TCP connections to other nodes, also those over which nobody has said who he is."""
+        """Number of TCP connections to other nodes, also unauthenticated ones."""
         return len(self._connections)
 
     @property
     def settled(self) -> bool:
-        """Every configured route led to a peer that is connected now, or to this node itself."""
+        """True when each configured route led to a peer that is connected now, or to this node itself."""
         return self.dialer.settled
 
     @property
@@ -218,7 +217,7 @@ class NodeMesh(MeshCore):
             link.close("cut on request", abort=True)
 
     def new_link(self, key: bytes, *, dialer: bool) -> TcpLink:
-        """A connection that is about to be made. `key`: see `mesh.auth.derive_key`."""
+        """Returns a connection that is about to be made. `key`: see `mesh.auth.derive_key`."""
         context = LinkContext(
             self.loop, self.clock, self.log, self.counters, self.traffic, lambda: self.options,
             lambda: self.me.cluster_url,
@@ -226,7 +225,7 @@ class NodeMesh(MeshCore):
         return TcpLink(context, self._link_events, Handshake(self.greeting(), key, dialer=dialer))
 
     def greeting(self) -> Greeting:
-        """The first words of a connection."""
+        """Returns the greeting of a new connection."""
         return Greeting(
             peer_id=self.me.peer_id,
             boot_id=self.me.boot_id,
@@ -249,10 +248,10 @@ class NodeMesh(MeshCore):
         return not link.closed
 
     def _most_strangers(self, link: TcpLink) -> int:
-        return FEW_STRANGERS if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
+        return MAX_STRANGERS_WHEN_SCARCE if self.descriptors.nearly_out(link.descriptor) else MAX_STRANGERS
 
     def _check_room(self, link: TcpLink, peer_id: str) -> None:
-        """Raises Refused."""
+        """Raises Refused when too many nodes are linked that are not members."""
         if peer_id in self.links or self.is_member(peer_id):
             return
         most = min(MAX_OUTSIDERS, self._most_strangers(link))
@@ -271,17 +270,17 @@ class NodeMesh(MeshCore):
         current = self._chosen.get(remote.peer_id)
         known = bool(self._known_key(remote.peer_id))
         if current is not None:
-            # One that has yet to show the key of its node keeps nobody out: who shows it first is linked.
+            # A connection that has yet to prove its node's key keeps no other out: the first to prove it is linked.
             if self._stands(current, remote.boot_id) and (current.up or not known):
                 raise Refused(Reason.DUPLICATE, f"already connected to {self.me.name}")
             if not known:
                 current.close("replaced by a new connection", abort=True)
         if current is None or not known:
-            self._choose(link)  # else it takes the other's place once it has shown who it is
+            self._choose(link)  # else it replaces the other once it has proven its key
         link.send(self._first_info(link))
 
     def _stands(self, link: TcpLink, boot_id: str) -> bool:
-        """True for a link with this very process of the peer that is not silent."""
+        """Returns True for a link to this very process of the peer that is not silent."""
         assert link.handshake.remote is not None
         silent = self.clock.monotonic() - link.stats.last_activity
         return link.handshake.remote.boot_id == boot_id and silent < REPLACE_SECONDS
@@ -314,7 +313,7 @@ class NodeMesh(MeshCore):
             self._choose(link)
         if not self._decides(info.peer_id):
             link.send(self._first_info(link))
-            # The peer waits for this INFO: what the groups send as soon as the link is up must not overtake it.
+            # The peer waits for this INFO: frames that groups send as soon as the link is up must not overtake it.
             link.flush()
         self._came_up(link, info)
 
@@ -353,7 +352,7 @@ class NodeMesh(MeshCore):
         return self.new_link(self._key, dialer=False)
 
     def _on_left_out(self, link: TcpLink, refusal: Refused) -> None:
-        """Counts as the word of one of those that this node itself knows as its cluster, and of nobody else."""
+        """Takes a report that this node was left out, if it is signed by a voter that this node itself knows."""
         remote, handshake = link.handshake.remote, link.handshake
         assert remote is not None
         key = self.key_of(remote.peer_id) if self.is_voter(remote.peer_id) else ""
@@ -376,9 +375,9 @@ class NodeMesh(MeshCore):
             self.log.error("Refused connection of %s to the cluster port: TLS handshake error: %s", where, why)
 
     def _may_log(self, ip: str, reason: Reason | None) -> bool:
-        """Once in a while for each of them. None: TLS."""
+        """Returns True once in a while for each address and reason; None is TLS."""
         now, key = self.clock.monotonic(), (ip, reason)
-        if now - self._refusals_logged.get(key, -REFUSAL_LOG_EVERY) < REFUSAL_LOG_EVERY:
+        if now - self._refusals_logged.get(key, -REFUSAL_LOG_SECONDS) < REFUSAL_LOG_SECONDS:
             return False
         if len(self._refusals_logged) >= MAX_REFUSAL_LOGS:
             self._refusals_logged.clear()
@@ -389,12 +388,12 @@ class NodeMesh(MeshCore):
         return first_info(self.me, link.handshake, self.options.sign, link.dialled, link.own_addresses)
 
     def _known_key(self, peer_id: str) -> str:
-        """The key with which `peer_id` must show who it is: the cluster's, or that of the node linked under this id."""
+        """Returns the key that `peer_id` must prove: the cluster's, or that of the node linked under this id."""
         known, linked = self.key_of(peer_id), self.peers.get(peer_id)
         return known or (linked.key if linked is not None else "")
 
     def _check_key(self, link: TcpLink, info: NodeInfo, body: bytes) -> None:
-        """Raises Refused."""
+        """Raises Refused when the peer does not prove the key by which it is known."""
         known = self._known_key(info.peer_id)
         if known and info.key != known:
             raise Refused(
@@ -404,7 +403,7 @@ class NodeMesh(MeshCore):
             check_info(info, body, link.handshake, link.dialled, link.own_addresses)
 
     def _check_origin(self, link: TcpLink, peer_id: str) -> None:
-        """Nothing was asked of this peer, so it must be a member, or on this machine. Raises Refused."""
+        """Raises Refused for a peer that proved nothing, unless it is a member, or on this machine."""
         options = self.options
         if self._key or options.tls is not None or options.trusted_network or link.local or self.knows(peer_id):
             return
@@ -418,7 +417,7 @@ class NodeMesh(MeshCore):
         return self.me.peer_id < peer_id
 
     def _check_name(self, peer_id: str, name: str) -> None:
-        """Two nodes of one name would be one to every operator and every client: the later one stays out."""
+        """Raises Refused for a second node of one name, which operators and clients could not tell apart."""
         if name == self.me.name:
             raise Refused(Reason.NAME, f"server name {name!r} is taken by node {self.me.peer_id}")
         for other, info in self.peers.items():
@@ -426,7 +425,7 @@ class NodeMesh(MeshCore):
                 raise Refused(Reason.NAME, f"server name {name!r} is taken by node {other}")
 
     def _outranks(self, peer_id: str, other: str) -> bool:
-        """A stranger that has taken the name of a member which was away does not keep that one out."""
+        """Returns True for a member whose name a stranger has taken while it was away."""
         return self.knows(peer_id) and not self.is_member(other)
 
     def _choose(self, link: TcpLink) -> None:
@@ -445,7 +444,7 @@ class NodeMesh(MeshCore):
             for peer, other in self.peers.items()
             if peer != info.peer_id and other.cluster_url
         ]
-        link.send(encode_gossip(others[:MAX_GOSSIP]))
+        link.send(encode_gossip(others[:MAX_GOSSIP_NODES]))
         self._tell_others(link, info)
 
     def _tell_others(self, link: PeerLink, info: NodeInfo) -> None:
@@ -468,8 +467,8 @@ class NodeMesh(MeshCore):
                 self.dialer.learn(peer_id, url, hearsay=not self.is_member(link.peer_id))
 
     def _tick(self) -> None:
-        """Keepalive of all links. If this process itself stood still (SIGSTOP, a long collection), what the peers sent
-        meanwhile is still unread: they get the time back."""
+        """Keeps all links alive. After a standstill of this process (SIGSTOP, a long collection) the peers' frames are
+        still unread, so their time limits are extended."""
         now, options = self.clock.monotonic(), self.options
         stood_still = now - self._last_tick - TICK_SECONDS
         self._last_tick = now
@@ -484,7 +483,7 @@ class NodeMesh(MeshCore):
 
 
 def _advertised(address: str, port: int) -> str:
-    """`address` with `port` where it names none."""
+    """Returns `address`, with `port` where it has none."""
     try:
         split_url(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`PeerLink`: a link to one peer, as the mesh, requests and the router see it, whatever moves its bytes."""
+"""`PeerLink`: a link to one peer as the mesh, requests and the router see it, whatever the transport."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import (
-    MAX_DELIVER,
+    MAX_DELIVER_BYTES,
     MSGS,
-    MSGS_HEAD,
-    MSGS_LENGTHS,
+    MSGS_HEAD_BYTES,
+    MSGS_LENGTH_BYTES,
     Kind,
     encode_backlog,
     encode_deliver,
@@ -23,10 +23,10 @@ from jetcluster.records import dataclass
 
 MAX_ACCOUNTS = 16_384
 
-MAX_GATHERED = 16 * 1024
-"""Bytes of a message that goes together with others; larger ones gain nothing by it."""
-TOLD_EVERY = 16 * 1024
-"""Bytes of messages that are gathered before they count as queued."""
+MAX_GATHERED_BYTES = 16 * 1024
+"""Most bytes of a message that is sent together with others; larger ones gain nothing by it."""
+EXPECT_BYTES = 16 * 1024
+"""Bytes of gathered messages after which they count as queued."""
 
 
 @dataclass(slots=True)
@@ -40,8 +40,8 @@ class Traffic:
 
 
 class RouteTraffic:
-    """Traffic of links to other nodes, by account: /accstatz tells it apart from what clients send and get. Traffic of
-    all links of a node since its start. Names come from peers: beyond `MAX_ACCOUNTS` new ones are not counted."""
+    """Traffic of all links of a node since its start, by account; /accstatz shows it apart from that of clients. Names
+    come from peers: beyond `MAX_ACCOUNTS` new ones are not counted."""
 
     def __init__(self) -> None:
         self.by_account: dict[str, Traffic] = {}
@@ -55,7 +55,7 @@ class RouteTraffic:
         return found
 
     def sent(self, account: str, size: int) -> None:
-        """One message."""
+        """Counts one message."""
         traffic = self[account]
         traffic.out_msgs += 1
         traffic.out_bytes += size
@@ -77,10 +77,10 @@ def size_of(messages: Sequence[Outgoing]) -> int:
 
 @dataclass(slots=True)
 class MeshCounters:
-    """Since the start of the process."""
+    """Counters since the start of the process."""
 
     malformed: int = 0
-    """Connections closed because of bytes that are not the protocol, before or after authentication."""
+    """Connections closed because of malformed bytes, before or after authentication."""
     refused: int = 0
     """Connections refused by this node: wrong secret, cluster name, version, name taken."""
     duplicates: int = 0
@@ -90,7 +90,7 @@ class MeshCounters:
     dropped_msgs: int = 0
     """Messages not forwarded because their link was congested or they do not fit a frame."""
     strangers: int = 0
-    """Requests and notices refused because they came from no member."""
+    """Requests and notices refused because their sender is no member."""
     oversize: int = 0
     """Raft frames that do not fit `max_frame`: a bug, or nodes with different limits."""
     callback_errors: int = 0
@@ -100,7 +100,7 @@ class MeshCounters:
 
 @dataclass(slots=True)
 class LinkStats:
-    """The figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
+    """Figures of one link, for /routez. Times are the mesh clock's monotonic seconds."""
 
     rid: int = 0
     did_solicit: bool = False
@@ -109,7 +109,7 @@ class LinkStats:
     port: int = 0
     started: float = 0.0
     started_ns: int = 0
-    """The same by the wall clock, nanoseconds since the Unix epoch."""
+    """`started` by the wall clock, in Unix nanoseconds."""
     last_activity: float = 0.0
     rtt: float = 0.0
     """Seconds; 0.0 until the first PONG."""
@@ -120,9 +120,8 @@ class LinkStats:
 
 
 class PeerLink:
-    """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes.
-
-    `max_frame` is the bound of what the peer takes; `counters` and `traffic` are those of the node."""
+    """An authenticated link to one peer; the router's `RemotePeer`. Subclasses move the bytes. `max_frame` is the most
+    that the peer takes; `counters` and `traffic` are those of the node."""
 
     def __init__(self, max_frame: int, counters: MeshCounters, traffic: RouteTraffic) -> None:
         self._max_frame = max_frame
@@ -130,11 +129,11 @@ class PeerLink:
         self._traffic = traffic
         self.peer_id = ""
         self.info: NodeInfo | None = None
-        """The peer's, once the link is up."""
+        """The peer's INFO, once the link is up."""
         self.state = NEW
-        """Changed by `advance` alone."""
+        """Changed by `advance` only."""
         self.congested = False
-        """True while the connection takes no more; a producer that can wait should."""
+        """True while the connection is congested; a producer that can wait should."""
         self.silent = False
         """See `MeshCore.set_silent`."""
         self.stats = LinkStats()
@@ -143,12 +142,12 @@ class PeerLink:
         self._gathered: list[Outgoing] = []
         self._gathered_of = ""
         self._gathered_bytes = 0
-        """Messages of this loop turn that go out as one frame, their account, and the most bytes that it may have."""
+        """Messages of this loop turn that will be sent as one frame, their account, and the frame's most bytes."""
         self._told_bytes = 0
         """The part of `_gathered_bytes` that counts as queued already."""
 
     def advance(self, event: ConnectionEvent) -> None:
-        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        """Changes `state`. Raises AssertionError when `event` is impossible."""
         self.state = after(self.state, event)
 
     @property
@@ -161,7 +160,7 @@ class PeerLink:
 
     @property
     def up(self) -> bool:
-        """It takes part in the mesh."""
+        """True while the link takes part in the mesh."""
         return self.state is JOINED
 
     @property
@@ -169,21 +168,19 @@ class PeerLink:
         return self.state is CLOSED
 
     def send(self, frame: bytes) -> None:
-        """Queues a frame in the ordered lane; dropped when the link is closed."""
+        """Queues a frame in the ordered lane; drops it when the link is closed."""
         raise NotImplementedError
 
     def _expect(self, size: int) -> None:
-        """Counts bytes that are queued, or that `_seal` will queue in this turn. Less than 0 when a frame was
-        expected to be longer."""
+        """Counts bytes that are queued, or will be in this turn; negative when a frame is shorter than announced."""
         raise NotImplementedError
 
     def _queue_expected(self, frame: bytes) -> None:
-        """Queues a frame in the ordered lane of whose bytes `_expect` was told."""
+        """Queues a frame in the ordered lane that `_expect` has counted."""
         raise NotImplementedError
 
     def _seal(self) -> None:
-        """Makes one frame of what was gathered, if there is something. Whatever queues or writes in the ordered lane
-        calls this first."""
+        """Makes one frame of the gathered messages, if any. Must come before any other use of the ordered lane."""
         messages = self._gathered
         if messages:
             self._gathered = []
@@ -194,13 +191,13 @@ class PeerLink:
             self._queue_expected(frame)
 
     def greet(self, frames: Iterator[bytes]) -> None:
-        """Queues frames in the ordered lane, of which there may be very many: they are made when their turn has come,
-        and frames that are sent later come after the last one. Once, when the link is up."""
+        """Queues a possibly very long series of frames in the ordered lane, made when their turn comes; later frames
+        follow the last one. Called once, when the link is up."""
         for frame in frames:
             self.send(frame)
 
     def send_urgent(self, frame: bytes) -> bool:
-        """Queues a frame in the Raft lane. False: dropped."""
+        """Queues a frame in the Raft lane; returns False when it was dropped."""
         raise NotImplementedError
 
     def accepts_msgs(self) -> bool:
@@ -218,8 +215,8 @@ class PeerLink:
         self, account: str, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes
     ) -> None:
         if not queues and self.info is not None and self.info.frames >= MSGS:
-            size = MSGS_LENGTHS + len(subject) + len(reply) + len(headers) + len(payload)
-            if size <= MAX_GATHERED and size + MSGS_HEAD + len(account) * 4 < self._max_frame:
+            size = MSGS_LENGTH_BYTES + len(subject) + len(reply) + len(headers) + len(payload)
+            if size <= MAX_GATHERED_BYTES and size + MSGS_HEAD_BYTES + len(account) * 4 < self._max_frame:
                 self._gather(account, size, (subject, reply, headers, payload))
                 return
         try:
@@ -235,13 +232,13 @@ class PeerLink:
 
     def _gather(self, account: str, size: int, message: Outgoing) -> None:
         total = self._gathered_bytes + size
-        if not self._gathered or account != self._gathered_of or total > min(MAX_DELIVER, self._max_frame):
+        if not self._gathered or account != self._gathered_of or total > min(MAX_DELIVER_BYTES, self._max_frame):
             if self._gathered:
                 self._seal()
             self._gathered_of = account
-            total = size + MSGS_HEAD + len(account.encode())
+            total = size + MSGS_HEAD_BYTES + len(account.encode())
             self._told_bytes = 0
-        if not self._told_bytes or total - self._told_bytes > TOLD_EVERY:
+        if not self._told_bytes or total - self._told_bytes > EXPECT_BYTES:
             if not self.accepts_msgs():
                 self._counters.dropped_msgs += 1
                 return
@@ -256,7 +253,7 @@ class PeerLink:
         except struct.error:
             frame = b""
         count = len(messages)
-        if len(frame) > MAX_DELIVER and count > 1:
+        if len(frame) > MAX_DELIVER_BYTES and count > 1:
             # Raft traffic cannot overtake a frame in its middle, so it must not be large.
             self.send_many(account, target, queues, messages[: count // 2])
             self.send_many(account, target, queues, messages[count // 2 :])

@@ -1,6 +1,6 @@
 """Requests between nodes: calls that wait for an answer, and the handlers that give one.
 
-A request costs a Task and a Future; nothing here is on the path of a message. Answers come back in any order.
+A request costs a Task and a Future; it is not on the path of a message. Answers arrive in any order.
 """
 
 from __future__ import annotations
@@ -18,27 +18,26 @@ from jetcluster.protocol.connection_states import CLOSED
 Handler = Callable[[str, bytes], Awaitable[bytes]]
 
 MAX_METHOD_BYTES = 255
-MAX_ERROR_CHARS = 1024
-MAX_RUNNING = 1024
-"""Handlers running for one peer; a request beyond that is answered with an error."""
-MAX_SECONDS = 60.0
-"""A handler that runs longer is ended: nobody has waited for it for long, and it takes the place of others."""
-MAX_WAITING = 65_536
+MAX_ERROR_CHARACTERS = 1024
+MAX_RUNNING_HANDLERS = 1024
+"""Handlers running for one peer; a further request is answered with an error."""
+MAX_HANDLER_SECONDS = 60.0
+"""Time after which a handler is ended: its caller gave up long ago, and it takes the place of others."""
+MAX_WAITING_CALLS = 65_536
 """Calls of this node that wait for an answer."""
 
 LOGGED_FAILURES = 20
-_OVERHEAD = 512
+_OVERHEAD_BYTES = 512
 _ID_MASK = 0xFFFFFFFF
 
 
 class Rpc:
-    """The calls of one node that wait for answers, and its handlers, by method. A lost link ends the calls that went
-    over it; nothing is sent twice."""
+    """The waiting calls of one node, and its handlers by method. A lost link ends its calls; nothing is sent twice."""
 
     def __init__(self, me: str, max_frame: int, log: logging.Logger) -> None:
         self._me = me
         self._log = log
-        self._max_payload = max_frame - _OVERHEAD
+        self._max_payload = max_frame - _OVERHEAD_BYTES
         self._handlers: dict[str, Handler] = {}
         self._next_id = 0
         self._failed = 0
@@ -56,7 +55,7 @@ class Rpc:
         """Raises MeshError: the link is lost, no answer within `timeout` seconds, refused, or the handler raised."""
         if len(payload) > self._max_payload:
             raise MeshError(f"{method}: request of {len(payload)} bytes is too large")
-        if len(self._waiting) >= MAX_WAITING:
+        if len(self._waiting) >= MAX_WAITING_CALLS:
             raise MeshError(f"{method}: too many requests wait for an answer")
         if link.state is CLOSED:  # lost between the choice of the link and the first step of this coroutine
             raise MeshError(f"lost the connection to {link.peer_id}")
@@ -84,7 +83,7 @@ class Rpc:
 
     def on_call(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
         running = self._running.setdefault(link.peer_id, OrderedSet())
-        if len(running) >= MAX_RUNNING:
+        if len(running) >= MAX_RUNNING_HANDLERS:
             link.send(encode_error(call_id, f"{method}: too many requests at once"))
             return
         task = asyncio.get_running_loop().create_task(self._answer(link, call_id, method, payload))
@@ -92,7 +91,7 @@ class Rpc:
         task.add_done_callback(running.discard)
 
     def on_answer(self, peer: str, call_id: int, payload: bytes | None, error: str) -> None:
-        """An answer that nobody waits for any more, or that comes from a peer that was not asked, is ignored."""
+        """Resolves a call. An answer to an ended call, or from a peer that was not asked, is ignored."""
         asked, future = self._waiting.get(call_id, ("", None))
         if future is None or asked != peer or future.done():
             return
@@ -102,10 +101,10 @@ class Rpc:
             future.set_result(payload)
 
     def link_lost(self, peer: str) -> None:
-        """Fails the calls that wait for `peer`. Handlers run on: what they do may be half done; their answer is
-        dropped with the link."""
+        """Fails the calls that wait for `peer`. Its handlers run on, as their work may be half done; their answers are
+        dropped."""
         if not self._running.get(peer):
-            self._running.pop(peer, None)  # a peer under ever new names is not remembered
+            self._running.pop(peer, None)  # a peer under ever new ids must not fill the table
         for asked, future in self._waiting.values():
             if asked == peer and not future.done():
                 future.set_exception(MeshError(f"lost the connection to {peer}"))
@@ -118,13 +117,13 @@ class Rpc:
 
     async def _answer(self, link: PeerLink, call_id: int, method: str, payload: bytes) -> None:
         try:
-            async with asyncio.timeout(MAX_SECONDS):
+            async with asyncio.timeout(MAX_HANDLER_SECONDS):
                 reply = await self._invoke(link.peer_id, method, payload)
         except TimeoutError:
-            self._log.error("Request %s of peer %s did not end within %g s", method, link.peer_id, MAX_SECONDS)
-            link.send(encode_error(call_id, f"{method}: did not end within {MAX_SECONDS:g} s"))
+            self._log.error("Request %s of peer %s did not end within %g s", method, link.peer_id, MAX_HANDLER_SECONDS)
+            link.send(encode_error(call_id, f"{method}: did not end within {MAX_HANDLER_SECONDS:g} s"))
         except MeshError as error:
-            link.send(encode_error(call_id, str(error)[:MAX_ERROR_CHARS]))
+            link.send(encode_error(call_id, str(error)[:MAX_ERROR_CHARACTERS]))
         else:
             link.send(encode_reply(call_id, reply))
 
@@ -136,9 +135,9 @@ class Rpc:
             reply = await handler(peer, payload)
         except MeshError:
             raise
-        except Exception as error:  # the caller must hear of any failure
+        except Exception as error:  # the caller must get any failure
             self._failed += 1
-            if self._failed <= LOGGED_FAILURES or self._failed % 1000 == 0:  # a flood of them is not made worse
+            if self._failed <= LOGGED_FAILURES or self._failed % 1000 == 0:  # a flood of them must not become worse
                 self._log.exception("Request %s of peer %s failed (%d so far)", method, peer, self._failed)
             raise MeshError(f"{method}: {error or type(error).__name__}") from error
         if len(reply) > self._max_payload:

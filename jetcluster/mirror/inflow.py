@@ -156,7 +156,7 @@ class Inflow:
     def _fitting(self) -> int:
         """Messages of the next command."""
         counts = self._around.target.rules.allow_msg_counter and not self._upstream.mirror
-        count = min(len(self._seqs), counters.COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
+        count = min(len(self._seqs), counters.MAX_COMMAND_MESSAGES if counts else COMMAND_MESSAGES)
         size = 0
         for i in range(count):
             size += len(self._headers[i]) + len(self._payloads[i]) + OVERHEAD_BYTES

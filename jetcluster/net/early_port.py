@@ -1,8 +1,8 @@
-"""The client port, opened by the first lines of `jetcluster serve`: before what a server needs is imported, which takes
-longer than some test harnesses of clients wait. Who connects meanwhile waits in the system's queue for INFO.
+"""The client port, opened first by `jetcluster serve`: the imports of a server take longer than the test harnesses of
+some clients wait. Connections meanwhile wait for INFO in the system's accept queue.
 
-Only where flags and file say for certain which port that is; all else goes the usual way, and so do errors: a port that
-cannot be had here is tried again later, and told then. Imports nothing that takes time.
+The port is opened here only if flags and configuration file name it for certain. Otherwise, and after an error, the
+server opens it later as usual and reports the error then. This module imports nothing slow.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-BACKLOG: Final = 1024
-SECONDS: Final = 3.0
-"""Longest time that the port is open and nobody takes it. A server that has much to read before it is ready gives the
-port back then, so that its clients go elsewhere."""
-MOST_BYTES: Final = 64 * 1024
-"""Size of the largest configuration file that is read twice for this."""
+LISTEN_BACKLOG: Final = 1024
+MAX_OPEN_SECONDS: Final = 3.0
+"""Longest time that the port stays open before the server takes it over. A server that takes longer to start closes the
+port, so that clients connect elsewhere."""
+MAX_CONFIG_BYTES: Final = 64 * 1024
+"""Largest configuration file that is parsed here too."""
 _ADDRESS: Final = ("listen", "port", "host", "net")
 _PID: Final = ("pid_file", "pidfile")
 
@@ -25,14 +25,14 @@ Flag = bool | int | str
 
 
 class EarlyPort:
-    """One per process. `sockets` listen on `host` and `port`; there are none as long as nothing was opened."""
+    """The early port of this process. `sockets` listen on `host` and `port`; empty while nothing is open."""
 
     def __init__(self) -> None:
         self.sockets: list[socket.socket] = []
         self.host, self.port = "", 0
 
     def open(self, flags: Mapping[str, Flag]) -> None:
-        """Opens what the command line, and the file it names, say. Never raises."""
+        """Opens the port of the command line or of its configuration file. Never raises."""
         wanted = _wanted(flags)
         if wanted is None:
             return
@@ -45,14 +45,14 @@ class EarlyPort:
             self.close()
 
     def take(self, host: str, port: int) -> list[socket.socket]:
-        """The sockets, if they are those of this address; they belong to the caller. Others are closed."""
+        """Hands over the sockets if they have this address, else closes them."""
         if (host, port) != (self.host, self.port):
             self.close()
         found, self.sockets = self.sockets, []
         return found
 
     def close(self) -> None:
-        """Gives the port back, if nobody has taken it."""
+        """Closes the port unless it was taken over."""
         for one in self.sockets:
             one.close()
         self.sockets.clear()
@@ -62,8 +62,8 @@ EARLY: Final = EarlyPort()
 
 
 def _wanted(flags: Mapping[str, Flag]) -> tuple[str, int] | None:
-    """(host, port) for certain; None: nobody can tell yet, or whatever is free. A file with the process id has to be
-    there before the port is open."""
+    """Returns (host, port) if they are certain. None otherwise, for a random port, and with a pid file, which must
+    exist before the port is open."""
     host, port = "0.0.0.0", 4222  # noqa: S104 - nats-server's
     if flags.get("pid_file"):
         return None
@@ -82,7 +82,7 @@ def _of_file(path: str, host: str, port: int) -> tuple[str, int] | None:
     from jetcluster.config.parser import parse_text, read_text
 
     try:
-        if os.stat(path).st_size > MOST_BYTES:  # noqa: PTH116 - pathlib is for later
+        if os.stat(path).st_size > MAX_CONFIG_BYTES:  # noqa: PTH116 - pathlib is for later
             return None
         pairs = parse_text(read_text(path), path, os.environ)
     except (ConfigError, OSError):
@@ -107,7 +107,7 @@ def _of_file(path: str, host: str, port: int) -> tuple[str, int] | None:
 
 
 def _addresses(host: str) -> list[tuple[int, str]]:
-    """Those that `net.open_port` binds; names are not looked up. Raises OSError."""
+    """Returns (family, address) as `net.open_port` would bind them, none for a host name. Raises OSError."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - what the configuration says
         return [(socket.AF_INET, "0.0.0.0"), *_v6()]  # noqa: S104
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -123,13 +123,13 @@ def _v6() -> list[tuple[int, str]]:
     try:
         _listening(socket.AF_INET6, "::", 0).close()
     except OSError:
-        return []  # this machine has none
+        return []  # this machine has no IPv6
     return [(socket.AF_INET6, "::")]
 
 
 def _listening(family: int, address: str, port: int) -> socket.socket:
-    # asyncio sets TCP_NODELAY where a socket says TCP, and connections have that from here: without it an answer that
-    # follows a delivery waits for the client's delayed ACK (40 ms).
+    # asyncio sets TCP_NODELAY only if the protocol is IPPROTO_TCP, which connections inherit. Without it a reply after
+    # a delivery waits for the client's delayed ACK (40 ms).
     one = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         one.setblocking(False)
@@ -137,7 +137,7 @@ def _listening(family: int, address: str, port: int) -> socket.socket:
         if family == socket.AF_INET6:
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         one.bind((address, port))
-        one.listen(BACKLOG)
+        one.listen(LISTEN_BACKLOG)
     except OSError:
         one.close()
         raise

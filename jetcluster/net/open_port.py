@@ -1,5 +1,4 @@
-"""Opening a port. A host that stands for all addresses means those of IPv6 as well, as in every Go server: clients that
-are told `localhost` may try ::1 and nothing else."""
+"""Opening a port. A wildcard host includes IPv6, as in Go servers: a client may resolve `localhost` to ::1 alone."""
 
 from __future__ import annotations
 
@@ -10,12 +9,12 @@ import socket
 from collections.abc import Callable
 
 WILDCARDS = frozenset(("", "0.0.0.0", "::"))  # noqa: S104 - what the configuration says
-TRIES = 8
-"""For a free port that nobody else takes meanwhile."""
+MAX_ATTEMPTS = 8
+"""Attempts to bind a free port for IPv4 and IPv6 before another process takes it."""
 
 
 def addresses(host: str) -> list[str]:
-    """The addresses to bind for `host`; IPv4 first."""
+    """Returns the addresses to bind for `host`, IPv4 first."""
     if host not in WILDCARDS:
         return [host]
     return [*(["0.0.0.0"] if _works(socket.AF_INET) else []), *(["::"] if _works(socket.AF_INET6) else [])]  # noqa: S104
@@ -36,9 +35,9 @@ def _works(family: socket.AddressFamily) -> bool:
 async def open_port(
     factory: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 100
 ) -> asyncio.Server:
-    """Listens on one port at all addresses of `host`; port 0 is any free one. Raises OSError."""
+    """Listens on one port at all addresses of `host`; port 0 picks a free one. Raises OSError."""
     loop, hosts = asyncio.get_running_loop(), addresses(host)
-    for _ in range(TRIES if not port and len(hosts) > 1 else 0):
+    for _ in range(MAX_ATTEMPTS if not port and len(hosts) > 1 else 0):
         try:
             return await loop.create_server(factory, hosts, _free_port(), backlog=backlog)
         except OSError as error:
@@ -54,7 +53,7 @@ def _free_port() -> int:
 
 
 def address_of(sockets: tuple[socket.socket, ...]) -> tuple[str, int]:
-    """(host, port) of an open port; the IPv4 one where there are two."""
+    """Returns (host, port) of an open port, the IPv4 address if there are two."""
     first = min(sockets, key=lambda one: one.family != socket.AF_INET)
     address = first.getsockname()
     return str(address[0]), int(address[1])

@@ -1,9 +1,8 @@
-"""A port whose connections begin with a TLS handshake, and whose failed handshakes are told.
+"""A port whose connections begin with a TLS handshake, and which reports failed handshakes.
 
-asyncio's `create_server(ssl=...)` says nothing of a handshake that fails, and a `start_tls` out of `connection_made`
-comes too late on uvloop, where reading has begun by then. So connections are accepted here, and a socket becomes a
-transport only when it is known what it speaks. Until its first byte a connection costs a socket and a timer; the
-state of a handshake, some 50 KB, is made for those that have begun one.
+asyncio's `create_server(ssl=...)` does not report failed handshakes, and `start_tls` from `connection_made` is too late
+on uvloop, which reads by then. So connections are accepted here, and a socket becomes a transport once its protocol is
+known. Before its first byte a connection costs a socket and a timer; a handshake's state (about 50 KB) comes later.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from jetcluster.net.open_port import addresses
 _LOG = logging.getLogger("jetcluster.server")
 
 MAX_HANDSHAKES = 1024
-"""Under way at a time; further ones wait for their turn, within their time."""
+"""Simultaneous handshakes; further ones wait, within their timeout."""
 MAX_SILENT = 16_384
-"""Connections without a first byte; beyond it new ones wait in the system's queue."""
-BACKLOG = 1024
-PAUSE = 0.1
-"""Seconds after an accept that failed, for want of file descriptors."""
-LOG_EVERY = 10.0
-"""Seconds between two lines about such accepts."""
-SHUTDOWN_TIMEOUT = 2.0
-"""Seconds for the other end to say goodbye to ours."""
-HELLO = 0x16
-"""The first byte of a TLS connection: a record of a handshake."""
+"""Connections without a first byte; further ones wait in the system's accept queue."""
+LISTEN_BACKLOG = 1024
+ACCEPT_RETRY_SECONDS = 0.1
+"""Pause after a failed accept, as when file descriptors run out."""
+LOG_INTERVAL_SECONDS = 10.0
+"""Pause between two log lines about failed accepts."""
+SHUTDOWN_SECONDS = 2.0
+"""Time for the peer to answer a close_notify."""
+TLS_HANDSHAKE_RECORD = 0x16
+"""First byte of a TLS connection: the record type of a handshake."""
 
 Address = tuple[str, int]
 
 
 class TlsListener:
-    """`refused(address, error)` is called for each handshake that comes to nothing. `context` and `timeout` may be
-    replaced: for handshakes to come."""
+    """A listening port. `refused(address, error)` is called for each failed handshake. `context` and `timeout` may be
+    replaced; later handshakes use the new ones."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class TlsListener:
         *,
         fallback: float = 0.0,
     ) -> None:
-        """`fallback`: seconds without a first byte after which a connection goes on without TLS; 0: none does."""
+        """`fallback`: seconds without a first byte after which a connection goes on without TLS; 0 for never."""
         self.context = context
         self.timeout = timeout
         self.fallback = fallback
@@ -60,10 +59,10 @@ class TlsListener:
         self._room = asyncio.Semaphore(MAX_HANDSHAKES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ports: list[socket.socket] = []
-        self._failure_told = -LOG_EVERY
+        self._failure_told = -LOG_INTERVAL_SECONDS
 
     async def start(self, host: str, port: int) -> Address:
-        """Listens; returns the address. Raises OSError. Port 0 is any free one."""
+        """Listens and returns the bound address; port 0 picks a free one. Raises OSError."""
         loop = asyncio.get_running_loop()
         ports: list[socket.socket] = []
         found = []
@@ -82,11 +81,11 @@ class TlsListener:
                     bound.close()
                 raise
             port = one.getsockname()[1]
-            one.listen(BACKLOG)
+            one.listen(LISTEN_BACKLOG)
         return self.serve(ports)
 
     def serve(self, ports: Sequence[socket.socket]) -> Address:
-        """Takes connections of sockets that listen already; they are this one's from now on."""
+        """Accepts connections on sockets that already listen, and owns them from now on."""
         self._ports = list(ports)
         for one in self._ports:
             one.setblocking(False)
@@ -96,11 +95,11 @@ class TlsListener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """As of an `asyncio.Server`."""
+        """The listening sockets, as `asyncio.Server.sockets`."""
         return tuple(self._ports)
 
     def close(self) -> None:
-        """Takes no more connections; those that stand go on."""
+        """Stops accepting; open connections go on."""
         for task in self._tasks:
             task.cancel()
         for one in self._ports:
@@ -122,7 +121,7 @@ class TlsListener:
             except OSError as error:
                 self._silent.release()
                 self._log_failed(error)
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(ACCEPT_RETRY_SECONDS)
                 continue
             except asyncio.CancelledError:
                 self._silent.release()
@@ -131,7 +130,7 @@ class TlsListener:
 
     def _log_failed(self, error: OSError) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._failure_told >= LOG_EVERY:
+        if now - self._failure_told >= LOG_INTERVAL_SECONDS:
             self._failure_told = now
             _LOG.error("Error accepting a connection: %s", error.strerror or error)
 
@@ -148,7 +147,7 @@ class TlsListener:
             self._silent.release()
 
     async def _begin(self, connection: socket.socket, address: Address) -> None:
-        """From the accept to the protocol. Raises OSError and TimeoutError."""
+        """Takes an accepted connection to its protocol. Raises OSError and TimeoutError."""
         if self.fallback and await first_byte(connection, self.fallback) is None:
             await self._stay_plain(connection, self._make)
             return
@@ -157,7 +156,8 @@ class TlsListener:
     async def _shake_hands(
         self, connection: socket.socket, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol]
     ) -> None:
-        """`timeout` is for the first byte, the turn and the handshake together. Raises OSError and TimeoutError."""
+        """Runs the handshake; `timeout` covers the first byte, the wait for a turn and the handshake. Raises OSError
+        and TimeoutError."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self.timeout
         if await first_byte(connection, self.timeout) is None:
@@ -180,7 +180,7 @@ class TlsListener:
             await loop.connect_accepted_socket(
                 make, connection,
                 ssl=context, ssl_handshake_timeout=max(until - loop.time(), 0.001),
-                ssl_shutdown_timeout=SHUTDOWN_TIMEOUT,
+                ssl_shutdown_timeout=SHUTDOWN_SECONDS,
             )  # fmt: skip
         finally:
             self._room.release()
@@ -191,8 +191,8 @@ class TlsListener:
 
 
 async def first_byte(connection: socket.socket, seconds: float) -> int | None:
-    """The first byte that has come on a socket, which is left there; None when none comes. Raises OSError, also for an
-    end of the connection."""
+    """Returns the first byte received on a socket, without consuming it; None if none comes within `seconds`. Raises
+    OSError, also when the peer closes the connection."""
     loop = asyncio.get_running_loop()
     while True:
         try:

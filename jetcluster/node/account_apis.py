@@ -1,5 +1,4 @@
-"""The JetStream API of a node's accounts, and on a node of a cluster that has no JetStream, its relay to one that
-has."""
+"""The JetStream API of a node's accounts; on a clustered node without JetStream, its relay to a node that has it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ DEFAULT_ACCOUNT = "$G"
 
 
 class AccountApis:
-    """Serves nothing before `start` or `start_relay`; one of the two is called at most."""
+    """Starts and stops the API of each account. `start` or `start_relay` comes first."""
 
     def __init__(self, options: Options, server: Server, rng: Rng, log: Logger) -> None:
         """`options` is the object that a reload changes in place."""
@@ -44,7 +43,7 @@ class AccountApis:
         limits: Callable[[str], AccountLimits],
         own_limits: Callable[[str], AccountLimits],
     ) -> None:
-        """`limits`: of an account in the cluster; `own_limits`: of an account on this node."""
+        """`limits` returns an account's limits in the cluster, `own_limits` its configured ones."""
         from jetcluster.api.request import ApiContext
 
         options, server = self._options, self._server
@@ -88,7 +87,7 @@ class AccountApis:
         self._relay.serve(self._known())
 
     def reconfigure(self, changed: list[str]) -> None:
-        """Takes over changed options after a reload, or after accounts have changed."""
+        """Takes over options that a reload, or a change of accounts, has changed."""
         if self._context is not None:
             self._context.compat = self._options.compat
         if "accounts" not in changed:
@@ -106,7 +105,7 @@ class AccountApis:
         return {DEFAULT_ACCOUNT, self._options.system_account_name, *(self._options.accounts or ())}
 
     def _serve(self, context: ApiContext) -> None:
-        """An account without JetStream has an API too: one that says so (10039)."""
+        """Serves the API of each account; for one without JetStream it answers 10039."""
         from jetcluster.api.dispatch import JetStreamApi
 
         enabled = self._with_jetstream()

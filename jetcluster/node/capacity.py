@@ -11,27 +11,26 @@ from jetcluster.config.options import Options
 from jetcluster.files import Files, free_bytes
 from jetcluster.model.limits import AccountLimits, tier_replicas
 
-UNKNOWN_DISK = 1 << 40
+UNKNOWN_DISK_BYTES = 1 << 40
 """Bytes assumed where the system does not report the free space."""
-UNKNOWN_MEMORY = 1 << 30
+UNKNOWN_MEMORY_BYTES = 1 << 30
 NOTICED_PART = 16
-"""The part by which `max_storage` must grow before the growth is noticed: a sixteenth."""
+"""Fraction by which `max_storage` must grow before it is raised: a sixteenth."""
 
 
 class Capacity:
-    """Measures memory once, at the start, and the disk whenever `look` reports its free space. `options` may change by
-    a reload and is read at every question."""
+    """Memory, measured at the start, and disk space, measured whenever `look` reports it. `options` may be reloaded."""
 
     def __init__(self, options: Options, directory: Path, memory: int | None = None, files: Files = os) -> None:
-        """`memory`: bytes of the machine, which is asked by default."""
+        """`memory`: bytes of the machine; measured by default."""
         self._options = options
         self._memory = (physical_memory() if memory is None else memory) // 4 * 3
         self._disk = free_disk(directory, files) // 4 * 3
 
     def look(self, free: int, stored: int) -> bool:
-        """Takes notice of `free` bytes on the disk and `stored` bytes in streams here. Returns True when `max_storage`
-        has changed. It never falls: `raft.journal.journal` keeps a reserve against other writers. Small differences are
-        ignored, so that clients see the same number for long."""
+        """Takes `free` bytes on the disk and `stored` bytes in streams here; returns True when `max_storage` has
+        changed. It never falls: `raft.journal.journal` keeps a reserve against other writers. Small differences are
+        ignored."""
         found = (free + stored) // 4 * 3
         if found - self._disk <= self._disk // NOTICED_PART:
             return False
@@ -40,7 +39,7 @@ class Capacity:
 
     @property
     def by_disk(self) -> bool:
-        """`max_storage` is what there is, not what the configuration says."""
+        """True when `max_storage` is measured, not configured."""
         return self._options.jetstream.max_file_store < 0
 
     @property
@@ -56,15 +55,13 @@ class Capacity:
         return configured if configured >= 0 else self._disk
 
     def own_limits(self, account: str) -> AccountLimits:
-        """The configured limits of one account: `limits` of `$JS.API.INFO`."""
+        """Returns the configured limits of one account: `limits` of `$JS.API.INFO`."""
         own = self._configured(account)
         return self._limits(own, own.max_memory, own.max_store, self._tiers(own, 0))
 
     def limits(self, account: str, nodes: Callable[[], int]) -> AccountLimits:
-        """The limits in force: the account's, and no more than `nodes` servers like this one hold together.
-
-        How much of each single node is taken, the choice of a new stream's nodes looks at (`meta.placement`).
-        """
+        """Returns the limits in force: the account's, and at most what `nodes` servers like this one hold together. The
+        room on each single node matters when a new stream is placed (`meta.placement`)."""
         own = self._configured(account)
         count = max(nodes(), 1)
         memory = _tighter(own.max_memory, self.max_memory * count)
@@ -72,8 +69,7 @@ class Capacity:
         return self._limits(own, memory, storage, self._tiers(own, count))
 
     def _tiers(self, own: AccountJetStreamOptions, nodes: int) -> dict[str, AccountLimits] | None:
-        """The limits of an account that has tiers: at most the capacity of `nodes` servers; 0: of any number of
-        servers."""
+        """Returns the limits of an account's tiers, at most the capacity of `nodes` servers; 0: no such bound."""
         if own.tiers is None:
             return None
         tiers: dict[str, AccountLimits] = {}
@@ -120,16 +116,16 @@ def physical_memory() -> int:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
-        return UNKNOWN_MEMORY
+        return UNKNOWN_MEMORY_BYTES
 
 
 def free_disk(directory: Path, files: Files = os) -> int:
     try:
         return free_bytes(directory, files)
     except OSError:
-        return UNKNOWN_DISK
+        return UNKNOWN_DISK_BYTES
 
 
 def _tighter(own: int, capacity: int) -> int:
-    """An account's limit, where -1 is none, under what there is."""
+    """Returns an account's limit, of which -1 is none, or the capacity if that is less."""
     return capacity if own < 0 else min(own, capacity)

@@ -1,13 +1,12 @@
-"""The replacement of a data store with damaged files at a start: sound streams are copied, the others come from peers.
+"""Replacement of a damaged data store at a start: sound streams are copied, the others are fetched from peers.
 
-RocksDB keeps many streams in one file and goes on reading damaged files when it compacts, until it takes no writes any
-more; so a replica that is rebuilt beside a damaged file would not last. The old files are moved to `quarantine/` and
-never deleted: they may hold the only copy of something.
+RocksDB keeps many streams in one file, and reads damaged files when it compacts, until it refuses all writes; a replica
+rebuilt beside a damaged file would not last. The old files, perhaps the only copy, are kept in `quarantine/`.
 
-A renewed store that lacks the state of the meta group says so with a record, `LOST_KEY`.
+A renewed store that lacks the state of the meta group is marked with a record, `LOST_KEY`.
 
-Order on disk: `data.next` is filled and flushed, and gets its marker of the store (`mesh.identity`) last; then
-`data` goes to `quarantine/`, then `data.next` becomes `data`. `settle` finishes what a crash cuts off between the two.
+Order on disk: `data.next` is filled and flushed, and gets the marker of the store (`mesh.identity`) last; then `data`
+is moved to `quarantine/`, then `data.next` becomes `data`. `settle` finishes an interruption between the two moves.
 """
 
 from __future__ import annotations
@@ -43,37 +42,39 @@ if TYPE_CHECKING:
     from jetcluster.logs import Log
 
 DATA, NEXT, QUARANTINE = "data", "data.next", "quarantine"
-MARKER = "DAMAGED"
+MARKER_FILE = "DAMAGED"
 SMALL_DISK_BYTES = 1 << 30
 COPY_BYTES = 1 << 20
 RENEWAL_PAUSE_SECONDS = 600.0
-"""Seconds between two renewals: a disk that rots faster is no longer worth it."""
+"""Least time between two renewals: a disk that decays faster is not worth another."""
 
 
 class Renewal(NamedTuple):
+    """A renewal that was carried out."""
+
     reason: str
     kept: tuple[int, ...]
     """Streams that were copied."""
     left: tuple[int, ...]
-    """Streams that were not whole; their replicas are fetched from peers that have them."""
+    """Streams that were not complete; their replicas are fetched from peers."""
     quarantine: Path
 
 
 def mark(directory: Path, reason: str, files: Files = os) -> None:
-    """Has the data renewed at the next start. Durable once this returns. Raises OSError."""
-    write_durably(directory / DATA / MARKER, reason, files)
+    """Marks the data for renewal at the next start. Durable on return. Raises OSError."""
+    write_durably(directory / DATA / MARKER_FILE, reason, files)
 
 
 def recently_renewed(directory: Path, now: float, files: Files = os) -> bool:
-    """`now`: seconds since the Unix epoch."""
+    """Returns True when a renewal is in its pause at `now`, in Unix seconds."""
     names = names_in(directory / QUARANTINE, files)
     stamps = [name.removeprefix("data-") for name in names if name.startswith("data-")]
-    # Not what somebody put there, and nothing of a time that is still to come: the clock was wrong then.
+    # Ignores foreign files, and times in the future, which a wrong clock has written.
     return any(stamp.isdecimal() and 0 <= now - int(stamp) < RENEWAL_PAUSE_SECONDS for stamp in stamps)
 
 
 def settle(directory: Path, files: Files = os) -> None:
-    """Finishes a renewal that was cut off. Raises OSError."""
+    """Finishes an interrupted renewal. Raises OSError."""
     if not exists(directory / DATA, files) and exists(directory / NEXT / MARKER_NAME, files):
         files.rename(directory / NEXT, directory / DATA)
         sync(directory, files)
@@ -88,10 +89,9 @@ class OpenStore(Protocol):
 def open_data(
     directory: Path, renewable: bool, now: float, files: Files = os, open_store: OpenStore = RocksKv
 ) -> tuple[RocksKv, Renewal | None]:
-    """The data store of the node, renewed first where that is needed; `renewable`: peers may have what is lost. Raises
-    KvError and OSError."""
+    """Returns the data store, renewed where needed. `renewable`: peers may have it. Raises KvError and OSError."""
     data = directory / DATA
-    reason = read_text(data / MARKER, files).strip() if exists(data / MARKER, files) else ""
+    reason = read_text(data / MARKER_FILE, files).strip() if exists(data / MARKER_FILE, files) else ""
     if not reason or not renewable:
         try:
             return _open_kept(data, files, open_store), None
@@ -104,8 +104,8 @@ def open_data(
 
 
 def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
-    """On a small disk RocksDB flushes by itself as well, early: where it did not, an import that was given up for want
-    of room was seen to keep it."""
+    """Opens the store; on a small disk RocksDB also flushes by itself, early: else it kept an import given up for lack
+    of room."""
     make_folder(data, files)
     owner_flushes = total_bytes(data, files) >= SMALL_DISK_BYTES
     return open_store(data, owner_flushes=owner_flushes)
@@ -113,7 +113,7 @@ def _open_kept(data: Path, files: Files, open_store: OpenStore) -> RocksKv:
 
 def _renew(directory: Path, reason: str, stamp: int, files: Files, open_store: OpenStore) -> Renewal:
     data, fresh = directory / DATA, directory / NEXT
-    remove_tree(fresh, files)  # of an attempt that did not get as far as its marker
+    remove_tree(fresh, files)  # of an attempt that did not reach its marker
     new = open_store(fresh)
     try:
         kept, left = _fill(new, data, open_store)
@@ -150,8 +150,8 @@ def _fill(new: RocksKv, data: Path, open_store: OpenStore) -> tuple[list[int], l
 
 
 def _copy_node(new: RocksKv, pairs: Iterable[tuple[bytes, bytes]]) -> None:
-    """Copies the records of the node itself, in the order of their keys. What is missing at their end is fetched from
-    the meta group, and the store says so: one without them would look like that of a new node."""
+    """Copies the records of the node itself, in key order. Missing records at the end are fetched from the meta group;
+    the store is marked then, as it would look like that of a new node."""
     _attempt(lambda: _copy_all(new, pairs))
     new.commit()
     if new.get(STATE_KEY) is None:
@@ -165,14 +165,14 @@ def _copy_all(new: RocksKv, pairs: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def _copy_stream(old: RocksKv, new: RocksKv, stream: int) -> bool:
-    """Whole or not at all."""
+    """Copies a stream completely, or not at all; returns whether it did."""
     try:
         if old.get(keys.stream_prefix(keys.INSTALLING, stream)) is None:
             for key, value in transfer.copy(old.snapshot(), stream):
                 new.put(key, value)
                 if new.open_bytes >= COPY_BYTES:
                     new.commit()
-            BlockStore(new, stream, memory=False)  # its records agree with each other
+            BlockStore(new, stream, memory=False)  # checks that its records agree
             new.commit()
             return True
     except (DamagedError, KvDamagedError):
@@ -187,22 +187,22 @@ def _attempt(work: Callable[[], None]) -> None:
     try:
         work()
     except KvDamagedError:
-        return  # what cannot be read is not copied
+        return  # unreadable records are not copied
 
 
-AGAIN: Final = "started-again"
-"""A file beside the data: when the last starts of this kind were, in seconds since the Unix epoch, one a line."""
+RESTARTS_FILE: Final = "started-again"
+"""File beside the data with the times of the last restarts, one per line in Unix seconds."""
 RESTART_PAUSE_SECONDS: Final = 60
-"""Seconds between two of them: clients lose their connections each time."""
-RESTART_PERIOD_SECONDS, MOST_RESTARTS = 3600, 3
-"""Seconds, and the most restarts in them: what a start does not put right comes back with each."""
+"""Least time between two restarts: clients lose their connections each time."""
+RESTART_PERIOD_SECONDS, MAX_RESTARTS = 3600, 3
+"""Period, and most restarts in it: a fault that a restart does not repair comes back with each."""
 
 
 class DataRestarts:
-    """Restarts of the server, in place, for the sake of its data store; a supervisor sees the same process."""
+    """Restarts of the server in place for the sake of its data store; a supervisor sees the same process."""
 
     def __init__(self, directory: Path, clock: Clock, files: Files, log: Log, start: Callable[[], None]) -> None:
-        """`start` stops the process as on SIGTERM, and has it begin anew."""
+        """`start` stops the process as on SIGTERM, and makes it begin anew."""
         self._directory = directory
         self._clock = clock
         self._files = files
@@ -210,7 +210,7 @@ class DataRestarts:
         self._start = start
 
     def renew(self, reason: str) -> None:
-        """With another data store."""
+        """Restarts with a renewed data store, unless the last renewal was recent."""
         if recently_renewed(self._directory, self._now(), self._files):
             self._log.error("the data store is damaged again: the disk may be failing", damage=reason)
             return
@@ -223,14 +223,14 @@ class DataRestarts:
         self._start()
 
     def again(self, reason: str) -> None:
-        """With the data store that there is, opened anew."""
-        stamp = self._directory / AGAIN
+        """Restarts with the present data store, opened anew, unless too many restarts were recent."""
+        stamp = self._directory / RESTARTS_FILE
         try:
             now = int(self._now())
             lines = read_text(stamp, self._files, errors="replace").split() if exists(stamp, self._files) else []
-            # Not what a clock has written that was wrong.
+            # Ignores times that a wrong clock has written.
             recent = [int(line) for line in lines if line.isdecimal() and 0 <= now - int(line) < RESTART_PERIOD_SECONDS]
-            if recent and (now - max(recent) < RESTART_PAUSE_SECONDS or len(recent) >= MOST_RESTARTS):
+            if recent and (now - max(recent) < RESTART_PAUSE_SECONDS or len(recent) >= MAX_RESTARTS):
                 text = "the data store failed again soon after a start: the disk may be failing"
                 self._log.warning(text, error=reason)
                 return

@@ -1,8 +1,8 @@
-"""`Node`: puts the rooms of one server together, runs them on one event loop, and takes them down again.
+"""`Node`: assembles the rooms of one server, runs them on one event loop, and stops them.
 
-Order of start: store and journal, mesh, JetStream, then the client listener, so that a client that connects is served.
-The port may be open before (`net.early_port`): a client that connects then waits for INFO.
-"Server is ready" is the last line. Order of stop: clients, JetStream (leaderships go elsewhere first), mesh, store.
+Order of start: store and journal, mesh, JetStream, then the client listener, so that a connected client is served. The
+port may be open earlier (`net.early_port`); its clients wait for INFO. "Server is ready" is the last line. Order of
+stop: clients, JetStream (after handing over leaderships), mesh, store.
 """
 
 from __future__ import annotations
@@ -37,43 +37,42 @@ _SIGNAL_NAMES = {
     signal.SIGUSR2: "user defined signal 2",
     signal.SIGHUP: "hangup",
 }
-"""The names of signals in nats-server's log."""
+"""Names of signals in nats-server's log."""
 
 
 class Monitoring:
-    """The system account and the monitoring port of a node. This one has neither; `monitor.start`, which stands above
-    the node and reads it, has both."""
+    """The system account and the monitoring port of a node. This class has neither; `monitor.start` has both."""
 
     async def start(self) -> None:
-        """Once JetStream runs, before clients are served. Raises OperatorError."""
+        """Begins once JetStream runs, before clients are served. Raises OperatorError."""
 
     def modules(self) -> list[str]:
-        """The modules that the answers to the first requests need, for the warm-up."""
+        """Returns the modules that the first answers need, for the warm-up."""
         return []
 
     def lame_duck(self) -> None:
         """Reports that the node is going away."""
 
     async def ask_others(self, account: str, others: int, seconds: float) -> str:
-        """The account's JWT, from the first of `others` servers that has it; "" when none has it."""
+        """Returns the account's JWT, from the first of `others` servers that has it; "" when none has."""
         return ""
 
     def renew_certificate(self, tls: TlsOptions | None) -> None:
-        """After a reload. Raises ConfigError."""
+        """Takes over the certificate of a reload. Raises ConfigError."""
 
     def address(self) -> tuple[str, str, int] | None:
-        """Scheme, host and port; None without a port."""
+        """Returns scheme, host and port; None without a port."""
         return None
 
     async def stop(self) -> None:
-        """The first of all parts: nothing is answered any more."""
+        """Stops before all other parts: nothing is answered any more."""
 
     async def close_port(self) -> None:
-        """The last of all parts."""
+        """Stops after all other parts."""
 
 
 class Node:
-    """A server process from the inside. `start` raises ListenError, StorageError or OSError."""
+    """One server inside its process. `start` raises ListenError, StorageError or OSError."""
 
     def __init__(
         self,
@@ -83,7 +82,7 @@ class Node:
         platform: Platform | None = None,
         monitoring: Callable[[Node], Monitoring] = lambda node: Monitoring(),
     ) -> None:
-        """`reload` takes over the configuration as it is now, for a cause; it returns why it failed, or "". `platform`:
+        """`reload` takes over the present configuration, given a cause; it returns why it failed, or "". `platform` is
         the operating system by default."""
         self.options = options
         self.log = log
@@ -97,16 +96,16 @@ class Node:
         """None when the configuration has no operator."""
         self.jetstream: NodeJetStream | None = None
         self.leafnodes: LeafNodes | None = None
-        """None when none are configured."""
+        """None when no leaf nodes are configured."""
         self.monitoring = Monitoring()
         self.monitor_port = 0
-        """The port of the monitoring; 0 before it is open, or without one."""
+        """Port of the monitoring; 0 before it is open, or without one."""
         self.page_counters = PageCounters(self.clock, self.platform.usage)
         self.config_load_ns = 0
-        """When the configuration was last taken over; 0: at the start."""
+        """Unix nanoseconds of the last reload; 0: none since the start."""
         self.exit_code = 0
         self.again = False
-        """The process must start again once the node has stopped."""
+        """True when the process must restart once the node has stopped."""
         self.stopped = asyncio.Event()
         self.on_stop: Callable[[], None] = lambda: None
         """Called when the stop begins."""
@@ -183,8 +182,7 @@ class Node:
         self.stopped.set()
 
     async def _part_stops(self, stop: Coroutine[Any, Any, None]) -> None:
-        """Awaits `stop`. When it fails, the other parts are stopped all the same, and the process ends with exit code
-        1."""
+        """Awaits `stop`. After an error the other parts are stopped all the same, and the exit code is 1."""
         try:
             await stop
         except Exception as error:  # noqa: BLE001
@@ -192,7 +190,7 @@ class Node:
             self.exit_code = 1
 
     def start_again(self) -> None:
-        """Stops as on SIGTERM, after others have taken over what they can; then `process.run` returns START_AGAIN."""
+        """Stops as on SIGTERM, after handing over leaderships; then `process.run` returns START_AGAIN."""
         self._keep(self._stop_to_start_again())
 
     async def _stop_to_start_again(self) -> None:
@@ -213,15 +211,14 @@ class Node:
         await self.stop()
 
     def storage_failed(self, error: BaseException) -> None:
-        """The journal could not be written, for another reason than a full disk: nothing can be vouched for any more,
-        and a retry after a failed fsync would lie (see raft/journal/journal.py). The process ends; its replicas live on
-        elsewhere."""
+        """Ends the process after a failed write of the journal, other than for a full disk: nothing can be vouched for
+        any more, and a retry after a failed fsync would lie (raft/journal/journal.py). Other replicas live on."""
         self.log.fatal(f"Raft journal failed: {error}")
         self.exit_code = 1
         self.stopped.set()
 
     def give_up(self, reason: str) -> None:
-        """This server must not go on."""
+        """Stops this server, which must not continue, with exit code 1."""
         self.log.fatal(reason)
         self.exit_code = 1
         self._interrupt()
@@ -229,7 +226,7 @@ class Node:
     # ---- parts
 
     def share(self) -> None:
-        """Imports and mappings of the accounts are as the options say from now on."""
+        """Applies the imports and mappings of the accounts' present options."""
         options = self.options
         if options.shares or self.server.sharing is not None:
             self.server.share(
@@ -258,8 +255,7 @@ class Node:
                 self.jetstream.leaf_listener_is_up(self.leafnodes)
 
     def _account_changed(self, change: AccountChange) -> None:
-        """Puts the options of an account into force. Limits of connections need nothing done: the server reads the same
-        options."""
+        """Applies an account's changed options, except limits of connections, which the server reads by itself."""
         if change.shares:
             self.share()
         if self.jetstream is not None:
@@ -272,16 +268,16 @@ class Node:
             self.leafnodes.recheck(change.account)
 
     async def _ask_others(self, account: str, seconds: float) -> str:
-        """The account's JWT, of the first other server that has it; "" when there is none."""
+        """Returns the account's JWT from the first other server that has it; "" when none has."""
         others = len(self.jetstream.mesh.links) if self.jetstream is not None else 0
         return await self.monitoring.ask_others(account, others, seconds) if others else ""
 
     def change_leafnodes(self) -> None:
-        """After a reload."""
+        """Takes over the leaf nodes' options of a reload."""
         if self.leafnodes is not None:
             self.leafnodes.reconfigure(self.options.leafnodes)
         elif self.options.leafnodes.remotes:
-            self._keep(self._start_leafnodes())  # there is no port to open: the reload would have been refused
+            self._keep(self._start_leafnodes())  # no port can need opening: the reload would have been refused
 
     def move_ports_file(self, left: str) -> None:
         """Writes the ports file anew after a reload; `left` is the previous folder."""
@@ -310,7 +306,7 @@ class Node:
         self.log.info(f"Listening for client connections on {host_port(self.options.host, self.server.port)}")
 
     def _write_pid_file(self) -> None:
-        """Before anything listens: a harness that finds the port open may read the file. Raises PidFileError."""
+        """Writes the file before any port opens, because a harness reads it after. Raises PidFileError."""
         if self.options.pid_file:
             from jetcluster.config.runtime_files import write_pid_file
 
@@ -325,10 +321,10 @@ class Node:
         try:
             write_ports_file(directory, self.listening())
         except PortsFileError as error:
-            self.log.error(str(error))  # noqa: TRY400 - and goes on serving, as nats-server does
+            self.log.error(str(error))  # noqa: TRY400 - the server continues, as nats-server does
 
     def listening(self) -> dict[str, list[str]]:
-        """URLs by kind, as the ports file has them."""
+        """Returns the URLs by kind, as in the ports file."""
         from jetcluster.config.runtime_files import listener_url
 
         found = {"nats": [listener_url("nats", self.server.host, self.server.port)]}
@@ -364,7 +360,7 @@ class Node:
         if self._started:
             self._keep(self.stop())
         else:
-            self._stop_asked = True  # a half-started node is not taken apart; the start takes a moment
+            self._stop_asked = True  # a half-started node cannot be stopped; the start is short
 
     def _terminate(self) -> None:
         if not self.server.lame_duck:  # nats-server ignores TERM while it is a lame duck
@@ -388,7 +384,7 @@ class Node:
         self.reload("")
 
     def reload(self, cause: str = "Reload requested by the system account") -> str:
-        """Takes over the configuration as it is now. Returns why that failed, or ""."""
+        """Takes over the present configuration. Returns why that failed, or ""."""
         if not self._started or self._stopping:
             return "the server is starting or stopping"
         if self._reload_options is None:

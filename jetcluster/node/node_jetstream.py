@@ -1,6 +1,6 @@
 """The storage and cluster side of a node: store, journal, Raft, mesh, JetStream and its API, wired together.
 
-A node without JetStream still has the mesh, when it is clustered: it forwards messages and serves clients.
+A clustered node without JetStream still has the mesh: it forwards messages and serves clients.
 """
 
 from __future__ import annotations
@@ -68,24 +68,23 @@ if TYPE_CHECKING:
     from jetcluster.store.rocks_kv import RocksKv
 
 ENTRY_OVERHEAD = 512 * 1024
-"""Around the largest message in a Raft entry: subject, columns, and what was published just before it."""
+"""Bytes around the largest message in a Raft entry: subject, columns, and messages published just before it."""
 FRAME_OVERHEAD = 1024 * 1024
-"""Around it in a frame between nodes; more than an entry's."""
+"""Bytes around it in a frame between nodes; more than an entry's."""
 MIN_FRAME_BYTES = 16 * 1024 * 1024
-RESCUES = "rescues.json"
-"""`cluster.rescue_record.FILE`, which is not loaded where there is no such file."""
+RESCUES_FILE = "rescues.json"
+"""`cluster.rescue_record.FILE`; the module is not loaded without such a file."""
 MEET_SECONDS = 0.25
-"""Longest wait for peers at the start: those that are there answer within milliseconds."""
+"""Longest wait for peers at the start; running peers answer within milliseconds."""
 SETTLE_SECONDS = 2.0
-"""Longest wait of a server that stands alone for its own streams."""
+"""Longest wait of a standalone server for its own streams."""
 STEP_ASIDE_SECONDS = 2.0
 GUARDED_FOLDERS = ("journal", "data")
 """Folders that the peer id vouches for."""
 MAX_CLOCK_DIFFERENCE_SECONDS = 3600
-"""The most seconds by which the age of a rescue may exceed that of the store: the two ages come from different
-clocks."""
+"""Most by which the age of a rescue may exceed that of the store: the two ages come from different clocks."""
 MARK_NAME = "journal.mark"
-"""Beside the journal and the data (`raft.journal.disk`)."""
+"""Name of the journal's mark, beside the journal and the data (`raft.journal.disk`)."""
 
 
 class StorageError(OperatorError):
@@ -93,17 +92,19 @@ class StorageError(OperatorError):
 
 
 class Endings(NamedTuple):
-    """The ways in which this part ends the whole process."""
+    """Callbacks by which this part ends the whole process."""
 
     give_up: Callable[[str], None]
-    """This server must not go on; the text says why."""
+    """(reason): this server must not continue."""
     storage_failed: Callable[[BaseException], None]
     """The journal could not be written."""
     start_again: Callable[[], None]
-    """The process is to begin anew."""
+    """The process must restart."""
 
 
 class NodeJetStream:
+    """The mesh of a node, and its JetStream if it has one."""
+
     def __init__(self, options: Options, server: Server, platform: Platform, log: Logger, endings: Endings) -> None:
         """`options` is the object that a reload changes in place."""
         self._options = options
@@ -117,7 +118,7 @@ class NodeJetStream:
         self.jetstream: JetStream | None = None
         self.cluster_port = 0
         self.store_dir = ""
-        """The folder of the data; "" without JetStream."""
+        """Folder of the data; "" without JetStream."""
         self.capacity: Capacity | None = None
         """None without JetStream."""
         self._apis = AccountApis(options, server, platform.rng, log)
@@ -127,9 +128,9 @@ class NodeJetStream:
         self._kv: Any = None
         self._started = self._clock.monotonic()
         self._created = 0
-        """When this node's store was made, nanoseconds since the Unix epoch."""
+        """Unix nanoseconds when this node's store was made."""
         self._left_out = ""
-        """The cluster was rescued without this node, which stops."""
+        """Advice for a node that a rescue of the cluster left out, and which stops; else ""."""
 
     @property
     def apis(self) -> dict[str, JetStreamApi]:
@@ -179,7 +180,7 @@ class NodeJetStream:
         try:
             encode_info(me)
             self.mesh = self._make_mesh(me, key.sign if key is not None else None)
-        except ValueError as error:  # what others would have to be told of this node
+        except ValueError as error:  # peers would refuse its INFO
             raise ListenError(f"server_name, server_tags: {error}") from error
         MeshInterest(self.mesh, server.accounts, self._clock, asyncio.get_running_loop())
         self.mesh.on_left_out = self._was_left_out
@@ -198,9 +199,8 @@ class NodeJetStream:
             self.jetstream.start()
 
     async def prepare(self) -> None:
-        """Links this node before clients are let in: the nodes that are there already know this node's client port if
-        it is a fixed one. A client that connects then learns of all of them at once, so that it can go elsewhere if it
-        loses this server right afterwards. A server that stands alone leads its streams."""
+        """Links this node before clients are let in: peers then know its client port, if fixed, and a client learns all
+        URLs at once, which it needs if it loses this server right afterwards. A standalone server leads its streams."""
         if isinstance(self.mesh, NodeMesh):
             await self.mesh.first_dials(MEET_SECONDS)
             if self._left_out:
@@ -211,7 +211,7 @@ class NodeJetStream:
             await self.jetstream.settle_alone(SETTLE_SECONDS)
 
     async def introduce(self) -> None:
-        """The peers there are know this node's client port when this returns, or were too slow."""
+        """Sends this node's client port to the linked peers, and waits a moment for their confirmation."""
         self.client_listener_is_up()
         if self.mesh.links:
             try:
@@ -220,11 +220,11 @@ class NodeJetStream:
                 self._log.debug("a peer has not confirmed this node's addresses", error=str(error))
 
     def client_listener_is_up(self) -> None:
-        """The client port is known now: peers put it into their INFO."""
+        """Announces the client port; peers put it into their INFO."""
         self.mesh.update_me(replace(self.mesh.me, client_url=self._server.client_url))
 
     def leaf_listener_is_up(self, leafnodes: LeafNodes) -> None:
-        """Sends leaves the ports of the other nodes, for the time when this one is away."""
+        """Sends leaves the ports of the other nodes, for when this node is away."""
         self.mesh.update_me(replace(self.mesh.me, leaf_url=leafnodes.own_url))
         self.mesh.on_leaf_urls = leafnodes.set_neighbours
         leafnodes.set_neighbours(self.mesh.leaf_urls)
@@ -236,14 +236,14 @@ class NodeJetStream:
         port.set_peer_urls(self.mesh.ws_urls)
 
     def check_tags(self, tags: Sequence[str]) -> None:
-        """Checks the tags of a reload. Raises ConfigError when they are too many for the mesh."""
+        """Raises ConfigError when the tags of a reload are too long for the mesh."""
         try:
             encode_info(replace(self.mesh.me, tags=tuple(tags)))
         except ValueError as error:
             raise ConfigError(f"server_tags: {error}") from error
 
     def reconfigure(self, changed: list[str]) -> None:
-        """After a reload; the new values are in the node's options already."""
+        """Applies a reload; the new values are in the node's options already."""
         if "client_advertise" in changed:
             self.client_listener_is_up()
         if "server_tags" in changed:
@@ -262,12 +262,12 @@ class NodeJetStream:
         self._apis.reconfigure(changed)
 
     def limits_changed(self) -> None:
-        """Accounts, or this node, may hold more or less from now on."""
+        """Applies changed limits of accounts, or of this node."""
         if self.jetstream is not None:
             self.jetstream.context.account_quota.limits_changed()
 
     def renew_tls(self, cluster: ClusterOptions) -> None:
-        """Takes the TLS of routes out of a new configuration, for handshakes to come. Raises ConfigError."""
+        """Takes over the routes' TLS of a new configuration, for later handshakes. Raises ConfigError."""
         if cluster.tls is not None and isinstance(self.mesh, NodeMesh):
             self.mesh.set_tls(mesh_tls(cluster, cluster.tls))
 
@@ -276,7 +276,7 @@ class NodeJetStream:
             await self.jetstream.transfer_leaderships(STEP_ASIDE_SECONDS)
 
     def end_deliveries(self) -> None:
-        """While clients are connected; `stop` comes after they are not."""
+        """Ends deliveries while clients are still connected; `stop` comes later."""
         if self.jetstream is not None:
             self.jetstream.end_deliveries()
 
@@ -359,7 +359,7 @@ class NodeJetStream:
         if identity.member and not raft.knows(META_GROUP):
             lost = tampered(directory, f"{directory / 'journal'} holds nothing of the meta group any more")
             raise StorageError(f"Can't start JetStream: {lost}")
-        if exists(directory / RESCUES, self._platform.files):
+        if exists(directory / RESCUES_FILE, self._platform.files):
             from jetcluster.cluster.rescue_record import tell
 
             tell(directory, raft.rescues, self._log, self._platform.files)
@@ -382,7 +382,7 @@ class NodeJetStream:
             nodes=lambda: self.jetstream.meta.machine.nodes if self.jetstream is not None else {},
             leaders=LeaderTable(self.mesh, lambda gid: raft.groups[gid].leader if gid in raft.groups else None),
             catchup=CatchUp(self.mesh, self._clock, self._rng, owners, self._log),
-            clock=raft.health.time,
+            clock=raft.health.time,  # the cluster's, not this machine's
             rng=self._rng,
             timers=loop,
             log=self._log,
@@ -420,7 +420,7 @@ class NodeJetStream:
         self._apis.start(self.jetstream, self.mesh, self._limits, capacity.own_limits)
 
     def _look_at_disk(self, capacity: Capacity, free: int, stored: int) -> bool:
-        """True when this node may store more than before."""
+        """Returns True when this node may store more than before."""
         if not capacity.look(free, stored):
             return False
         self._log.info(f"Max Storage is {_size(capacity.max_storage)} now: there is more room on the disk")
@@ -453,7 +453,7 @@ class NodeJetStream:
         return kv
 
     def _open_raft(self, directory: Path) -> RaftNode:
-        """The journal is read here: what it holds decides what this node may vouch for. Raises StorageError."""
+        """Opens the journal, whose content decides what this node may vouch for. Raises StorageError."""
         from jetcluster.raft.journal.disk import FileDisk, FileMark
         from jetcluster.raft.journal.journal import Journal
         from jetcluster.raft.journal.records import FormatError
@@ -501,14 +501,13 @@ class NodeJetStream:
         return raft
 
     def _was_left_out(self, age: int, said: str) -> None:
-        """A voter of the cluster says, and has signed, that it was rescued without this node, `age` seconds ago
-        (`mesh.identity`)."""
+        """Stops this node if a voter's signed report of a rescue without it, `age` seconds ago, is right."""
         group = self.jetstream.meta.group if self.jetstream is not None else None
         if self._left_out or not self.store_dir:
             return
         directory = Path(self.store_dir)
         lived = (self._clock.time_ns() - self._created) // 10**9
-        if age > max(lived, 0) + MAX_CLOCK_DIFFERENCE_SECONDS:  # it was never a part of what has been rescued
+        if age > max(lived, 0) + MAX_CLOCK_DIFFERENCE_SECONDS:  # it was never a part of the rescued cluster
             self._log.error("a member says that this node was left out before its store was made", said=said)
             return
         if group is not None and group.leader is not None and self._clock.monotonic() - self._started > age:
@@ -548,7 +547,7 @@ class NodeJetStream:
 
 
 def _size(count: float) -> str:
-    """`17.66 GB`, as nats-server writes it."""
+    """Returns a size as nats-server writes it: `17.66 GB`."""
     units = ["B", "KB", "MB", "GB", "TB"]
     while count >= 1024 and len(units) > 1:
         count /= 1024

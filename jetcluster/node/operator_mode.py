@@ -1,7 +1,6 @@
-"""Operator mode of a node: which accounts there are is what their JWTs say, at the start and whenever one changes.
+"""Operator mode of a node: the accounts are those of the JWTs, at the start and after each change of one.
 
-An account's claims become `AccountOptions`, as its block in the configuration file would; everything else of the node
-knows no other accounts.
+An account's claims become `AccountOptions`, as its block in the configuration file would; the node knows no other form.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
 _LONGEST_TIMER_SECONDS = 7 * 24 * 3600.0
 _LAST_SECOND = 253_402_300_799
-"""The last second of the year 9999, the last one that has a text."""
+"""Last second of the year 9999, the last that can be formatted."""
 MAX_ASKED = 64
-"""Accounts that are looked for elsewhere at a time; a login that needs one more is refused."""
+"""Most accounts sought elsewhere at the same time; a login that needs one more is refused."""
 MISSED_SECONDS = 1.0
-"""Seconds that an account which was not found is not looked for again."""
+"""Time for which an account that was not found is not sought again."""
 
 
 class AccountChange(NamedTuple):
@@ -41,12 +40,14 @@ class AccountChange(NamedTuple):
 
     account: str
     shares: bool
-    """Exports, imports or mappings of some account have changed, too."""
+    """True when exports, imports or mappings of some account have changed too."""
     jetstream: bool
-    """There are other accounts, or others with JetStream."""
+    """True when accounts were added or removed, or their JetStream switched."""
 
 
 class NodeOperator:
+    """The accounts of a node in operator mode, and their resolver."""
+
     def __init__(
         self,
         options: Options,
@@ -55,8 +56,8 @@ class NodeOperator:
         apply: Callable[[AccountChange], None],
         ask_others: Callable[[str, float], Awaitable[str]],
     ) -> None:
-        """`options` is the object that a reload changes in place. `ask_others` returns the JWT of an account that
-        another server of the cluster sends within the given seconds; "" when none has it."""
+        """`options` is the object that a reload changes in place. `ask_others` returns an account's JWT that another
+        server of the cluster sends within the given seconds; "" when none has it."""
         self._options = options
         self._clock = clock
         self._log = log
@@ -65,15 +66,15 @@ class NodeOperator:
         self.known = KnownAccounts()
         self.resolver: Resolver = MemoryResolver({})
         self._timers: dict[str, TimerHandle] = {}
-        """Timers for the end of each account's time."""
+        """Timers for the expiry of each account."""
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._missed: dict[str, float] = {}
-        """Account -> monotonic time at which it was not found."""
+        """By account, the monotonic time at which it was not found."""
 
     # ---- start and reload
 
     def start(self) -> None:
-        """Before the server is made. Raises OSError."""
+        """Loads the accounts, before the server is made. Raises OSError."""
         options = self._options
         self.resolver = self._open_resolver(options)
         self.known.by_key = self._read_all(options)
@@ -85,7 +86,7 @@ class NodeOperator:
         return OperatorAuthenticator(options, self.known, self._clock)
 
     def prepare(self, options: Options) -> KnownAccounts:
-        """For a reload: `options` get the accounts they would have. Nothing is changed yet. Raises ConfigError."""
+        """Prepares a reload: fills the accounts into `options`, and changes nothing else. Raises ConfigError."""
         known = KnownAccounts()
         if isinstance(self.resolver, Store):
             try:
@@ -147,8 +148,7 @@ class NodeOperator:
         return directory
 
     def _ask_first(self, store: UrlStore, system_account: str) -> UrlStore:
-        """Asks the web server whether it answers, and for the system account. Raises OSError when it does not
-        answer."""
+        """Checks that the web server answers, and fetches the system account. Raises OSError without an answer."""
         store.ask("")
         try:
             if system_account:
@@ -166,7 +166,7 @@ class NodeOperator:
                 self._log.warning(f"Account [{key}] has validation issues: {error}")
         system = options.system_account
         if system and options.operator.operators and not {system} & (found.keys() | self.known.by_key.keys()):
-            # Somebody must be able to log in and bring the JWTs.
+            # A login must be possible, in order to upload the JWTs.
             issuer = options.operator.keys[0]
             found[system] = KnownAccount(unlimited_account(system, issuer), self._clock.time_ns())
             self._log.info("Using bootstrapping system account")
@@ -180,7 +180,7 @@ class NodeOperator:
     # ---- changes
 
     def update(self, key: str, text: str) -> bool:
-        """New claims of an account; False when they are the same as before. Raises ClaimsError."""
+        """Takes new claims of an account; returns False when they are unchanged. Raises ClaimsError."""
         known = self.known.by_key.get(key)
         if known is not None and known.claims.token.text == text and not known.expired:
             return False
@@ -191,7 +191,7 @@ class NodeOperator:
         return True
 
     def remove(self, key: str) -> None:
-        """Removes the account. Its streams stay where they are, out of reach."""
+        """Removes an account; its streams stay, out of reach."""
         account = self.known.find(key)
         if account is None or account.removed:
             return
@@ -205,7 +205,7 @@ class NodeOperator:
     # ---- accounts that are elsewhere
 
     def look_up(self, refusal: Exception) -> Coroutine[Any, Any, None] | None:
-        """The search for the account that a login was refused for, when there is a server or a resolver to ask."""
+        """Returns the search for the account of a refused login, when there is a server or a resolver to ask."""
         account = getattr(refusal, "account", "")
         if not account or not isinstance(self.resolver, Store) or not is_key("A", account):
             return None
@@ -243,7 +243,7 @@ class NodeOperator:
     # ---- what changes with an account
 
     def _changed(self, key: str) -> None:
-        """The account's own options, and those of accounts whose imports it may allow or not."""
+        """Applies the changed options of an account, and of accounts whose imports it may allow or not."""
         others = [
             name
             for name, account in self.known.by_key.items()
@@ -264,7 +264,7 @@ class NodeOperator:
     # ---- the end of an account's time
 
     def _expect_end(self, key: str, account: KnownAccount) -> None:
-        """Sets a timer for the end of the account's own JWT, or of the next token that activates one of its imports."""
+        """Sets a timer for the expiry of the account's JWT, or of the next token that activates one of its imports."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -305,7 +305,7 @@ class NodeOperator:
         return options
 
     def _is_activated(self, key: str, found: ImportClaim, known: KnownAccounts) -> bool:
-        """True when the exporting account has signed a token that lets this one import it, and has not revoked that."""
+        """Returns True when the exporting account has signed a token for this import, and has not revoked it."""
         exporter = known.find(found.options.account)
         if not found.token or exporter is None:
             return False
@@ -333,7 +333,7 @@ class NodeOperator:
 
 
 def _shared(options: AccountOptions | None) -> list[Any]:
-    """The parts of an account that concern other accounts."""
+    """Returns the parts of an account that concern other accounts."""
     return [] if options is None else [*options.exports, *options.imports, *options.mappings]
 
 

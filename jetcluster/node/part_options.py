@@ -1,4 +1,4 @@
-"""Options of a node's parts, made of its configuration: journal, mesh, batches, uploads."""
+"""Options of a node's parts, derived from its configuration: journal, mesh, batches, uploads."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from jetcluster.raft.config import JournalOptions
     from jetcluster.stream.lead.atomic_stage import BatchLimits
 
-MIN_SEGMENT = 4 * 1024 * 1024
+MIN_SEGMENT_BYTES = 4 * 1024 * 1024
 
 
 def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
-    """The TLS of a listening port; None: without TLS. Raises ConfigError when files are unusable."""
+    """Returns the TLS of a listening port; None without TLS. Raises ConfigError when files are unusable."""
     if tls is None:
         return None
     from jetcluster.config.tls import server_context
@@ -34,13 +34,13 @@ def tls_context(tls: TlsOptions | None) -> ssl.SSLContext | None:
 
 
 def journal_options(directory: Path, sync_interval: float | None, files: Files = os) -> JournalOptions:
-    """Everything shrinks with the disk: a small volume is neither to be full from the start nor of journal alone."""
+    """Scales all sizes with the disk: a small volume must not be full from the start, nor of journal alone."""
     from jetcluster.raft.config import JournalOptions
 
     total = total_bytes(directory, files)
     usual = JournalOptions()
     return JournalOptions(
-        segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT)),
+        segment_bytes=min(usual.segment_bytes, max(total // 32, MIN_SEGMENT_BYTES)),
         reserve_bytes=min(usual.reserve_bytes, total // 10),
         retain_bytes=min(usual.retain_bytes, total // 32),
         node_retain_bytes=min(usual.node_retain_bytes, total // 8),
@@ -68,7 +68,7 @@ def mesh_tls(cluster: ClusterOptions, tls: TlsOptions) -> MeshTls:
 
 
 def route(url: str) -> ConfiguredRoute:
-    """`nats://[user:password@]host:port`."""
+    """Parses `nats://[user:password@]host:port`."""
     parts = urlsplit(url if "://" in url else f"nats://{url}")
     credentials = None
     if parts.username:
@@ -92,7 +92,7 @@ def max_buffered(jetstream: JetStreamOptions) -> tuple[int, int]:
 
 
 def batch_limits(options: JetStreamOptions, compat: CompatOptions) -> BatchLimits:
-    """Zero is the default of each, as in nats-server."""
+    """Returns the limits of batches; zero means the default, as in nats-server."""
     from jetcluster.stream.lead.atomic_stage import BatchLimits
 
     default, own = BatchLimits(), options.batch_allow_msg_id

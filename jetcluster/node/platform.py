@@ -1,7 +1,7 @@
-"""All that a node asks its machine for: time, randomness, files, the data store, limits.
+"""Everything that a node gets from its machine: time, randomness, files, the data store, limits.
 
-Connections, timers, signals and work in threads come from the event loop that the node runs on. With a loop and a
-platform of its own a whole node runs in a simulation; nothing else of it knows of that.
+Connections, timers, signals and threads come from the event loop that the node runs on. With another loop and platform
+a whole node runs in a simulation, unaware of it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 class Platform(Protocol):
+    """The machine of a node."""
+
     @property
     def clock(self) -> Clock: ...
     @property
@@ -40,7 +42,7 @@ class Platform(Protocol):
     def usage(self) -> Usage: ...
     @property
     def stopwatch(self) -> Callable[[], float]:
-        """Seconds of the finest clock there is, for what is only measured."""
+        """Returns seconds of the finest clock, for measurements only."""
         ...
 
     def raise_limit(self) -> tuple[int, int]:
@@ -49,15 +51,15 @@ class Platform(Protocol):
 
     def descriptors(self) -> DescriptorWatch: ...
     def memory_trouble(self) -> Callable[[], str]:
-        """A `node_health.Check` of the memory that is left."""
+        """Returns a `node_health.Check` of the remaining memory."""
         ...
 
     def physical_memory(self) -> int:
-        """Bytes."""
+        """Returns the bytes of memory."""
         ...
 
     def open_writer(self, loop: asyncio.AbstractEventLoop) -> WaitingWriter:
-        """The journal's."""
+        """Opens the journal's writer."""
         ...
 
     def journal_options(self, directory: Path, sync_interval: float | None) -> JournalOptions:
@@ -65,7 +67,7 @@ class Platform(Protocol):
         ...
 
     def raft_config(self) -> RaftConfig:
-        """Times and limits of the Raft groups, but for what the node's configuration says."""
+        """Returns times and limits of the Raft groups, except the configured ones."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""The process around a node: its event loop, its collector of garbage, its exit code, and the end of a stop that hangs.
+"""The process of a node: its event loop, garbage collector, exit code, and the end of a stop that hangs.
 
-A write that does not return keeps the thread that waits for it, and with it the last flush or the journal's close, for
-ever; nothing on the event loop can end that. Nothing is lost by not waiting: what was acknowledged is in the journal.
+A write that does not return blocks its thread for ever, and so the last flush or the journal's close; nothing on the
+event loop can end that. Not waiting loses nothing: what was acknowledged is in the journal.
 
 A reload of the configuration (SIGHUP, `--signal reload`) takes over all of the new file, or none of it.
 """
@@ -22,7 +22,7 @@ from jetcluster.config.lexer import ConfigError
 from jetcluster.config.options import Options
 from jetcluster.config.runtime_files import write_pid_file
 from jetcluster.logs import Logger
-from jetcluster.net.early_port import EARLY, SECONDS
+from jetcluster.net.early_port import EARLY, MAX_OPEN_SECONDS
 from jetcluster.node.node import Monitoring, Node
 from jetcluster.node.node_jetstream import StorageError
 from jetcluster.node.part_options import tls_context
@@ -47,8 +47,7 @@ _LOGGING = frozenset(
 def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
     """Takes over the configuration that `read_options` reads, which raises ConfigError.
 
-    On any error the old one stays; the log says why, and so does the result, which is "" otherwise. `cause` is for the
-    log; "" when that has it already.
+    On an error the old one stays, and the log and the result have the reason; else the result is "". `cause` is logged.
     """
     log = node.log
     if cause:
@@ -68,8 +67,7 @@ def reload(node: Node, read_options: Callable[[], Options], cause: str) -> str:
 
 
 def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], Options]:
-    """Takes over the new options. Returns the lines of the log that tell the changes, and the options. Raises
-    ConfigError before anything has changed."""
+    """Takes over the new options. Returns log lines about them, and them. Raises ConfigError before any change."""
     options = node.options
     if not options.config_file:
         raise ConfigError("can only reload config when a file is provided using -c or --config")
@@ -81,7 +79,7 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
         node.jetstream.check_tags(new.server_tags)
     left_ports_dir = options.ports_file_dir if "ports_file_dir" in changed else ""
     tls = tls_context(new.tls)
-    # The two that may fail on something outside the file come first.
+    # The two steps that may fail for a reason outside the file come first.
     try:
         if "pid_file" in changed and new.pid_file:
             write_pid_file(new.pid_file)
@@ -119,18 +117,18 @@ def _take(node: Node, read_options: Callable[[], Options]) -> tuple[list[str], O
 
 GC_THRESHOLDS = (25_000, 8, 250)
 """Data-path objects die young by reference count; the collector's default of 700 allocations would run it thousands of
-times per second. The loop stands while it runs, about 0.1 us for each object that has come to stay since the last time:
-one of the second generation looks at 200,000 of them (a million took 60 to 130 ms)."""
+times per second. The loop stands still while it runs, about 0.1 us per object that survived since the last time: one
+run of the second generation visits 200,000 of them (a million took 60 to 130 ms)."""
 START_AGAIN = -1
-"""Instead of an exit code: the same process is to begin anew with the same arguments."""
+"""Returned instead of an exit code: the process must restart with the same arguments."""
 STOP_SECONDS = 120.0
-"""From the order to stop to the end of the process. Longer than the last flush takes on a slow disk."""
+"""Longest time from the order to stop to the end of the process; the last flush takes less on a slow disk."""
 
 
 def run(
     options: Options, log: Logger, read_options: Callable[[], Options], monitoring: Callable[[Node], Monitoring]
 ) -> int:
-    """Runs a node until it must stop, and returns the exit code, or START_AGAIN. `read_options`: see `reloading`."""
+    """Runs a node until it must stop; returns the exit code, or START_AGAIN. `read_options`: see `reloading`."""
     gc.set_threshold(*GC_THRESHOLDS)
     gc.enable()
     try:
@@ -150,7 +148,7 @@ def run(
 
 
 def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]:
-    """The `reload` of a `Node` whose options `read_options` reads again; it raises ConfigError."""
+    """Returns the `reload` of a `Node` whose options `read_options` reads; that raises ConfigError."""
 
     def reload_node(node: Node, cause: str) -> str:
 
@@ -161,7 +159,7 @@ def reloading(read_options: Callable[[], Options]) -> Callable[[Node, str], str]
 
 async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
     """Starts the node, calls `started`, and returns the exit code once it has stopped."""
-    late = asyncio.get_running_loop().call_later(SECONDS, EARLY.close)
+    late = asyncio.get_running_loop().call_later(MAX_OPEN_SECONDS, EARLY.close)
     try:
         await node.start()
     except (ListenError, StorageError, OSError) as error:
@@ -175,13 +173,13 @@ async def serve(node: Node, started: Callable[[], None] = lambda: None) -> int:
 
 
 def _freeze() -> None:
-    """Keeps the collector from looking again at the objects of the start, which stay."""
+    """Exempts the objects of the start, which stay, from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 class StopWatch:
-    """Ends the process when its stop takes too long."""
+    """A time limit on the stop of the process."""
 
     def __init__(self, log: Logger) -> None:
         self._log = log
@@ -200,5 +198,5 @@ class StopWatch:
 
     def _end(self) -> None:
         self._log.error(f"Shutdown: not done after {STOP_SECONDS:g} s, the process ends as it is")
-        logs.shutdown()  # waits for half a second at most: its disk may be the same one
+        logs.shutdown()  # waits half a second at most: its disk may be the same
         os._exit(1)

@@ -1,19 +1,16 @@
-"""The offline rescue of a stream: one replica becomes the whole stream, in the stores of stopped servers (`jetcluster
-rescue --keep`).
+"""The offline rescue of a stream in stopped servers' stores (`jetcluster rescue --keep`): one replica becomes it.
 
-It is safe together with the first steps of the servers when they start again (`cluster.stream_rescue`): the kept
-replica is not used before the meta group has registered it, and the meta log has the others give up. Order of the
-writes, each durable before the next:
+It is safe together with the servers' next start (`cluster.stream_rescue`): the kept replica is not used before the meta
+group has registered it, and the meta log makes the others give up. Order of the writes, each durable before the next:
 
-1. the record, beside the kept store (`cluster.rescue_record`): the person, the time, the possible losses;
-2. the new configuration, in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
-   before leaves the old configuration; the server then says that nothing has changed;
-3. in the journals of the other stores that were given the mark of a damaged replica: it does not vote any more, not
-   even for the moment until its server has heard of the rescue. Its data stays until then. Stores that no server starts
-   with (`mesh.identity`) are not touched.
+1. The record, beside the kept store (`cluster.rescue_record`): the person, the time, the possible losses.
+2. The new configuration in the journal of the kept store, as one batch: from here on the stream is rescued. A crash
+   before this leaves the old configuration, and the server reports that nothing has changed.
+3. The mark of a damaged replica in the journals of the other given stores: those replicas no longer vote, not even
+   until their servers learn of the rescue. Their data stays until then. Stores that no server starts with
+   (`mesh.identity`) are not touched.
 
-A run that ends between 2 and 3 (killed, or a store that cannot be written) is finished by another run, which writes the
-missing marks.
+A run that ends between 2 and 3 (killed, or a store is not writable) is completed by another, which writes the marks.
 """
 
 from __future__ import annotations
@@ -41,33 +38,33 @@ from jetcluster.raft.membership import Config, is_quorum
 from jetcluster.raft.rescue import take_over
 
 LOOK_SECONDS: Final = 0.05
-"""Seconds between two looks of whether a write waits for room on the disk."""
+"""Time between two checks whether a write waits for room on the disk."""
 
 
 class RescueRefusedError(CallerError):
-    """This is no case for a rescue, or the store is not the one to keep."""
+    """The stream needs no rescue, or the store is not the one to keep."""
 
 
 @dataclass(slots=True, frozen=True)
 class Choice:
-    """A plan of a rescue: its steps and its cost."""
+    """Plan of a rescue: its steps and its cost."""
 
     stream: StreamView
     kept: ReplicaView
     number: int
     term: int
-    """The highest that any of the replicas here has reached."""
+    """The highest term of the replicas here."""
     lost: tuple[str, ...]
     others: tuple[ReplicaView, ...]
-    """The replicas that must be marked."""
+    """Replicas that must be marked."""
     before: tuple[str, ...]
-    """The voters that are given up, and the kept one."""
+    """Voters that are given up, and the kept one."""
     from_start: bool = True
-    """False: the kept replica is the stream already, and the others are not all marked."""
+    """False when the kept replica is the stream already, and the others are not all marked."""
 
 
 def choose(stream: StreamView, kept: StoreView) -> Choice:
-    """Raises RescueRefusedError."""
+    """Returns the plan of keeping the replica in `kept`. Raises RescueRefusedError."""
     replica = next((r for r in stream.replicas if r.store is kept), None)
     if replica is None:
         raise RescueRefusedError(f"{kept.path} holds nothing of {stream.label}")
@@ -90,7 +87,7 @@ def choose(stream: StreamView, kept: StoreView) -> Choice:
 
 
 def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
-    """Raises RescueRefusedError where nothing is left to do, or the servers would not use the kept replica."""
+    """Returns the plan of completing a run. Raises RescueRefusedError if nothing is left, or it would not be used."""
     others = unmarked(stream, kept)
     if not others:
         raise RescueRefusedError(f"{stream.label} was rescued here already (rescue {kept.forced}): start the server")
@@ -104,12 +101,12 @@ def _to_finish(stream: StreamView, kept: ReplicaView) -> Choice:
 
 
 def _unregistered(stream: StreamView, replica: ReplicaView) -> bool:
-    """The replica was made the whole stream, and the meta group does not know that yet."""
+    """True for a replica that was made the whole stream, before the meta group has registered it."""
     return replica.forced > stream.assignment.rescue
 
 
 def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
-    """The replicas here that must still give up: `kept` records their rescue, and the meta group does not."""
+    """Returns the replicas here that must still give up: `kept` records their rescue, and the meta group does not."""
     if not _unregistered(stream, kept):
         return ()
     return tuple(
@@ -122,15 +119,15 @@ def unmarked(stream: StreamView, kept: ReplicaView) -> tuple[ReplicaView, ...]:
 
 
 def whole_without(stream: StreamView, kept: ReplicaView) -> list[str]:
-    """Names of the replicas that were a majority before the rescue of `kept`, without it: then the servers do not use
-    it (`cluster.stream_rescue`). Empty where there is no such majority."""
+    """Returns the names of the replicas that were a majority before the rescue of `kept`, without it: the servers then
+    do not use it (`cluster.stream_rescue`). Empty where there is no such majority."""
     _, voters = kept.before
     whole = [r for r in stream.replicas if r.sound and r.rescues < kept.forced and r.peer in voters]
     return [r.name for r in whole] if is_quorum(voters, [r.peer for r in whole]) else []
 
 
 def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
-    """If the stream goes on with `kept`, in words, the certain first."""
+    """Describes the losses if the stream continues with `kept`, the certain ones first."""
     place, missing = kept.place, stream.missing
     if _unregistered(stream, kept):
         place, voters = kept.before
@@ -156,7 +153,7 @@ def what_may_be_lost(stream: StreamView, kept: ReplicaView) -> list[str]:
 
 
 def carry_out(choice: Choice, by: str, now_ns: int, rng: Rng) -> None:
-    """The stores are locked. Raises OSError and `rescue_record.RecordError`: then another run goes on from there."""
+    """Writes the rescue to locked stores. Raises OSError and `rescue_record.RecordError`; another run continues."""
     kept, gid = choice.kept, choice.stream.assignment.gid
     _record(choice, by, now_ns)
     if choice.from_start:
@@ -164,7 +161,7 @@ def carry_out(choice: Choice, by: str, now_ns: int, rng: Rng) -> None:
     else:
         _sync(kept.store.path / "journal")
     failures = []
-    for other in choice.others:  # as many as can be
+    for other in choice.others:  # as many as possible
         try:
             _write(other.store, lambda journal: _mark(journal, gid), rng)
         except OSError as error:
@@ -217,8 +214,7 @@ def _mark(journal: Journal, gid: int) -> None:
 
 
 def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> None:
-    """Applies `change` to the store's journal, written as a server would write it. Durable once this returns. Raises
-    OSError."""
+    """Applies `change` to the store's journal, written as a server would. Durable on return. Raises OSError."""
 
     async def write() -> None:
         failures: list[BaseException] = []
@@ -240,7 +236,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(moved.wait(), LOOK_SECONDS)
                 moved.clear()
-                if journal.stuck:  # a server waits for room; a command reports it
+                if journal.stuck:  # a server would wait for room; a command reports it
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
         finally:
             journal.close()
@@ -251,7 +247,7 @@ def _write(store: StoreView, change: Callable[[Journal], None], rng: Rng) -> Non
 
 
 def describe(replica: ReplicaView) -> str:
-    """Says in words what a replica holds."""
+    """Describes the content of a replica."""
     term, index = replica.place
     known = f"{replica.committed} known to be committed, {replica.applied[0]} in the data store"
     text = f"log to entry {index} of term {term} ({known})"

@@ -1,8 +1,7 @@
-"""A survey of what the stores of stopped servers hold of each stream, for `jetcluster rescue`: it changes nothing.
+"""A read-only survey of each stream's content in the stores of stopped servers, for `jetcluster rescue`.
 
-A store is looked at as its server would find it at a start: the journal as recovery reads it, the data as of the last
-flush, and on top of that, in memory, the commands of the journal that come after. So the figures are those with which
-the replica would go on.
+A store is read as its server would find it at a start: the journal as recovery reads it, the data as of the last flush,
+and on top of that, in memory, the later commands of the journal. The replica would continue with these figures.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ LOCK: Final = Path("data") / "LOCK"
 
 
 class RescueStoreError(OperatorError):
-    """This is no store that can be looked at, or its server runs."""
+    """The folder is no readable store, or its server runs."""
 
 
 @dataclass(slots=True)
@@ -53,17 +52,17 @@ class ReplicaView:
 
     store: StoreView
     log: LogView | None
-    """None: the journal has nothing of it."""
+    """None when the journal has nothing of the stream."""
     applied: tuple[int, int] = (0, 0)
     """(index, term) of the newest command in the state on disk."""
     state: StoreState | None = None
-    """With what the journal has after that; None when it cannot be read."""
+    """The state with the journal's later commands; None when it is unreadable."""
     problems: list[str] = field(default_factory=list)
-    """The reasons why it is not whole; none for one that votes."""
+    """Reasons why the replica is not sound; none for one that votes."""
     usable: bool = True
-    """The stream can go on with it."""
+    """True when the stream can continue with it."""
     left_out: str = ""
-    """Reason why its server is no part of the cluster any more; "" where it may be."""
+    """Reason why its server is no longer part of the cluster; "" where it may be."""
 
     @property
     def peer(self) -> str:
@@ -75,12 +74,12 @@ class ReplicaView:
 
     @property
     def sound(self) -> bool:
-        """Its server votes with it when it starts."""
+        """True when its server votes with it after a start."""
         return self.usable and not self.problems and not self.left_out
 
     @property
     def lone(self) -> bool:
-        """Its server waits for the word of all others before it goes on with it (`RaftNode.in_doubt`)."""
+        """True when its server first waits for the reports of all others (`RaftNode.in_doubt`)."""
         if self.log is None:
             return False
         found = self.log.found
@@ -88,13 +87,13 @@ class ReplicaView:
 
     @property
     def place(self) -> tuple[int, int]:
-        """(term, index) of the newest entry or state: of two replicas the greater one is more advanced."""
+        """(term, index) of the newest entry or state; the greater one is more advanced."""
         end = (self.log.last_term, self.log.found.last_index) if self.log is not None else (0, 0)
         return max(end, (self.applied[1], self.applied[0]))
 
     @property
     def committed(self) -> int:
-        """An index that is known to be committed; more may be."""
+        """Index that is known to be committed; more may be."""
         return max(self.log.found.commit if self.log is not None else 0, self.applied[0])
 
     @property
@@ -107,13 +106,13 @@ class ReplicaView:
 
     @property
     def forced(self) -> int:
-        """The newest rescue of which this replica was the kept one (`RaftNode.forced`)."""
+        """The newest rescue that kept this replica (`RaftNode.forced`)."""
         at = self._newest_rescue
         return self.rescues if at is not None and at[1].voters == (self.peer,) else 0
 
     @property
     def before(self) -> tuple[tuple[int, int], tuple[str, ...]]:
-        """(`place`, `voters`) that it had before its newest rescue; as they are where there was none."""
+        """(`place`, `voters`) before its newest rescue; the present ones without a rescue."""
         at = self._newest_rescue
         if self.log is None or at is None:
             return self.place, self.voters
@@ -124,35 +123,39 @@ class ReplicaView:
 
     @property
     def _newest_rescue(self) -> tuple[int, Config] | None:
-        """Its index and configuration."""
+        """Index and configuration of the newest rescue."""
         if self.log is None or not self.rescues:
             return None
         return next((at for at in self.log.configs if at[1].rescue == self.rescues), None)
 
     @property
     def rank(self) -> tuple[bool, tuple[int, int], bool]:
-        """The greatest one is the best to keep."""
+        """Order of replicas, of which the greatest is the best to keep."""
         return self.usable, self.place, self.sound
 
 
 @dataclass(slots=True)
 class StoreView:
+    """One store."""
+
     path: Path
     """The JetStream folder."""
     identity: NodeIdentity
     journal: JournalView
     kv: RocksReader
     meta: MetaMachine
-    """Empty where it cannot be read."""
+    """Empty when it is unreadable."""
     left_out: str
     """Reason why its server does not start with this store; "" when it does."""
 
 
 @dataclass(slots=True)
 class StreamView:
+    """One stream, and its replicas here."""
+
     assignment: Assignment
     replicas: list[ReplicaView]
-    """In the stores that were given."""
+    """Replicas in the given stores."""
     names: dict[str, str]
     """Names of all nodes, by peer id."""
 
@@ -167,7 +170,7 @@ class StreamView:
 
     @property
     def voters(self) -> tuple[str, ...]:
-        """The voters, by the most advanced log that is here."""
+        """Voters, by the most advanced log here."""
         return self._config.electorate
 
     @property
@@ -182,18 +185,18 @@ class StreamView:
         return self.not_here(self.voters)
 
     def not_here(self, peers: Sequence[str]) -> list[str]:
-        """The names of those whose stores were not given."""
+        """Returns the names of the peers whose stores were not given."""
         here = {replica.peer for replica in self.replicas}
         return [self.names.get(peer, peer) for peer in peers if peer not in here]
 
     @property
     def majority(self) -> bool:
-        """Enough of the replicas are here and whole to elect a leader."""
+        """True when enough sound replicas are here to elect a leader."""
         return self._config.is_quorum([replica.peer for replica in self.replicas if replica.sound])
 
 
 def jetstream_folder(path: Path) -> Path:
-    """Opens a store directory as in the configuration, or of the folder itself. Raises RescueStoreError."""
+    """Returns the JetStream folder of a store directory, or the folder itself. Raises RescueStoreError."""
     for folder in (path / "jetstream", path):
         if (folder / "node.json").is_file():
             return folder
@@ -202,7 +205,7 @@ def jetstream_folder(path: Path) -> Path:
 
 @contextmanager
 def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
-    """No server can start with these stores meanwhile, nor another one write to them. Raises RescueStoreError."""
+    """Locks stores against the start of their servers, and against other writers. Raises RescueStoreError."""
     with ExitStack() as stack:
         for folder in folders:
             try:
@@ -218,7 +221,7 @@ def locked(folders: Sequence[Path], *, to_write: bool) -> Iterator[None]:
 
 @contextmanager
 def opened(folders: Sequence[Path]) -> Iterator[list[StoreView]]:
-    """Raises RescueStoreError."""
+    """Opens stores of one cluster for reading. Raises RescueStoreError."""
     with ExitStack() as stack:
         views = []
         for folder in folders:
@@ -244,7 +247,7 @@ def _read(folder: Path) -> StoreView:
 
 
 def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
-    """The meta group's state as far as it can be read: another store may have more of it."""
+    """Returns the meta group's state as far as it is readable: another store may have more of it."""
     meta = MetaMachine()
     try:
         read_state(kv, meta)
@@ -259,9 +262,9 @@ def _read_meta(journal: JournalView, kv: RocksReader) -> MetaMachine:
 
 
 def survey(stores: Sequence[StoreView], only: str = "", *, verify: bool = False) -> list[StreamView]:
-    """All streams, or the stream named `account/name`, by the newest meta state among the stores: a state after a
-    rescue of the meta group counts before one of the servers that were left out, which may have gone on. `verify`:
-    every stored message is read and checked against its checksum. Raises RescueStoreError."""
+    """Returns all streams, or the stream `account/name`, by the newest meta state among the stores. A state after a
+    rescue of the meta group precedes that of a server left out, which may have continued. `verify`: each stored message
+    is read and checked against its checksum. Raises RescueStoreError."""
     meta = max((store.meta for store in stores), key=_meta_rank)
     if not meta.applied_index:
         raise RescueStoreError("none of these stores says which streams there are")
@@ -282,13 +285,13 @@ def _meta_rank(meta: MetaMachine) -> tuple[int, int]:
 
 
 def _given_up(meta: MetaMachine, peer: str) -> str:
-    """The text with which the first survivor that it meets refuses it: its store is marked then, and not before."""
+    """Returns the text with which the first survivor that it meets will refuse it, before its store is marked."""
     rescue = meta.left_out.get(peer)
     return rescue.told(peer) if rescue is not None else ""
 
 
 def look(store: StoreView, assignment: Assignment, *, verify: bool = False) -> ReplicaView | None:
-    """None where the store holds nothing of the stream."""
+    """Returns the replica of a stream in a store; None where the store has nothing of it."""
     gid = assignment.gid
     log = store.journal.groups.get(gid)
     view = ReplicaView(store, log)
@@ -311,8 +314,8 @@ def _unusable(view: ReplicaView, why: str) -> ReplicaView:
 
 
 def _half_fetched(view: ReplicaView, assignment: Assignment, *, verify: bool) -> str:
-    """The description of a state that another replica's state was replacing, record by record. It may still be the
-    whole old state, which cannot be known: so it is not used again, but the readable part is shown."""
+    """Describes a state that another replica's was replacing, record by record. It may still be the whole old state,
+    which cannot be known: it is not used again, but the readable part is shown."""
     kv, mark = view.store.kv, keys.stream_prefix(keys.INSTALLING, assignment.gid)
     text = "its state was being fetched from another replica, and is in part of before and in part of that one"
     kv.delete(mark)  # in memory only
@@ -365,7 +368,7 @@ class _Offline:
 
 
 def _replay(view: ReplicaView, assignment: Assignment, *, verify: bool) -> None:
-    """Raises DamagedError, KvError and StateError."""
+    """Applies the journal's later commands to the state in memory. Raises DamagedError, KvError and StateError."""
     rules = StreamRules.from_config(assignment.config)
     store = BlockStore(view.store.kv, assignment.gid, memory=rules.memory)
     machine = StreamMachine(assignment.name, rules, store, ConsumerTable(store))

@@ -1,7 +1,5 @@
-"""The work of a start that is done after "Server is ready", since it would not fit into the start: modules and models
-that requests of this configuration need. It is imported by a thread and built in small steps, so that no request has to
-pay for it and the event loop goes on in between.
-"""
+"""Work of a start that is done after "Server is ready": modules and models that requests of this configuration need are
+imported by a thread and built in small steps, so that neither requests nor the event loop wait for them."""
 
 from __future__ import annotations
 
@@ -14,13 +12,13 @@ from jetcluster.config.options import Options
 
 
 async def import_pydantic(options: Options) -> None:
-    """Before a node is ready, beside its waits for peers and disks: 0.1 s, as much as the budget of a start allows."""
+    """Imports pydantic before a node is ready, beside its waits for peers and disks: 0.1 s, all that a start allows."""
     if options.jetstream.enabled:
         await asyncio.to_thread(importlib.import_module, "pydantic.main")
 
 
 async def warm_up(options: Options, more: Sequence[str] = ()) -> None:
-    """The most frequent first; the modules `more` last."""
+    """Imports what requests need, the most frequent first and the modules `more` last."""
     if options.jetstream.enabled:
         from jetcluster.api.dispatch import load_endpoints
 
@@ -32,9 +30,8 @@ async def warm_up(options: Options, more: Sequence[str] = ()) -> None:
 
 
 async def build_models() -> None:
-    """Builds the models of requests, one by one: a request that comes meanwhile builds its own and waits for no other.
-    For the first one, which has no fields, pydantic imports and looks for more than all others take: that is done in a
-    thread."""
+    """Builds the models of requests one by one; a request meanwhile builds its own and waits for no other. The first
+    one, which has no fields, makes pydantic import and inspect more than all others, so a thread does that."""
     await asyncio.to_thread(_build_first)
     from jetcluster.model.base import models
 
@@ -50,7 +47,7 @@ def _build_first() -> None:
 
 
 def modules_of(options: Options) -> list[str]:
-    """In the order in which they are imported."""
+    """Returns the modules in the order in which they are imported."""
     found: list[str] = []
     users = options.users_by_name().values()
     blocks = (options.tls, options.websocket.tls, options.leafnodes.tls, options.cluster.tls)

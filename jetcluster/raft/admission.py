@@ -1,21 +1,20 @@
-"""`Admission`: the peers whose frames count, and which frames. All others may be linked and are not listened to: a peer
-that can reach the route port, or has its password, is no member of anything by that.
+"""`Admission`: the peers whose frames count, and which frames. Other peers may have a link, but are ignored: a peer
+that reaches the route port, or has its password, is no member by that.
 
-- A member of a group is who the newest configuration of its log names, committed or not, and who belongs to the cluster
-  as well: to the meta group, by the newest configuration in this node's log of it, or by the word of a voter
-  (`vouched`), where this node's log lags.
-- Voters lead, stand for election and tell the time. A learner answers, no more: anybody who may join becomes one.
-  One with a vote in the cluster may answer in a higher term than its leader's: it was a voter, stood for election
-  before it heard that it is none, and follows nobody of a lower term. The leader has to be elected again.
-- A voter of the cluster that has no vote in the group by this replica's log may have become one since. It is heard
-  while nobody leads whom this replica knows, which is so where it lags: a replica that follows a leader hears of new
-  ones from it.
+- A member of a group is named by the newest configuration of its log, committed or not, and belongs to the cluster: to
+  the meta group by the newest configuration of this node's log, or, where that lags, by the word of a voter
+  (`vouched`).
+- Voters lead, campaign and announce the time. A learner may only answer, because any node that may join becomes one. A
+  learner with a vote in the cluster may answer in a higher term than its leader's: it was a voter, campaigned before it
+  learned that it is none, and follows no leader of a lower term, so the leader must be elected again.
+- A voter of the cluster without a vote in the group by this replica's log may have got one since. Its frames count
+  while this replica knows no live leader, as it does where it lags: a follower learns of new voters from its leader.
 
 The peer is always that of the link, never a field of a frame.
 
-`FrameDelivery` hands each frame on, or refuses it. A term is the one number that a single frame can raise on every
-node, and that never falls. So a leap that no election explains is taken once in a while only, and from who has a vote;
-who is refused so keeps its link: a member whose own term has run away is not cut off from everything else.
+`FrameDelivery` passes each frame on, or refuses it. A term is the one number that a single frame can raise on every
+node, and that never falls. So a leap that no election explains is accepted only once in a while, and only from voters.
+A refused peer keeps its link, so that a member whose term has run away is not cut off from its other groups.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from jetcluster.raft.core.group_state import GroupState
 from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.node_state import RaftCounters
 
-TELL_EVERY = 60.0
-"""Seconds between two reports that frames of a peer are refused."""
-MAX_TOLD = 256
+REPORT_SECONDS = 60.0
+"""Shortest time between two reports that frames of a peer are refused."""
+MAX_REPORTED_PEERS = 256
 _ANSWERS = (codec.Ack, codec.Reject, codec.SnapRequest, codec.Rejoin)
-"""The messages of a learner, to the leader of the very term."""
-MAX_LEAPS = 1024
-"""Groups of which is remembered when their terms have leapt."""
+"""The messages that a learner sends, to the leader of its term."""
+MAX_LEAPT_GROUPS = 1024
+"""Groups whose last leap of terms is remembered."""
 
 
 class Standing(Enum):
@@ -57,15 +56,15 @@ class Admission:
         self._journal = journal
         self._clock = clock
         self.vouched: Callable[[str], bool] = lambda peer: False
-        """Is the peer known to have a vote in the cluster, though by this node's log of the meta group it has none?"""
+        """Returns True for a peer that has a vote in the cluster by a voter's word, unlike in this node's meta log."""
         self.report: Callable[[int, str], None] = lambda gid, text: None
         self.refused = 0
-        """Frames."""
+        """Frames refused."""
         self._told: dict[str, float] = {}
+        """Peer -> when its refusal was last reported (monotonic seconds)."""
 
     def is_member(self, peer: str) -> bool:
-        """Does `peer` belong to the cluster, as far as this node knows? Anybody may as long as it knows of none: it has
-        not met its cluster yet."""
+        """True if `peer` belongs to the cluster, by this node's knowledge, or this node has not met its cluster yet."""
         meta = self._groups.get(META_GROUP)
         if meta is not None and meta.members:
             return peer in meta.members or self.vouched(peer)
@@ -75,21 +74,21 @@ class Admission:
         return peer in log.config.members or self.vouched(peer)
 
     def is_voter(self, peer: str) -> bool:
-        """Does `peer` have a vote in the cluster, as far as this node knows? As in `is_member`, anybody has one before
-        this node has met its cluster."""
+        """True if `peer` has a vote in the cluster, by this node's knowledge, or this node has not met its cluster
+        yet."""
         log = self._journal.groups.get(META_GROUP)
         return log is None or log.config.has_vote(peer) or self.vouched(peer)
 
     def knows(self, peer: str) -> bool:
-        """The same, of a node that has met its cluster; False before it has."""
+        """True if this node has met its cluster and `peer` belongs to it."""
         return META_GROUP in self._journal.groups and self.is_member(peer)
 
     def belongs(self, peer: str) -> bool:
-        """To the cluster, or to a group."""
+        """True if `peer` belongs to the cluster or to a group."""
         return self.knows(peer) or any(peer in group.members for group in self._groups.values())
 
     def standing(self, group: GroupState, peer: str) -> Standing:
-        """The standing of `peer` in `group`."""
+        """Return the standing of `peer` in `group`."""
         config = group.log.configs[-1][1]
         if peer in config.voters or peer in config.outgoing:
             meta = self._groups.get(META_GROUP)
@@ -101,18 +100,18 @@ class Admission:
         return Standing.LEARNER if learns else Standing.STRANGER
 
     def refuse(self, peer: str, gid: int, why: str = "it is not known as a member") -> None:
-        """A frame that counts for nothing. Told once in a while."""
+        """Count a refused frame, and report the peer every REPORT_SECONDS."""
         self.refused += 1
         now = self._clock.monotonic()
-        if now - self._told.get(peer, -TELL_EVERY) >= TELL_EVERY:
-            if len(self._told) >= MAX_TOLD:
+        if now - self._told.get(peer, -REPORT_SECONDS) >= REPORT_SECONDS:
+            if len(self._told) >= MAX_REPORTED_PEERS:
                 self._told.clear()
             self._told[peer] = now
             self.report(gid, f"frames of {peer} are refused: {why}")
 
 
 class FrameDelivery:
-    """The way of a frame from a link to its group: standing, decoding, leaps of terms, in this order."""
+    """The way of a frame from a link to its group: it checks standing, format and leaps of terms, in this order."""
 
     def __init__(self, admission: Admission, config: RaftConfig, counters: RaftCounters, clock: Clock) -> None:
         self._admission = admission
@@ -121,12 +120,12 @@ class FrameDelivery:
         self._clock = clock
         self.report: Callable[[int, str], None] = lambda gid, text: None
         self._leapt: dict[int, float] = {}
-        """Group -> when its term was last raised by so much that it was not free."""
+        """Group -> when its term last leapt by more than `free_term_leap` (monotonic seconds)."""
         self._told = float("-inf")
 
     def deliver(self, group: Group, peer: str, frame: bytes) -> str:
-        """Hands the frame on. Returns what is wrong with it, if no member would send it: the link is then to be closed;
-        else ""."""
+        """Pass the frame on, or refuse it. Returns "", or the fault of a frame that no member would send: the caller
+        must then close the link."""
         standing = self._admission.standing(group, peer)
         if standing is Standing.STRANGER:
             self._admission.refuse(peer, group.gid)
@@ -155,11 +154,11 @@ class FrameDelivery:
 
     def _may_leap(self, group: Group, peer: str, message: codec.Message) -> bool:
         config, term, now = self._config, message.term, self._clock.monotonic()
-        if len(self._leapt) >= MAX_LEAPS:
+        if len(self._leapt) >= MAX_LEAPT_GROUPS:
             self._leapt = {gid: when for gid, when in self._leapt.items() if now - when < config.leap_every}
         rested = now - self._leapt.get(group.gid, float("-inf")) >= config.leap_every
-        free = isinstance(message, codec.PreVote)  # it raises no term
-        if term - group.term <= config.max_term_leap and (free or (rested and len(self._leapt) < MAX_LEAPS)):
+        free = isinstance(message, codec.PreVote)  # a PreVote raises no term
+        if term - group.term <= config.max_term_leap and (free or (rested and len(self._leapt) < MAX_LEAPT_GROUPS)):
             return True
         self._counters.refused_frames += 1
         if now - self._told >= config.leap_every:
@@ -169,14 +168,12 @@ class FrameDelivery:
 
 
 Frame = tuple[float, str, bytes]
-"""When it came, from whom, and what."""
+"""(when it came, peer, bytes)."""
 
 
 class EarlyFrames:
-    """Frames for groups that this node does not have yet, by group, oldest first.
-
-    Replicas of a new group come up within milliseconds of each other, and the first votes must not be lost. Bounded in
-    groups, frames, bytes and time."""
+    """Frames for groups that this node does not have yet, by group, oldest first; bounded in groups, frames, bytes and
+    time. Replicas of a new group come up within milliseconds of each other, and the first votes must not be lost."""
 
     def __init__(self, config: RaftConfig) -> None:
         self._config = config
@@ -185,7 +182,7 @@ class EarlyFrames:
         self.bytes = 0
 
     def keep(self, gid: int, peer: str, frame: bytes, now: float) -> bool:
-        """False when there is no room."""
+        """Keep a frame. Returns False when there is no room."""
         config = self._config
         kept = self.kept.get(gid, [])
         full = len(self.kept) >= config.early_groups and gid not in self.kept
@@ -201,7 +198,7 @@ class EarlyFrames:
         return kept
 
     def drop_peer(self, peer: str) -> None:
-        """Its link is gone."""
+        """Drop the frames of a peer whose link is gone."""
         for gid in list(self.kept):
             rest = [frame for frame in self.pop(gid) if frame[1] != peer]
             if rest:
@@ -209,6 +206,6 @@ class EarlyFrames:
                 self.bytes += sum(len(frame) for _, _, frame in rest)
 
     def expire(self, now: float) -> int:
-        """Gives frames up and returns how many: no such group came in time."""
+        """Drop the frames of groups that were not created in time, and return their number."""
         late = [gid for gid, kept in self.kept.items() if now - kept[0][0] > self._config.early_seconds]
         return sum(len(self.pop(gid)) for gid in late)

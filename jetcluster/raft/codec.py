@@ -1,11 +1,11 @@
 """Raft frames as bytes: fixed little-endian structs, versioned, decoded strictly.
 
-pysyncobj pickles its messages and its log, so anyone who reaches its port can run code in it
-(docs/reference/pysyncobj.md, D14). Here nothing but the layouts below is understood; a frame that is too short, too
-long, of another version or out of bounds raises `CodecError`, which `RaftNode.on_frame` counts.
+pysyncobj pickles its messages and its log, so any client that reaches its port can run code in it
+(docs/reference/pysyncobj.md, D14). Here only the layouts below are understood: a frame that is too short, too long, of
+another version or out of bounds raises `CodecError`, which `RaftNode.on_frame` counts.
 
-Every group frame begins `version u8, kind u8, term u64`. Indexes of entries are not sent: they follow `prev_index`, so
-a batch cannot have gaps.
+Every group frame begins `version u8, kind u8, term u64`. Indexes of entries are not sent: they follow from
+`prev_index`, so a batch cannot have gaps.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from jetcluster.raft.membership import Config, MembersError, decode_config, enco
 
 VERSION = 3
 MAX_ENTRY_BYTES = 80 << 20
-"""Hard cap of one command: the largest message that can be configured (64 MiB) and what surrounds it. What a node
-proposes is bounded by `RaftConfig.max_entry`, what it reads by the mesh's frames."""
+"""Hard cap of one command: the largest message that can be configured (64 MiB), and its framing. A node's proposals are
+bounded by `RaftConfig.max_entry`, its input by the mesh's frames."""
 MAX_ENTRIES = 65_536
 """Hard cap of entries in one frame."""
 MAX_NUMBER = (1 << 62) - 1
-"""Hard cap of indexes and times: no log gets there, and what a peer makes up must not overflow what is stored."""
+"""Hard cap of indexes and times: no log gets there, and a forged number must not overflow stored ones."""
 MAX_TERM = (1 << 48) - 1
-"""Hard cap of terms: a frame with a higher one is refused, and nobody stands for election beyond it. A candidate waits
-0.3 s at least before it goes on to the next term: 2.6 million years of elections without a pause. The largest leap of a
-message (`RaftConfig.max_term_leap`) fits in a million times."""
+"""Hard cap of terms: a frame with a higher one is refused, and no replica campaigns beyond it. A candidate waits at
+least 0.3 s per term: that is 2.6 million years of elections, or a million of the largest leaps
+(`RaftConfig.max_term_leap`)."""
 
 REGULAR, NOOP, CONFIG = 0, 1, 2
 """Entry types."""
@@ -41,7 +41,7 @@ RESIGN, REJOIN, REJOIN_REPLY = 11, 12, 13
 HEARTBEAT, DIGEST = 32, 33
 
 NO_REPLY = 0xFFFF_FFFF
-"""Context of an append that only carries a commit index: success needs no answer, and a refusal answers no read."""
+"""Context of an append that only carries a commit index: success needs no answer, and a Reject confirms no read."""
 
 
 class CodecError(PeerError, ValueError):
@@ -49,8 +49,8 @@ class CodecError(PeerError, ValueError):
 
 
 class Append(NamedTuple):
-    """AppendEntries: entries behind `prev_index`, or none, which is a heartbeat of the group. `commit` is the leader's
-    commit index, `context` the number of a read round that the answer confirms (0: of none)."""
+    """AppendEntries: entries after `prev_index`, or none. `commit` is the leader's commit index, `context` the number
+    of a read round that the answer confirms (0 for none)."""
 
     term: int
     prev_index: int
@@ -65,12 +65,12 @@ class Ack(NamedTuple):
 
     term: int
     match: int
-    """The log equals the leader's up to here and is durable."""
+    """Index up to which the log equals the leader's and is durable."""
     context: int
     recovering: bool
-    """The sender's journal was damaged: it may not count for anything yet (see `Rejoin`)."""
+    """The sender's journal was damaged: it must not count yet (see `Rejoin`)."""
     life: int = 0
-    """Which of the logs that the sender's process has had of this group (`GroupLog.life`)."""
+    """Serial number of the sender's log of this group (`GroupLog.life`)."""
 
 
 class Reject(NamedTuple):
@@ -78,28 +78,28 @@ class Reject(NamedTuple):
 
     term: int
     prev_index: int
-    """Echo of the refused `prev_index`."""
+    """The refused `prev_index`."""
     hint: int
-    """The index to go on from: the first one of the conflicting term, or the end of the log + 1."""
+    """Index to go on from: the first one of the conflicting term, or the end of the log + 1."""
     context: int
     recovering: bool
     life: int = 0
 
 
 class PreVote(NamedTuple):
-    """The question whether the receiver would vote for the sender in `term`; nobody's term is raised by it (section 9.6
-    of the Raft dissertation)."""
+    """The question whether the receiver would vote for the sender in `term`; it raises no term (Raft dissertation,
+    section 9.6)."""
 
     term: int
     last_index: int
     last_term: int
     decisive: bool = False
-    """The sender was part of every decision that there can have been (`membership.decisive`): also a damaged replica
-    may vote for it (see `Rejoin`)."""
+    """The sender was part of every possible quorum (`membership.decisive`): even a damaged replica may vote for it (see
+    `Rejoin`)."""
 
     @property
     def end(self) -> tuple[int, int]:
-        """The place of the log's end: the greater one is the more advanced."""
+        """The log's end; the greater one is the more advanced."""
         return self.last_term, self.last_index
 
 
@@ -108,12 +108,12 @@ class PreVoteReply(NamedTuple):
 
     term: int
     asked: int
-    """The term that was asked for."""
+    """The term of the PreVote."""
     granted: bool
 
 
 class Vote(NamedTuple):
-    """RequestVote: the sender stands for election in `term`, with a log that ends at `last_index` of `last_term`."""
+    """RequestVote: the sender campaigns in `term`, with a log that ends at `last_index` of `last_term`."""
 
     term: int
     last_index: int
@@ -123,21 +123,21 @@ class Vote(NamedTuple):
 
 
 class VoteReply(NamedTuple):
-    """The answer to a Vote. A granted one is sent when the vote is durable."""
+    """The answer to a Vote. A granted vote is sent once it is durable."""
 
     term: int
     granted: bool
 
 
 class TimeoutNow(NamedTuple):
-    """The leader of `term` asks the receiver to stand for election at once (section 3.10 of the Raft dissertation)."""
+    """The leader of `term` asks the receiver to campaign at once (Raft dissertation, section 3.10)."""
 
     term: int
 
 
 class SnapOffer(NamedTuple):
-    """The leader no longer has the entries that the receiver lacks: it is to fetch the state of `snap_index`. The state
-    itself goes by the owner's own way."""
+    """The leader no longer has the entries that the receiver lacks, which must fetch the state of `snap_index`. The
+    owner transfers the state itself."""
 
     term: int
     snap_index: int
@@ -146,56 +146,56 @@ class SnapOffer(NamedTuple):
 
 
 class SnapRequest(NamedTuple):
-    """The receiver of the frame leads, and the sender's state is of no use: it asks for an offer."""
+    """A replica whose state cannot be continued asks its leader for a SnapOffer."""
 
     term: int
 
 
 class Resign(NamedTuple):
-    """The sender led `term` and does no more: silence of its node no longer means anything."""
+    """The sender led `term` and leads no more, though its node still sends heartbeats."""
 
     term: int
 
 
 class Rejoin(NamedTuple):
-    """A damaged replica asks its leader to be confirmed (`Rejoin`); `context` comes back in the answer."""
+    """A damaged replica asks its leader to get itself confirmed (`snapshots.Rejoin`); the answer echoes `context`."""
 
     term: int
     context: int
 
 
 class RejoinReply(NamedTuple):
-    """The answer to a Rejoin, sent after a majority without the asker has confirmed the leader."""
+    """The answer to a Rejoin, sent once enough peers other than the asker have confirmed the leader."""
 
     term: int
     context: int
     last_index: int
-    """Log end of the leader when a majority without the asker confirmed it."""
+    """The leader's last index at that time."""
 
 
 class Heartbeat(NamedTuple):
-    """Node level (gid 0): this node's loop turns."""
+    """Node-level frame (gid 0): the sender's event loop runs."""
 
     sequence: int
     wall_ns: int = 0
-    """The sender's wall clock; 0 from a node that does not tell it."""
+    """The sender's wall clock, nanoseconds since the Unix epoch; 0 if not sent."""
     trusted_ns: int = 0
     """The sender's time as a majority has confirmed it (`health.cluster_clock`), nanoseconds since the Unix epoch; 0
-    while nobody has."""
+    while unconfirmed."""
     well: bool = True
-    """Nothing keeps the sender from leading (`health.node_health`)."""
+    """The sender may lead (`health.node_health`)."""
     level: int = 0
-    """Which commands the sender's state machines understand, as their owner numbers it."""
+    """Level of the commands that the sender's state machines understand."""
 
 
 class Digest(NamedTuple):
-    """Node level (gid 0): the groups that the sender leads and the receiver belongs to, as (gid, term, commit)."""
+    """Node-level frame (gid 0): the groups that the sender leads with the receiver, as (gid, term, commit)."""
 
     groups: list[tuple[int, int, int]]
 
 
 Numbers = Reject | PreVote | PreVoteReply | Vote | VoteReply | TimeoutNow | SnapRequest | Resign | Rejoin | RejoinReply
-"""Messages that are numbers alone, of which one may be a flag."""
+"""Messages of numbers and flags only."""
 Message = Append | Ack | SnapOffer | Numbers
 Control = Heartbeat | Digest
 
@@ -209,13 +209,13 @@ _HEARTBEAT = struct.Struct("<BBQQQBB")
 _DIGEST = struct.Struct("<BBI")
 _LED = struct.Struct("<IQQ")
 
-ENTRY_OVERHEAD = _ENTRY.size
+ENTRY_OVERHEAD_BYTES = _ENTRY.size
 
 
 def encode_append(
     term: int, prev_index: int, prev_term: int, commit: int, context: int, entries: list[tuple[bytes, int, int]]
 ) -> bytes:
-    """`entries` are (command, term, type) from `prev_index` + 1 on."""
+    """Encode an Append. `entries` are (command, term, type) from `prev_index` + 1 on."""
     parts = [_APPEND.pack(VERSION, APPEND, term, prev_index, prev_term, commit, context, len(entries))]
     pack = _ENTRY.pack
     for command, entry_term, kind in entries:
@@ -240,7 +240,7 @@ _NUMBERS: dict[type[Numbers], tuple[int, struct.Struct]] = {
     Rejoin: (REJOIN, struct.Struct("<BBQI")),
     RejoinReply: (REJOIN_REPLY, struct.Struct("<BBQIQ")),
 }
-"""Kind and layout; the fields follow version and kind in their order."""
+"""Kind and layout: version, kind, then the message's fields in order."""
 
 
 def encode(message: Numbers) -> bytes:
@@ -253,7 +253,7 @@ def encode_snap_offer(term: int, index: int, index_term: int, config: Config) ->
 
 
 def encode_heartbeat(sequence: int, wall_ns: int, trusted_ns: int, well: bool, level: int = 0) -> bytes:
-    """Times before 1970 and after 2116 are told as none."""
+    """Encode a Heartbeat. Times before 1970 and after 2116 are sent as 0."""
     times = (ns if 0 < ns <= MAX_NUMBER else 0 for ns in (wall_ns, trusted_ns))
     return _HEARTBEAT.pack(VERSION, HEARTBEAT, sequence, *times, well, level)
 
@@ -275,7 +275,7 @@ def _bounded(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _termed(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    """Numbers of a frame of a group, whose third field is its term."""
+    """Check the numbers of a group frame, whose third field is its term."""
     if max(numbers) > MAX_NUMBER:
         raise CodecError(f"{max(numbers)} is no term and no index")
     if numbers[2] > MAX_TERM:
@@ -290,7 +290,7 @@ def _bounded_group(group: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def _candidate(frame: bytes) -> tuple[int, int, int, bool]:
-    """(term, last index, last term, decisive)."""
+    """Return (term, last index, last term, decisive)."""
     _, _, term, last_index, last_term, decisive = _exactly(_VOTE, frame)
     if last_term > term:
         raise CodecError("vote: an entry from the future")
@@ -348,7 +348,7 @@ def _config(data: bytes) -> Config:
 
 
 def decode(frame: bytes) -> Message:
-    """One group frame. Raises CodecError."""
+    """Decode one group frame. Raises CodecError."""
     if len(frame) < _TERM_ONLY.size:
         raise CodecError("truncated")
     if frame[0] != VERSION:
@@ -398,11 +398,11 @@ _DECODERS: dict[int, Callable[[bytes], Message]] = {
 
 
 BY_HEAD = {bytes((VERSION, kind)): decoder for kind, decoder in _DECODERS.items()}
-"""Decoders that `decode` calls for a group frame, by its first two bytes."""
+"""Decoders of group frames by their first two bytes."""
 
 
 def decode_control(frame: bytes) -> Control:
-    """One node-level frame (gid 0). Raises CodecError."""
+    """Decode one node-level frame (gid 0). Raises CodecError."""
     if len(frame) < 2:
         raise CodecError("truncated")
     if frame[0] != VERSION:

@@ -1,14 +1,14 @@
 """`Config`: the members of a group as one value, written whole into the log at every change.
 
 pysyncobj logs a change as a difference ("add X") and replays or reverses it; its configuration after a restart is the
-constructor's list, and nothing stops several changes at once (docs/reference/pysyncobj.md: D5, D13). Here every
-configuration entry carries the complete new configuration, so the configuration of a log is simply that of its newest
-such entry, and a truncation falls back to the one before.
+constructor's list, and nothing prevents several changes at once (docs/reference/pysyncobj.md: D5, D13). Here every
+configuration entry carries the complete new configuration, so the configuration of a log is that of its newest such
+entry, and a truncation falls back to the previous one.
 
-Voters change through a *joint* configuration (Raft paper, section 6; etcd-io/raft's `JointConfig`): the old voters and
-the new ones, and whatever is decided needs a majority of each. So no step on the way needs more servers than its
-beginning and its end do, and no configuration can be left without a majority of its voters, which `decisive` and
-`Config.vouches` rest on. Every count of a majority is one of this file's.
+Voters change through a *joint* configuration (Raft paper, section 6; etcd-io/raft's `JointConfig`) of the old and the
+new voters, in which every decision needs a majority of each. So no step of a change needs more servers than its
+beginning and its end, and no configuration can be left without a majority of its voters: `decisive` and
+`Config.vouches` depend on that. All majorities are counted in this file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COUNTS = struct.Struct("<BBB")
 _RESCUE = struct.Struct("<IB")
 _OUTGOING = struct.Struct("<B")
 _VERSION, _RESCUED, _JOINT = 1, 2, 3
-"""A configuration that no rescue came before, and that is not joint, is written as in the first version."""
+"""Versions of the format. A configuration has the lowest one that can express it."""
 MAX_MEMBERS = 255
 MAX_PEER_BYTES = 255
 
@@ -37,19 +37,20 @@ class MembersError(PeerError, ValueError):
 
 @dataclass(slots=True, frozen=True)
 class Config:
-    """Voters decide and count; learners only receive. Ids are unique over both.
+    """The members of a group. Voters decide and count; learners only receive. Ids are unique over both.
 
-    With `outgoing` it is a joint one: on the way from those voters to `voters`, and decided by a majority of each."""
+    With `outgoing` the configuration is joint: a change from those voters to `voters`, decided by a majority of
+    each."""
 
     voters: tuple[str, ...]
     learners: tuple[str, ...] = ()
     rescue: int = 0
-    """Rescues of the group from a lost majority (`rescue.py`) up to here."""
+    """Number of rescues of the group from a lost majority so far (`rescue.py`)."""
     fenced: tuple[str, ...] = ()
-    """The voters that the last rescue left out. They may come back as voters of the configuration of before: nothing of
-    them counts, until they are members again."""
+    """Members that rescues have left out. They may come back as voters of the old configuration: their frames are
+    ignored until they are members again."""
     outgoing: tuple[str, ...] = ()
-    """The voters of before, while the configuration is joint."""
+    """The old voters, while the configuration is joint."""
 
     def __post_init__(self) -> None:
         for members in (self.voters + self.learners, self.outgoing + self.learners):
@@ -60,7 +61,7 @@ class Config:
 
     @property
     def electorate(self) -> tuple[str, ...]:
-        """All who vote."""
+        """All voters, old ones included."""
         if not self.outgoing:
             return self.voters
         return self.voters + tuple(p for p in self.outgoing if p not in self.voters)
@@ -80,14 +81,14 @@ class Config:
         return is_quorum(self.voters, agreeing) and (not self.outgoing or is_quorum(self.outgoing, agreeing))
 
     def quorum_index(self, reached: Mapping[str, int]) -> int:
-        """The highest index that a quorum has reached; a voter missing in `reached` has reached 0."""
+        """Return the highest index that a quorum has reached; a voter missing in `reached` has reached 0."""
         index = quorum_index(self.voters, reached)
         return min(index, quorum_index(self.outgoing, reached)) if self.outgoing else index
 
     def vouches(self, agreeing: Collection[str], peer: str) -> bool:
-        """True when those who agree, without `peer`, meet every quorum that it can have been part of: the others and
-        `peer` are no quorum. Of an odd number of voters that is a majority without it, of an even number one less. A
-        joint configuration may have been left by its new voters alone, so they are asked for as well."""
+        """True when the agreeing peers, without `peer`, share a member with every quorum that `peer` can have been part
+        of: the other voters and `peer` are no quorum. Of an odd number of voters that takes a majority, of an even
+        number one less. A joint configuration may have been left by its new voters alone, so these must agree too."""
         if self.outgoing and not self.left().vouches(agreeing, peer):
             return False
         if not self.has_vote(peer):
@@ -106,17 +107,17 @@ class Config:
         return replace(self, voters=voters, learners=learners)
 
     def joint(self, voters: tuple[str, ...]) -> Config:
-        """Between this configuration and the one of `voters`; learners among them learn no more."""
+        """Return the joint configuration from this one to `voters`, which are learners no more."""
         learners = tuple(p for p in self.learners if p not in voters)
         return replace(self, voters=voters, learners=learners, outgoing=self.voters)
 
     def left(self) -> Config:
-        """The configuration that a joint one leads to."""
+        """Return the configuration to which this joint one leads."""
         return replace(self, outgoing=())
 
     def rescued(self, voters: tuple[str, ...], learners: tuple[str, ...], number: int = 0) -> Config:
-        """The configuration that is left of this one: all other members are fenced off. `number`: that of the rescue,
-        where more of them are known than this configuration tells of."""
+        """Return the configuration after a rescue: all other members are fenced. `number`: that of the rescue, if more
+        rescues are known than this configuration counts."""
         left = {*voters, *learners}
         lost = [p for p in (*self.fenced, *self.members) if p not in left]
         fenced = tuple(dict.fromkeys(lost))[-MAX_MEMBERS:]
@@ -124,11 +125,11 @@ class Config:
 
 
 class Members(NamedTuple):
-    """The configuration that a state machine keeps with its state: the one in force at the state's index."""
+    """The configuration that a state machine stores with its state: the one in force at the state's index."""
 
     state_index: int
-    """Index of the state when it was written down. A state that goes on by the log keeps it until there is another one;
-    one that was fetched comes with its own."""
+    """Index of the state when the configuration was stored. Later states keep it until the configuration changes; a
+    fetched state comes with its own."""
     config: Config
 
 
@@ -137,7 +138,7 @@ def encode_members(members: Members) -> bytes:
 
 
 def decode_members(data: bytes) -> Members:
-    """Raises MembersError."""
+    """Decode what `encode_members` returned. Raises MembersError."""
     if len(data) < _INDEX.size:
         raise MembersError("truncated")
     return Members(_INDEX.unpack_from(data)[0], decode_config(data[_INDEX.size :]))
@@ -163,7 +164,7 @@ def _encode(peers: tuple[str, ...]) -> bytes:
 
 
 def decode_config(data: bytes) -> Config:
-    """Raises MembersError unless `data` is exactly one configuration."""
+    """Decode a configuration. Raises MembersError unless `data` is exactly one."""
     if len(data) < _COUNTS.size:
         raise MembersError("truncated")
     version, voters, learners = _COUNTS.unpack_from(data)
@@ -205,9 +206,10 @@ def decode_config(data: bytes) -> Config:
 
 def decisive(configs: Iterable[Config], peer: str) -> bool:
     """True when `peer` is part of every quorum of these configurations, and of those that may have followed them.
-    `configs`: the ones that may be in force by a log, from the newest that is known to be committed on. Another one
-    follows by a quorum of the one before, so that `peer` has it in its log; but a joint one that is committed may have
-    been left by its new voters alone, of whom `peer` needs to be one."""
+
+    `configs`: those that may be in force by the log of `peer`, from the newest committed one on. A later configuration
+    needs a quorum of the previous one, so `peer` has it in its log; but a committed joint one may have been left by its
+    new voters alone, so `peer` must be one of these."""
     return all(
         peer in config.voters and not is_quorum(config.voters, [p for p in config.voters if p != peer])
         for config in configs
@@ -215,7 +217,7 @@ def decisive(configs: Iterable[Config], peer: str) -> bool:
 
 
 def quorum_index(voters: tuple[str, ...], reached: Mapping[str, int]) -> int:
-    """The highest index that a majority of `voters` has reached; a voter missing in `reached` has reached 0."""
+    """Return the highest index that a majority of `voters` has reached; a voter missing in `reached` has reached 0."""
     if not voters:
         return 0
     ascending = sorted(reached.get(p, 0) for p in voters)

@@ -1,9 +1,9 @@
 """All Raft groups of a node: one journal, one timer, one heartbeat per pair of nodes.
 
-An idle group costs nothing here, nor does a peer that is away where a majority is left without it
-(`replicator.LedGroups`). Whether a leader is alive is a property of its node: nodes exchange a heartbeat per pair every
-100 ms (as gid 0), and every two seconds the list of groups they lead. A leader that ceases to lead while its node lives
-says so (`Resign`), so a follower may believe in it for as long as the link is up and not silent."""
+An idle group costs nothing here, and neither does an absent peer where a majority is left without it
+(`replicator.LedGroups`). Liveness belongs to nodes, not to groups: each pair of nodes exchanges a heartbeat every 100
+ms (as gid 0), and every two seconds a digest of the groups that they lead. A leader that steps down while its node
+lives sends `Resign`, so followers may rely on it as long as the link is up and not silent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from jetcluster.raft.rescue import go_on, is_lone
 
 
 class RaftNode:
-    """`journal` is open. All methods are called on the event loop; nothing here raises because of a peer."""
+    """All groups of this node. `journal` must be open. All methods are called on the event loop; no frame of a peer
+    makes them raise."""
 
     def __init__(
         self,
@@ -45,7 +46,7 @@ class RaftNode:
         self.journal = journal
         self.clock = clock
         self.health = health if health is not None else NodeHealth(clock)
-        """Looked at with every heartbeat."""
+        """Checked with every heartbeat."""
         self.health.time.others = self._others
         self.levels = Levels(me, level)
         self.timers = timers
@@ -73,7 +74,7 @@ class RaftNode:
         self.led = LedGroups(self.state)
         self.commit_latency, self.apply_latency = self.state.commit_latency, self.state.apply_latency
         self.losses: list[str] = []
-        """Losses of groups without another replica, to damage of the journal found at this start (monitoring)."""
+        """Entries that groups without another replica lost to journal damage found at this start (monitoring)."""
         self._on_report = self.admission.report = self._delivery.report = report
         self._working = False
         self._early = EarlyFrames(self.config)
@@ -82,7 +83,7 @@ class RaftNode:
         self._housekeep_at = 0.0
         self._last_beat = clock.monotonic()
         self._writing = (0, 0.0)
-        """The journal's batch in flight, and when it was first seen there."""
+        """The journal's batch in flight, and when it was first seen (monotonic seconds)."""
         self._loop = LoopWatch()
         self._closed = False
         journal.on_durable = self._on_durable
@@ -98,42 +99,43 @@ class RaftNode:
     # -- groups
 
     def knows(self, gid: int) -> bool:
-        """True when the journal holds this group (from an earlier life)."""
+        """True when the journal holds this group, from this process or an earlier one."""
         return gid in self.journal.groups
 
     def is_alone(self, gid: int, *, clustered: bool) -> bool:
-        """No other node votes in the group, as far as the journal knows; `clustered` decides where it does not."""
+        """True when no other node votes in the group by the journal. If the journal does not know, `not clustered`."""
         log = self.journal.groups.get(gid)
         return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """The journal has lost something of a group in which, by what is left, nobody else ever voted
-        (`raft.rescue`)."""
+        """True when the journal has lost entries of a group in which, by what is left, no other node ever voted
+        (`rescue.is_lone`)."""
         log = self.journal.groups.get(gid)
         return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 
     def is_unfounded(self, gid: int) -> bool:
-        """A founder's replica of the group has nothing, and does not know who votes: nobody has brought it up yet."""
+        """True for a founder's replica that has no entries and does not know the voters: no leader has reached it
+        yet."""
         log = self.journal.groups.get(gid)
         return log is not None and not (log.damaged or log.last_index or self.me in log.config.voters)
 
     def holds_all(self, gid: int) -> bool:
-        """The journal has the group's log from its beginning, and nothing of it is missing."""
+        """True when the journal has the group's log whole, from its beginning."""
         log = self.journal.groups.get(gid)
         return log is not None and not log.base_index and not log.damaged
 
     def was_kept(self, gid: int) -> bool:
-        """The state machine's state has been durable outside of the journal, as far as the journal knows."""
+        """True when, by the journal, the state machine's state was durable outside of the journal."""
         log = self.journal.groups.get(gid)
         return log is not None and (log.kept or log.base_index > 0)
 
     def rescues(self, gid: int) -> int:
-        """Counts the rescues of the group from a lost majority (`rescue.py`), as far as the journal knows."""
+        """Return the number of the group's rescues from a lost majority (`rescue.py`) known to the journal."""
         log = self.journal.groups.get(gid)
         return 0 if log is None else log.rescues
 
     def forced(self, gid: int) -> int:
-        """The newest rescue of the group, if it was this replica that was made the whole of it; else 0."""
+        """Return the number of the newest rescue if it made this replica the only voter; else 0."""
         log = self.journal.groups.get(gid)
         if log is None or not log.rescues:
             return 0
@@ -141,7 +143,7 @@ class RaftNode:
         return log.rescues if first.voters == (self.me,) else 0
 
     def orphans(self) -> list[int]:
-        """Groups in the journal that nobody created in this life; `remove_group` forgets one."""
+        """Return the groups in the journal that were not created in this process; `remove_group` forgets one."""
         return sorted(self.journal.groups.keys() - self.groups.keys())
 
     def create_group(
@@ -159,17 +161,16 @@ class RaftNode:
         promotes: bool = True,
         founder: bool = False,
     ) -> Group:
-        """Creates or continues a group. `peers`, the first voters, count only where the journal has no record of the
-        group; a node that is to join passes the present ones without itself and is added by the leader. So does one
-        that had the group before: a replica that has left never begins anew with a vote.
+        """Create or continue a group.
 
-        `applied_index`/`applied_term` say where the state machine stands, `members` what it was told last by
-        `StateMachine.on_members` (None: it does not know). `campaign`: hold the first election of a
-        new group at once. `attach` is given the group before anything happens in it. `sole`: no other node has a
-        replica, by what the creator knows for sure: a group of one goes on after damage. Else it waits for
-        `go_on_alone`, or for those who have it. `founder`: this node has been a member since the group began; if it has
-        never had it, it promised nothing, and votes, also where `peers` do not name it.
-        `promotes`: learners become voters by themselves; else by `change_voters`.
+        `peers`: the first voters, used only if the journal has no record of the group. A node that joins passes the
+        present voters without itself, and the leader adds it; a node that has left the group joins in the same way, as
+        it never begins again with a vote. `applied_index`, `applied_term`: the state machine's position. `members`: the
+        last argument of `StateMachine.on_members`, None if unknown. `campaign`: hold a new group's first election at
+        once. `attach` is called with the group before it starts. `sole`: certainly no other node has a replica, so a
+        group of one goes on after damage; otherwise it waits for `go_on_alone` or for the others. `founder`: this node
+        has been a member since the group began; if it never had the group it has promised nothing, and votes, even if
+        `peers` does not name it. `promotes`: learners become voters by themselves; otherwise by `change_voters`.
         """
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
@@ -198,14 +199,14 @@ class RaftNode:
             peers = tuple(peer for peer in peers if peer != self.me)
         log = self.journal.create(gid, Config(peers), durable)
         if has_state:
-            log.mark_damaged()  # it was whole once
+            log.mark_damaged()  # a state without a log: the log was lost
         elif self.me not in peers and (left or not founder):
             log.mark_joining()
         return log
 
     def go_on_alone(self, gid: int) -> None:
-        """Has a replica that is `in_doubt` go on with what it has: all others have said that they have nothing of the
-        group."""
+        """Let a replica that is `in_doubt` go on with its state and log: all other nodes have reported that they have
+        nothing of the group."""
         group = self.groups.get(gid)
         if group is None or group.stopped or group.leader is not None or not self.in_doubt(gid):
             return
@@ -219,7 +220,7 @@ class RaftNode:
         self.turns.schedule()
 
     def found(self, gid: int, voters: tuple[str, ...]) -> None:
-        """Has a replica that `is_unfounded` begin the group with these: all others have said that it never began."""
+        """Let a replica that `is_unfounded` begin the group: all other nodes have reported that it never began."""
         group = self.groups.get(gid)
         if group is None or group.stopped or group.leader is not None or not self.is_unfounded(gid):
             return
@@ -232,48 +233,47 @@ class RaftNode:
         self._on_report(gid, f"the journal is damaged; {lost}. No other replica has this group")
 
     def _behind_its_state(self, log: GroupLog, index: int, term: int, members: Members | None, credited: bool) -> None:
-        """The log does not hold what the state machine does. Entries are applied only once they count as stored here,
-        so one of three things was. A fetched state was made durable, and the crash came before `install` was. Or
-        entries counted before they were on the disk, and the power failed: what is lost is what the operator took
-        into account. Or the log has lost something that it had vouched for: damage. Only a log of an earlier life says
-        that its entries were `credited` so: terms and votes never are, and one that is new beside a state has forgotten
-        them.
+        """Continue a log that does not hold the entry of its state. Entries are applied only once they count as stored
+        here, so there are three causes. A fetched state became durable, and a crash came before `install` did. Or
+        entries counted before they were on disk, and power failed: a loss that the operator has accepted. Or the log
+        has lost durable entries: damage. Only a log of an earlier process can have `credited` entries; terms and votes
+        are never on credit, and a new log beside a state has lost them.
 
-        The state is good, and goes on with the members that it knows: the log's configuration may be of before."""
+        The state is good, and keeps the members that it knows: the log's configuration may be older."""
         fetched = log.fetching
         foreign = fetched and (members is None or members.state_index != index)
         config = members.config if members is not None else log.config
         log.install(index, term, config)
         if len(config.electorate) < 2:
             return
-        if foreign:  # nobody here knows by whose votes this state came about: it is fetched again, with its members
+        if foreign:  # the voters that decided this state are unknown here: it is fetched again, with its members
             log.set_fetching(True)
         if foreign or not (fetched or credited):
             log.mark_damaged()
 
     def stop_group(self, gid: int) -> None:
-        """Stops the replica, which does not go on; its log stays in the journal until `remove_group`."""
+        """Stop the replica for good; its log stays in the journal until `remove_group`."""
         group = self.groups.pop(gid, None)
         if group is not None:
             group.stop("removed")
             self.turns.drop(gid)
 
     def remove_group(self, gid: int) -> None:
-        """Stops the replica and forgets its log."""
+        """Stop the replica and forget its log."""
         self.stop_group(gid)
         self.journal.remove(gid)
 
     # -- the mesh
 
     def peer_up(self, peer: str, waits: bool | None = None) -> None:
-        """A link to `peer` is there; frames of an earlier one will not come any more. `waits`: `PeerState.waits`."""
+        """Note a new link to `peer`; frames of an earlier link do not come any more. `waits`: `PeerState.waits`."""
         if self.peers.is_up(peer):
             self.peer_down(peer)
         state = self.peers.states.setdefault(peer, PeerState())
         state.up = state.well = True
         state.waits = waits
         self.heard(peer)
-        self._say_alive([peer])  # at once: it may lack nothing but the time to hold an election
+        self._say_alive([peer])  # at once: the peer may need this node's time to hold an election
         for group in list(self.groups.values()):
             if not group.stopped:
                 group.peer_up(peer)
@@ -282,7 +282,7 @@ class RaftNode:
         self.peers.states.setdefault(peer, PeerState()).up = False
         self.health.time.forget(peer)
         self._early.drop_peer(peer)
-        if not self.admission.belongs(peer):  # anybody may come under any name
+        if not self.admission.belongs(peer):  # a stranger may link under any name
             del self.peers.states[peer]
             self.levels.forget(peer)
         for group in list(self.groups.values()):
@@ -290,7 +290,7 @@ class RaftNode:
                 group.peer_down(peer)
 
     def heard(self, peer: str) -> bool:
-        """Something has come from `peer`, be it a part of a frame that takes long: it lives. False: it has no link."""
+        """Note that bytes have come from `peer`, if only a part of a long frame. Returns False if it has no link."""
         state = self.peers.states.get(peer)
         if state is None or not state.up:
             return False
@@ -298,8 +298,8 @@ class RaftNode:
         return True
 
     def on_frame(self, peer: str, gid: int, frame: bytes) -> str:
-        """One frame from `peer`, as its link has shown to be. `end_of_batch` is to be called after the last frame of a
-        read. What is wrong with it, if no member would send such a frame: the link is then to be closed; else ""."""
+        """Handle one frame from `peer`, the peer of its link. Returns "", or the fault of a frame that no member would
+        send: the caller must then close the link. `end_of_batch` must be called after the last frame of a read."""
         if self._closed or not self.heard(peer):
             self.counters.refused_frames += 1
             return ""
@@ -307,7 +307,7 @@ class RaftNode:
             return self._on_control(peer, frame)
         group = self.groups.get(gid)
         if group is not None:
-            self.turns.busy = True  # `end_of_batch` comes behind the frames of this read
+            self.turns.busy = True  # `end_of_batch` comes after the frames of this read
             self.turns.marked[gid] = None
             return self._delivery.deliver(group, peer, frame)
         if not self.admission.is_member(peer):
@@ -317,7 +317,7 @@ class RaftNode:
         return ""
 
     def _on_control(self, peer: str, frame: bytes) -> str:
-        """Takes a control message: heartbeats, the time, lists of led groups. Those of strangers count for nothing."""
+        """Handle a heartbeat or a digest; those of strangers are ignored."""
         try:
             message = codec.decode_control(frame)
         except codec.CodecError as error:
@@ -347,7 +347,8 @@ class RaftNode:
                 group.lost_leader(peer)
 
     def _others(self) -> set[str] | None:
-        """The other nodes of the cluster: the meta group knows them."""
+        """Return the other voters of the meta group, or of all groups if it is unknown; None while no voter is
+        known."""
         groups = self.journal.groups
         meta = groups.get(META_GROUP)
         logs = [meta] if meta is not None and meta.config.voters else groups.values()
@@ -357,7 +358,7 @@ class RaftNode:
     # -- turns
 
     def end_of_batch(self) -> None:
-        """Does the work of all marked groups, once each; what they mark meanwhile waits for the next turn."""
+        """Do the work of all marked groups, once each; groups marked meanwhile wait for the next turn."""
         turns, groups = self.turns, self.groups
         if self._working:
             return
@@ -393,7 +394,7 @@ class RaftNode:
     # -- time
 
     def _wake(self) -> None:
-        """A time that groups have asked for has come."""
+        """Call the groups whose times have come."""
         if self._closed:
             return
         now = self.clock.monotonic()
@@ -411,7 +412,7 @@ class RaftNode:
         self.end_of_batch()
 
     def _beat(self) -> None:
-        """Every heartbeat: say that this node lives, see who else does."""
+        """Send heartbeats, check the health of this node and the others, and do periodic work."""
         if self._closed:
             return
         now = self.clock.monotonic()
@@ -420,7 +421,7 @@ class RaftNode:
         self._last_beat = now
         self._loop.beat(period, stall)
         if stall > 2 * period:
-            # This process stood still; frames of that time are still unread. Nobody is to be suspected for it.
+            # This process stood still, and frames of that time are unread: no peer may be suspected for it.
             for state in self.peers.states.values():
                 state.last_seen += stall
         self.health.look()
@@ -446,8 +447,8 @@ class RaftNode:
             self.state.send(peer, CONTROL_GID, frame)
 
     def _give_way(self) -> None:
-        """Hands over each group that this node leads and a voter that is well could lead. Not before the others have
-        had the time to say how they are: what ails this node may ail them all."""
+        """Hand over each group that this node leads and a healthy voter could lead. It first waits for the others'
+        reports (`second_opinion`): the same fault may affect all nodes."""
         if self.health.ill_since > self.clock.monotonic() - self.config.second_opinion:
             return
         under_way = 0
@@ -458,7 +459,7 @@ class RaftNode:
                     break
 
     def _journal_trouble(self) -> str:
-        """A journal that fails outright ends the process; one that hangs does not say so."""
+        """Return a text while a write of the journal hangs. A write that fails ends the process instead."""
         seq, since = self._writing
         now = self.clock.monotonic()
         if self.journal.in_flight != seq:
@@ -502,16 +503,16 @@ class RaftNode:
 
     @property
     def wants_compaction(self) -> bool:
-        """The journal holds more than it should: owners should make their state durable and call `compact`."""
+        """True when the journal holds too much: owners should make their state durable and call `compact`."""
         return self.journal.retention.wants_compaction
 
     @property
     def full(self) -> bool:
-        """This node's disk takes no publishes: somebody else should lead."""
+        """True when this node's disk takes no publishes: another node should lead."""
         return self.journal.full
 
     def close(self) -> None:
-        """Stops timers; the journal is closed by its owner."""
+        """Stop the timers; the journal is closed by its owner."""
         self._closed = True
         self._beat_handle.cancel()
         self.turns.close()

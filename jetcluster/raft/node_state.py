@@ -1,4 +1,4 @@
-"""`NodeState`: what the groups of one node have in common, with its `Peers` and the `Turns` of the groups."""
+"""`NodeState`: the state shared by the groups of one node, with its `Peers`, `Levels` and `Turns`."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from jetcluster.raft.journal.journal import Journal
 from jetcluster.raft.membership import Config
 
 CONTROL_GID = 0
-"""Frames of this group are the nodes' own."""
+"""The group id of node-level frames."""
 
 
 class Levels:
-    """Knows which commands the nodes of a group understand, as each tells of itself with every heartbeat. One per node,
-    whose own state machines are of level `own`.
+    """The levels of the nodes: which commands each understands, as its heartbeats report. One per node; `own` is the
+    level of its own state machines.
 
-    A node that was not heard in this life has the level that is on record (`recorded`: the meta group's list of nodes),
-    so that a leader that restarts while another node is down need not take that one for an older version."""
+    A node that was not heard since this process started has its recorded level (`recorded`: the meta group's list of
+    nodes), so that a restarted leader does not take a node that is down for an older version."""
 
     def __init__(self, me: str, own: int) -> None:
         self.own = own
         self.recorded: Callable[[str], int] = lambda peer: 0
-        """Level of a peer as heard in earlier lives, here or elsewhere; 0 when it never was."""
+        """Level of a peer as heard earlier, here or elsewhere; 0 if never."""
         self._me = me
         self._told: dict[str, int] = {}
-        """Level by peer, over all links: a node that comes back has the one that it had, or a higher one."""
+        """Peer -> level, kept after its link is gone: a node that comes back has the same level or a higher one."""
 
     def heard(self, peer: str, level: int) -> None:
         self._told[peer] = level
 
     def forget(self, peer: str) -> None:
-        """It went, and belongs to nothing."""
+        """Forget a peer that left and belongs to no group."""
         self._told.pop(peer, None)
 
     def told(self, peer: str) -> int | None:
-        """The level that `peer` itself has told in this life, or this node's own; None when it was not heard."""
+        """Return the level that `peer` has reported since this process started, or this node's own; None if none."""
         return self.own if peer == self._me else self._told.get(peer)
 
     def of(self, config: Config) -> int:
-        """The level that all members understand; 0 for who was never heard, or is of a version that tells nothing."""
+        """Return the level that all members understand; a member that never reported one counts as level 0."""
         return min(map(self._of, config.others(self._me)), default=self.own)
 
     def _of(self, peer: str) -> int:
@@ -53,31 +53,29 @@ class Levels:
 
 
 class Turns:
-    """The groups of a node that have something to do, and when: in the next turn of the loop, at a time, once commands
-    may be applied again, or at the next housekeeping.
+    """The group ids that have work, and when: in the next turn of the loop, at a time, once commands may be applied
+    again, or at the next housekeeping.
 
-    Groups are known here by their ids. `on_turn` is called behind the present callback when a group was marked,
-    `on_wake` when the earliest of the asked times has come."""
+    `on_turn` is called after the current callback when a group was marked, `on_wake` at the earliest requested time."""
 
     def __init__(self, clock: Clock, timers: Timers, on_turn: Callable[[], None], on_wake: Callable[[], None]) -> None:
         self.busy = False
-        """A turn is under way, or comes without being asked for."""
+        """True while a turn runs, or is certain to come."""
         self.marked: dict[int, None] = {}
-        """Groups with something to do in this turn, in the order in which they said so."""
+        """Groups with work in this turn, in the order of their marks."""
         self.stirred: dict[int, None] = {}
-        """Groups in which something happened since the last housekeeping."""
+        """Groups with activity since the last housekeeping."""
         self.asks = False
-        """Groups ask `may_apply` before they apply what is committed: set by `ask_first` until `apply_again`."""
+        """True while groups must ask `may_apply` before they apply: from `ask_first` to `apply_again`."""
         self.may_apply: Callable[[], bool] = lambda: True
-        """Groups apply while this says so. The meta group does not ask: it writes little, and what the node should do
-        with the others is in it."""
+        """Returns True while groups may apply. The meta group does not ask: it writes little and assigns the others."""
         self._clock = clock
         self._timers = timers
         self._on_turn = on_turn
         self._on_wake = on_wake
         self._scheduled = False
         self._held: dict[int, None] = {}
-        """Groups that had something to apply and were not allowed to."""
+        """Groups that had commands to apply and were not allowed to."""
         self._wakes: list[tuple[float, int]] = []
         self._wake_handle: TimerHandle | None = None
         self._wake_at = float("inf")
@@ -85,14 +83,14 @@ class Turns:
     # -- the next turn
 
     def mark(self, gid: int) -> None:
-        """The group has something to do in this turn."""
+        """Give the group a place in this turn."""
         self.marked[gid] = None
         if not (self._scheduled or self.busy):
             self._scheduled = True
             self._timers.call_soon(self._turn)
 
     def schedule(self) -> None:
-        """There is a turn to come, also if one is under way."""
+        """Have another turn come, also if one is running."""
         if not self._scheduled:
             self._scheduled = True
             self._timers.call_soon(self._turn)
@@ -102,7 +100,7 @@ class Turns:
         self._on_turn()
 
     def drop(self, gid: int) -> None:
-        """The group is gone."""
+        """Forget a group that is gone."""
         self.marked.pop(gid, None)
         self.stirred.pop(gid, None)
         self._held.pop(gid, None)
@@ -110,15 +108,15 @@ class Turns:
     # -- applying
 
     def hold(self, gid: int) -> None:
-        """The group has something to apply once it may."""
+        """Note that the group has commands to apply once it may."""
         self._held[gid] = None
 
     def ask_first(self) -> None:
-        """Soon there may be too much to apply more."""
+        """Have groups ask `may_apply` first: the store may soon have too much to write."""
         self.asks = True
 
     def apply_again(self) -> None:
-        """There is room again, and nobody has to ask for it."""
+        """Let groups apply without asking: there is room again."""
         self.asks = False
         held, self._held = self._held, {}
         for gid in held:
@@ -127,7 +125,7 @@ class Turns:
     # -- housekeeping
 
     def stir(self, gid: int) -> None:
-        """The group wants the next housekeeping to look at it."""
+        """Include the group in the next housekeeping."""
         self.stirred[gid] = None
 
     def take_stirred(self) -> dict[int, None]:
@@ -137,7 +135,7 @@ class Turns:
     # -- times
 
     def wake_at(self, gid: int, when: float) -> None:
-        """The group wants to be asked at `when`, in monotonic seconds."""
+        """Wake the group at `when`, in monotonic seconds."""
         heapq.heappush(self._wakes, (when, gid))
         if when < self._wake_at:
             self._arm(when)
@@ -155,14 +153,14 @@ class Turns:
         self._on_wake()
 
     def due(self, now: float) -> list[int]:
-        """Takes the groups whose times have come, each once."""
+        """Remove and return the groups whose times have come, each once."""
         found: dict[int, None] = {}
         while self._wakes and self._wakes[0][0] <= now:
             found[heapq.heappop(self._wakes)[1]] = None
         return list(found)
 
     def rearm(self) -> None:
-        """After `due`: waits for the next time."""
+        """Set the timer for the next time, after `due`."""
         if self._wakes and self._wakes[0][0] < self._wake_at:
             self._arm(self._wakes[0][0])
 
@@ -173,20 +171,19 @@ class Turns:
 
 @dataclass(slots=True)
 class PeerState:
-    """One other node: its link, when it was heard last (monotonic seconds), and what it says of itself."""
+    """One other node: its link, when it was last heard (monotonic seconds), and its reports about itself."""
 
     up: bool = False
     last_seen: float = 0.0
     suspected: bool = False
     well: bool = True
-    """It says so itself."""
+    """The peer reports itself healthy."""
     waits: bool | None = None
-    """It waits for its disk before it acknowledges, as it said last in this life; None: it did not say."""
+    """The peer waits for its disk before it acknowledges; None while it has not reported that."""
 
 
 class Peers:
-    """The other nodes, as links and heartbeats show them, and what follows from them for this node. `RaftNode` keeps
-    `states` up to date, the groups ask."""
+    """The other nodes, as their links and heartbeats show them. `RaftNode` keeps `states` up to date for the groups."""
 
     def __init__(self, me: str, clock: Clock, config: RaftConfig, health: NodeHealth) -> None:
         self._me = me
@@ -200,33 +197,34 @@ class Peers:
         return state is not None and state.up
 
     def is_alive(self, peer: str) -> bool:
-        """The link is up and not silent."""
+        """True when the link is up and not silent."""
         state = self.states.get(peer)
         return state is not None and state.up and self._clock.monotonic() - state.last_seen < self._config.suspect_after
 
     def is_well(self, peer: str) -> bool:
-        """It is alive, and says that it may lead; also of this node."""
+        """True when `peer`, or this node, is alive and reports that it may lead."""
         if peer == self._me:
             return self._health.well
         return self.is_alive(peer) and self.states[peer].well
 
     def waits_for_disk(self, peer: str) -> bool | None:
-        """It waits for its disk before it acknowledges; None while it did not say so, or otherwise, in this life."""
+        """True when `peer` waits for its disk before it acknowledges; None while it has not reported that."""
         state = self.states.get(peer)
         return None if state is None else state.waits
 
     def last_seen(self, peer: str) -> float:
-        """Monotonic seconds of its last frame; 0.0 when there was none."""
+        """Return the monotonic seconds of the peer's last frame; 0.0 if none."""
         state = self.states.get(peer)
         return 0.0 if state is None else state.last_seen
 
     def may_lead(self, voters: tuple[str, ...]) -> bool:
-        """This node, a group of `voters`: it is well, or none of the others is."""
+        """True when this node may lead a group of `voters`: it is healthy, or none of the others is."""
         return self._health.well or not any(self.is_well(peer) for peer in voters if peer != self._me)
 
     def may_stamp(self, voters: tuple[str, ...], since: float) -> bool:
-        """This node, a group of `voters` that it holds since then: its time is that of a majority of the nodes, or
-        there is nobody else to ask and to lose by it."""
+        """True when this node's clock may stamp messages of a group of `voters` that it has held since `since`: its
+        time is that of a majority of the nodes, or it is the only voter and no other node has disputed its time for
+        `RaftConfig.clock_wait`."""
         time = self._health.time
         if not time.established:
             time.settle()
@@ -241,22 +239,22 @@ class RaftCounters:
     """Totals of this process for monitoring."""
 
     refused_frames: int = 0
-    """Malformed, or impossible."""
+    """Malformed or impossible frames."""
     unknown_frames: int = 0
-    """For groups that this node does not have."""
+    """Frames for groups that this node does not have."""
     stopped_groups: int = 0
     campaigns: int = 0
 
 
 @dataclass(slots=True)
 class NodeState:
-    """Made by `RaftNode`, which acts on it; the groups read it, and ask `turns` for their turn."""
+    """The state shared by the groups of a node. `RaftNode` makes it and acts on it."""
 
     me: str
     config: RaftConfig
     journal: Journal
     send: Callable[[str, int, bytes], bool]
-    """Peer, group, frame: `Transport.send_raft`."""
+    """`Transport.send_raft`: (peer, group, frame)."""
     clock: Clock
     rng: Rng
     timers: Timers
@@ -264,9 +262,9 @@ class NodeState:
     peers: Peers
     turns: Turns
     report: Callable[[int, str], None]
-    """Group, and something about it that an operator should read."""
+    """Logs a text about a group for the operator."""
     counters: RaftCounters = field(default_factory=RaftCounters)
     commit_latency: Latency = field(default_factory=Latency)
-    """From a proposal to its commit, on leaders: one entry at a time and group."""
+    """Seconds from a proposal to its commit, on leaders, for one entry at a time per group."""
     apply_latency: Latency = field(default_factory=Latency)
-    """Seconds per turn in which a group applies what is committed."""
+    """Seconds per turn in which a group applies commands."""

@@ -1,21 +1,21 @@
-"""The rescue of a group whose majority will not come back: another configuration, of the voters that are left or of one
-of them.
+"""The rescue of a group that has lost its majority for good: a new configuration of remaining voters, or of one of
+them.
 
-Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator says so, and this is
-what makes it safe as far as that is true (docs/membership.md, "A majority is lost"):
+Raft cannot decide this: a missing voter may be alive elsewhere, lead, and go on. So an operator decides, and the rescue
+is safe as far as the missing voters are really gone (docs/membership.md, "A majority is lost"):
 
-1. **promise**: everybody who is left gives his vote of one and the same new term to the one whose log is the most
-   advanced, durably. The term is `TERM_STEP` above all that they know: no election among the missing reaches it by
-   itself, and one that they win later is of a still higher term, so that the two can be told apart. A rescue that ends
-   here has changed nothing but a term.
-2. **force**: that one appends the new configuration to its log, in that term, durably. It is an entry like any other:
-   who has it counts by it, and the next election, by its rules, makes the others take it over. By Raft's own rule for
-   votes the most advanced log of the survivors holds all that any of them knows to be committed.
-3. The configuration names those whom it leaves out (`Config.fenced`). Every replica that has it in its log ignores
-   their frames, of any term: coming back with their old logs they can be a majority of the old configuration.
+1. **promise**: all remaining voters durably give their vote of one new term to the one with the most advanced log. The
+   term is `TERM_STEP` above all that they know: no election among the missing voters reaches it by itself, and a leader
+   that they elect later has a still higher term, so the two can be distinguished. A rescue that ends here has changed
+   nothing but a term.
+2. **force**: that voter durably appends the new configuration to its log, in that term. It is an entry like any other:
+   replicas that have it count by it, and the next election makes the others adopt it. By Raft's rule for votes the most
+   advanced log of the survivors holds all that any of them knows to be committed.
+3. The configuration names the voters that it leaves out (`Config.fenced`). Every replica with it in its log ignores
+   their frames, of any term: coming back with their old logs they could be a majority of the old configuration.
 
-A damaged journal may be the most advanced one: what it still holds is a prefix of what it held. It is healed by 2,
-since what it had promised and forgot was promised to those who are left out.
+A damaged journal may be the most advanced one: it holds a prefix of its former log. Step 2 heals it, since the votes
+and acks that it has lost were given to the voters that are left out.
 """
 
 from __future__ import annotations
@@ -34,32 +34,31 @@ if TYPE_CHECKING:
     from jetcluster.raft.journal.log import GroupLog
 
 TERM_STEP = 1 << 20
-"""Elections that the missing would have to hold without a majority to get as far."""
+"""Elections without a majority that the missing voters would have to hold to reach the term of a rescue."""
 
 LEADER_KNOWN = "raft: leader is known"
-"""These are nats-server's words for the same refusals (META.RESCUE, 10224)."""
+"""This and the next texts are nats-server's for the same refusals (META.RESCUE, 10224)."""
 BAD_QUORUM = "raft: rescue quorum must be between 1 and current quorum"
 NOT_VOTING = "raft: not a voting member"
 EMPTY_LOG = "raft: log is empty"
 
 
 def is_lone(me: str, config: Config, *, damaged: bool, joining: bool) -> bool:
-    """True for a replica that nobody in its group can heal, since by what is left of its log nobody else ever had a
-    vote. `config`: the newest of what is left of the log. A replica that is being added was promised the group's
-    content, and has to get it from the others: it never goes on with what it has.
+    """True for a damaged replica that no other can heal, since by what is left of its log no other node ever had a
+    vote. `config`: the newest one left in the log. A replica that is being added must get the group's content from the
+    others and never goes on with its own.
 
-    The journal has lost something of a group of one. The entries by which others became voters may be what is lost,
-    and those may lead the group, and commit, without this replica. What the meta group says is no proof either:
-    while a stream shrinks to one replica its assignment names that one from the first moment on, and the others vote
-    until the leader has taken them out, or for as long as they do not hear of it. So only the others' word counts
-    (`cluster.lone_replicas`): a replica with other voters in its log brings this one up, as any that is damaged;
-    where no other node has one there is nobody to whom this replica could break a promise."""
+    The lost entries may be those by which others became voters, and these may lead the group, and commit, without this
+    replica. The meta group proves nothing either: while a stream shrinks to one replica its assignment names only that
+    one from the start, and the others vote until the leader has removed them, or until they learn of it. So only the
+    others' word counts (`cluster.lone_replicas`): a replica with other voters in its log heals this one like any
+    damaged one; if no other node has one, this replica cannot break a promise to any."""
     return damaged and not joining and set(config.electorate) <= {me}
 
 
 def go_on(log: GroupLog, me: str, applied_index: int, applied_term: int) -> str:
-    """Goes on with the state and the log that there are; nobody could restore what is lost. Returns what that is, in
-    words. The log's term is raised to the state's."""
+    """Go on with the present state and log, since no replica could restore the lost entries. Raises the log's term to
+    the state's. Returns a text that names the lost entries."""
     end = log.last_index
     tail, log.tail = log.tail, []
     if me not in log.config.voters:
@@ -82,11 +81,11 @@ def go_on(log: GroupLog, me: str, applied_index: int, applied_term: int) -> str:
 
 
 class RescueError(RaftError):
-    """The group is not one that may be rescued now."""
+    """The group may not be rescued now."""
 
 
 class ReplicaReport(NamedTuple):
-    """A replica's account of itself and its group, for those who want to know who is left."""
+    """A replica's report of itself and its group, for the planning of a rescue."""
 
     peer: str
     gid: int
@@ -114,12 +113,12 @@ class ReplicaReport(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The place of a log: of two the one with the greater place is the more advanced."""
+        """(last term, last index): of two logs the one with the greater place is the more advanced."""
         return self.last_term, self.last_index
 
     @property
     def sound(self) -> bool:
-        """It votes."""
+        """True when the replica is neither damaged nor stopped."""
         return not (self.damaged or self.stopped)
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,7 +126,7 @@ class ReplicaReport(NamedTuple):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ReplicaReport:
-        """Raises KeyError, TypeError or ValueError on anything else than `to_dict` made."""
+        """Make a report from what `to_dict` returned. Raises KeyError, TypeError or ValueError on anything else."""
         fields = {name: data[name] for name in cls._fields if name != "outgoing"}
         peers = {name: tuple(data.get(name, ())) for name in ("voters", "learners", "outgoing")}
         return cls(**fields | peers)
@@ -153,7 +152,7 @@ def standing(group: Group) -> ReplicaReport:
 
 
 def standing_of(log: GroupLog, me: str, stopped: str = "") -> ReplicaReport:
-    """The standing of a replica that does not run: `stopped` says why it cannot."""
+    """Return the report of a replica that does not run; `stopped` is the reason."""
     return ReplicaReport(
         peer=me,
         gid=log.gid,
@@ -172,7 +171,7 @@ def standing_of(log: GroupLog, me: str, stopped: str = "") -> ReplicaReport:
 
 
 def promise(group: Group, term: int, candidate: str) -> None:
-    """Gives the vote of `term` away; `promised` says when that is durable. Raises RescueError."""
+    """Give the vote of `term` to `candidate`; it is durable once `promised` is true. Raises RescueError."""
     _check_stuck(group)
     if group.term >= term:
         raise RescueError(f"term {group.term} has been reached, {term} was asked for")
@@ -190,9 +189,9 @@ def promised(group: Group, term: int, candidate: str) -> bool:
 def force(
     group: Group, term: int, voters: tuple[str, ...], learners: tuple[str, ...], place: tuple[int, int], command: bytes
 ) -> int:
-    """Makes `voters` and `learners` the group's configuration and has `command` follow it, then stands for election.
-    `place` is where the log is believed to end. Returns the index of the command; all is durable when
-    `log.durable_index` has reached it, and decided when it is committed. Raises RescueError."""
+    """Make `voters` and `learners` the group's configuration, append `command` after it, and campaign. `place`: the
+    expected end of the log. Returns the index of the command: all is durable once `log.durable_index` has reached it,
+    and decided once it is committed. Raises RescueError."""
     _check_stuck(group)
     log = group.log
     if (group.term, log.voted_for) != (term, group.me):
@@ -210,7 +209,8 @@ def force(
 def append_forced(
     log: GroupLog, me: str, term: int, voters: tuple[str, ...], learners: tuple[str, ...] = (), number: int = 0
 ) -> Config:
-    """Puts into a log what `force` and `take_over` agree on. `term` is not below the log's own."""
+    """Append a forced configuration to the log, for `force` and `take_over`. `term` is not below the log's own. Returns
+    the configuration."""
     assert me in voters, "the first leader has a vote"
     assert term >= max(log.term, log.last_term), (term, log.term, log.last_term)
     if log.damaged:
@@ -223,9 +223,9 @@ def append_forced(
 
 
 def take_over(log: GroupLog, me: str, term: int, applied_index: int, applied_term: int, number: int = 0) -> Config:
-    """Offline: one replica becomes the whole group, with the state and the log that it has. `term` is the highest that
-    anybody is known to have reached, `applied_*` say where the state machine stands, which may be ahead of a log that
-    was damaged. `number`: see `Config.rescued`. Returns the new configuration."""
+    """Make one replica, whose server is stopped, the whole group, with its state and log. `term`: the highest that any
+    replica is known to have reached. `applied_*`: the state machine's position, which may be ahead of a damaged log.
+    `number`: see `Config.rescued`. Returns the new configuration."""
     assert applied_index >= log.base_index, "what is between the state and the log is missing"
     if log.term_at(applied_index) != applied_term:
         log.install(applied_index, applied_term, log.config)

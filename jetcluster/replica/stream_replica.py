@@ -10,7 +10,7 @@ import asyncio
 from typing import Any
 
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.interest import ToldValve
+from jetcluster.mesh.interest import AnnouncedValve
 from jetcluster.meta.state import Assignment
 from jetcluster.model.advisory import batch_abandoned
 from jetcluster.objects.layout import STREAM_PREFIX
@@ -35,7 +35,7 @@ from jetcluster.replica.replica_state import Checkpoints, ReplicaState, tell_bot
 from jetcluster.replica.rounds import MAX_REST_SECONDS
 from jetcluster.store.api import DamagedError
 from jetcluster.store.transfer import Taker
-from jetcluster.stream.apply.counters import COMMAND_MESSAGES
+from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.lead.atomic_stage import AtomicStage
 from jetcluster.stream.lead.duties import LeaderDuties
 from jetcluster.stream.lead.ingest import BATCH_MESSAGES, Ingest
@@ -90,7 +90,7 @@ class StreamReplica(ReplicaState):
         )
         self.ingest.wildcards.width = self.store.width
         self._bound_batches()
-        self._told_valve = ToldValve(context.mesh, assignment.account, context.timers)
+        self._told_valve = AnnouncedValve(context.mesh, assignment.account, context.timers)
         self.ingest.valve.changed = lambda closed: self._tell_valve()
         self.mirrors = MirrorHost(self, self.failures, self.propose_data, self.report_damage)
         upstream = MirroredStream(self) if assignment.config.get("mirror") else None
@@ -452,7 +452,7 @@ class StreamReplica(ReplicaState):
 
     def _bound_batches(self) -> None:
         counted = self.machine.tracks_sources
-        self.ingest.batch_messages = COMMAND_MESSAGES if counted else BATCH_MESSAGES
+        self.ingest.batch_messages = MAX_COMMAND_MESSAGES if counted else BATCH_MESSAGES
 
     def _batches_changed(self) -> None:
         """Wake the replica: an atomic batch began or ended."""

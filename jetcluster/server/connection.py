@@ -1,7 +1,7 @@
-"""The I/O half of a client connection: coalesced output, bounded buffers, liveness, and the ways to end.
+"""The I/O half of a connection: coalesced output, bounded buffers, liveness, and the ways to end.
 
-Output is a list of pieces that is joined and written once per loop turn. What the client does not read piles up here,
-is bounded by `max_pending`, and closes the connection beyond it (nats-server: slow consumer). `client.Client` adds the
+Output is a list of pieces that is joined and written once per loop turn. Output that the client does not read
+accumulates here; beyond `max_pending` the connection is closed (nats-server: slow consumer). `client.Client` adds the
 commands of clients, `leaf.link.LeafLink` those of leaf nodes.
 """
 
@@ -22,23 +22,23 @@ from jetcluster.server.state import ServerState
 
 log = logging.getLogger("jetcluster.server")
 
-_LINGER = 1.0
-"""Seconds a closing connection's input is thrown away. Closing a socket with unread input resets it, and the reset
-would overtake the -ERR that says why."""
+_LINGER_SECONDS = 1.0
+"""Time for which a closing connection's input is discarded. Closing a socket with unread input resets it, and the reset
+would overtake the -ERR."""
 
-_STALL = 0.005
-"""Seconds a publisher waits when a connection it fills is at three quarters of max_pending."""
+_STALL_SECONDS = 0.005
+"""Time for which a publisher pauses when a connection that it fills is beyond three quarters of max_pending."""
 
-_BUSY = 0.1
-"""Seconds since the last input within which a client counts as sending."""
-_PUT_OFF = 50
-"""Times a PING waits for that to end: 10 s."""
-_FIRST_PING = 2.0
-_RTT_AGE = 3600.0
+_BUSY_SECONDS = 0.1
+"""A client counts as sending for this time after its last input."""
+_MAX_PING_DELAYS = 50
+"""Times that a PING is delayed for a sending client: 10 s in all."""
+_FIRST_PING_SECONDS = 2.0
+_MAX_RTT_AGE_SECONDS = 3600.0
 
 
 class Sockets:
-    """The connections of a server that have a socket: those that are open, and those that still write their last."""
+    """The connections of a server that have a socket: open ones, and closed ones that still write."""
 
     def __init__(self) -> None:
         self._open: OrderedSet[Connection] = OrderedSet()
@@ -56,7 +56,7 @@ class Sockets:
             self._drained.set()
 
     async def close(self, reason: str, patience: float) -> None:
-        """Closes them, and returns when all that was queued for them is written, or after `patience` seconds."""
+        """Closes all, and returns when their queued output is written, or after `patience` seconds."""
         for connection in list(self._open):
             connection.close(reason, linger=False)
             connection.transport.close()
@@ -72,21 +72,20 @@ class Sockets:
 
 
 class Reader(Protocol):
-    """The part of a connection that is given its input."""
+    """The part of a connection that takes its input."""
 
     def receive(self, data: bytes) -> None:
-        """Works on a read, or keeps it. Not called once the connection is closed. Must not raise."""
-        ...
+        """Processes or keeps the bytes of a read. Not called on a closed connection. Must not raise."""
 
 
 class Connection(Origin, asyncio.Protocol):
-    """A connection, and what every kind of them has: timers, limits, what waits to be sent, its state."""
+    """The common part of all kinds of connections: timers, limits, queued output, state."""
 
     kind = "client"
     trace_kind = ""
-    """The protocol trace's name for connections like this one; "" for those that it does not show."""
+    """The protocol trace's name for connections of this kind; "" for kinds that it does not show."""
     reader: Reader
-    """Given by the subclass."""
+    """Set by the subclass."""
 
     def __init__(self, server: ServerState, sockets: Sockets, cid: int) -> None:
         options = server.options
@@ -106,23 +105,23 @@ class Connection(Origin, asyncio.Protocol):
         self.stalls = 0
         self.start_ns = server.clock.time_ns()
         self.last_activity = server.clock.monotonic()
-        """Monotonic time of the last input."""
+        """Monotonic seconds of the last input."""
         self.rtt = 0.0
         """Seconds; 0.0 before the first PONG."""
         self.state = ConnectionState.NEW
-        """Changed by `advance` alone."""
+        """Changed only by `advance`."""
         self.close_reason = ""
-        """Set once, in nats-server's words, when `state` becomes CLOSED; "" before."""
+        """nats-server's text, set once when `state` becomes CLOSED; "" before."""
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._held = 0
         self.blocked = False
-        """Nothing is to be written now."""
+        """True while nothing may be written."""
         self.holds: set[object] = set()
-        """Those who do not want anything to be read now; changed by `pause_reading` and `resume_reading`."""
+        """Holders of `pause_reading`: nothing is read while there is one."""
         self._pings_out = 0
         self._ping_sent = 0.0
         self._put_off = 0
-        """Times that the PING that is due was put off."""
+        """Number of delays of the due PING."""
         self._rtt_at = 0.0
         self._timers: dict[str, TimerHandle] = {}
 
@@ -130,16 +129,16 @@ class Connection(Origin, asyncio.Protocol):
 
     @property
     def made(self) -> bool:
-        """There is, or was, a transport."""
+        """True once there has been a transport."""
         return cast("asyncio.Transport | None", self.transport) is not None
 
     def advance(self, event: ConnectionEvent) -> None:
-        """Goes on to the next `state`. Raises AssertionError when there is none for `event`."""
+        """Moves to the next `state`. Raises AssertionError if `event` is not allowed in this one."""
         self.state = after(self.state, event)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        # low=0: `resume_writing` says that a flush has gone out entirely, which is what write_deadline is about.
+        # low=0: `resume_writing` means that the whole flush was written, which write_deadline limits.
         self.transport.set_write_buffer_limits(high=64 * 1024, low=0)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -147,7 +146,7 @@ class Connection(Origin, asyncio.Protocol):
         self.arm_ping()
         self.sockets.add(self)
         self._debug("Client connection created")
-        if self.server.stopping:  # it was accepted in the turn in which the port was closed
+        if self.server.stopping:  # accepted in the turn in which the port was closed
             self.abort("Server Shutdown")
         else:
             self.opened()
@@ -157,14 +156,14 @@ class Connection(Origin, asyncio.Protocol):
         return self.server.options.ping_interval
 
     def arm_ping(self) -> None:
-        interval = min(_FIRST_PING, self.ping_interval)
+        interval = min(_FIRST_PING_SECONDS, self.ping_interval)
         self.arm("ping", interval * (1 + 0.2 * self.server.rng.random()), self._ping_due)
 
     def opened(self) -> None:
-        """The connection stands; for the subclass, which says so (`ConnectionEvent.MAKE`)."""
+        """Called when the connection is made; the subclass advances the state (`ConnectionEvent.MAKE`)."""
 
     def ended(self) -> None:
-        """The connection is over, `close_reason` is set; for the subclass. Called once."""
+        """Called once when the connection ends, with `close_reason` set; for the subclass."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._finish("Client Closed" if exc is None else "Read Error")
@@ -181,7 +180,7 @@ class Connection(Origin, asyncio.Protocol):
         return False
 
     def close(self, reason: str, text: str | None = None, *, linger: bool = True) -> None:
-        """Ends the connection: writes what is queued, then the -ERR if there is a text, then nothing more."""
+        """Ends the connection: writes the queued output, then an -ERR if there is a text."""
         if self.close_reason:
             return
         if text is not None:
@@ -198,31 +197,31 @@ class Connection(Origin, asyncio.Protocol):
         if linger and transport.can_write_eof():
             try:
                 transport.write_eof()
-            except OSError:  # the peer reset the connection, which the transport has not noticed yet
+            except OSError:  # the peer has reset the connection, and the transport has not noticed yet
                 transport.abort()
                 return
             self.holds.clear()
             transport.resume_reading()
-            self.arm("linger", _LINGER, self._linger_due, self.server.options.write_deadline)
+            self.arm("linger", _LINGER_SECONDS, self._linger_due, self.server.options.write_deadline)
         else:
             transport.close()
 
     def never_made(self, reason: str) -> None:
-        """There is no socket, and there will be none."""
+        """Ends a connection that never got a transport."""
         self.close_reason = reason
         self.advance(ConnectionEvent.CLOSE)
 
     def bound_input(self, size: int) -> None:
-        """The kernel takes in no more than about `size` bytes while nobody reads, and offers the peer as much."""
+        """Limits the kernel's receive buffer, and so the window offered to the peer, to about `size` bytes."""
         found = self.transport.get_extra_info("socket")
         if found is not None:
             with contextlib.suppress(OSError):
                 found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
     def _linger_due(self, patience: float) -> None:
-        # Output that is still on its way gets what a flush gets; input alone is no reason to stay.
+        # Unwritten output has as much time as a flush; unread input alone does not keep the socket open.
         if patience > 0 and self.transport.get_write_buffer_size():
-            self.arm("linger", _LINGER, self._linger_due, patience - _LINGER)
+            self.arm("linger", _LINGER_SECONDS, self._linger_due, patience - _LINGER_SECONDS)
         else:
             self.transport.abort()
 
@@ -244,12 +243,12 @@ class Connection(Origin, asyncio.Protocol):
         self.pending = 0
 
     def _debug(self, text: str) -> None:
-        """For the log at its debug level, in nats-server's words."""
+        """Logs nats-server's text at the debug level."""
         if self.trace_kind and log.isEnabledFor(logging.DEBUG):
             log.debug("%s - %s", self.head(), text)
 
     def head(self) -> str:
-        """The head of lines of the log, and of the protocol trace, about this connection; "": there are none."""
+        """Returns the head of log and trace lines about this connection; "" if it has none."""
         return ""
 
     def arm(self, name: str, delay: float, callback: object, *args: object) -> None:
@@ -271,7 +270,7 @@ class Connection(Origin, asyncio.Protocol):
         self.server.timers.call_soon(self.flush)
 
     def send(self, data: bytes) -> None:
-        """Queues a frame that is no message: +OK, PONG, INFO, -ERR."""
+        """Queues a frame other than a message: +OK, PONG, INFO, -ERR."""
         if self.close_reason:
             return
         if not self.out:
@@ -282,7 +281,7 @@ class Connection(Origin, asyncio.Protocol):
             self.congested(self)
 
     def flush(self) -> None:
-        """Writes everything queued, unless the previous flush is still on its way."""
+        """Writes the queued output, unless the previous flush is not written yet."""
         out = self.out
         if self.blocked or not out or self.close_reason:
             return
@@ -313,7 +312,8 @@ class Connection(Origin, asyncio.Protocol):
             self._slow("Slow Consumer (Write Deadline)")
 
     def congested(self, origin: Origin) -> None:
-        """Called when `pending` is beyond three quarters of max_pending."""
+        """Stalls the publisher `origin`, or closes this connection beyond max_pending. Called when `pending` exceeds
+        three quarters of it."""
         if self.close_reason:
             return
         held = self.transport.get_write_buffer_size()
@@ -337,7 +337,7 @@ class Connection(Origin, asyncio.Protocol):
     # ---- back-pressure on input
 
     def pause_reading(self, holder: object) -> None:
-        """Stops reading from the client until every holder has resumed. Called by a taker that cannot keep up."""
+        """Stops reading until every holder has resumed."""
         if self.close_reason:
             return
         if not self.holds:
@@ -351,14 +351,14 @@ class Connection(Origin, asyncio.Protocol):
                 self.transport.resume_reading()
 
     def stall(self) -> None:
-        """Slows this publisher down: what it sends fills another connection faster than that one reads."""
+        """Pauses this publisher for a moment: it fills another connection faster than that one reads."""
         if self.server.options.no_fast_producer_stall:
             return
         if "stall" not in self._timers and not self.close_reason:
             self.stalls += 1
             self.server.stalled_clients += 1
             self.pause_reading("stall")
-            self.arm("stall", _STALL, self._unstall)
+            self.arm("stall", _STALL_SECONDS, self._unstall)
 
     def _unstall(self) -> None:
         self.disarm("stall")
@@ -367,19 +367,19 @@ class Connection(Origin, asyncio.Protocol):
     # ---- liveness
 
     def _ping_due(self, looked: bool = False) -> None:
-        if not looked:  # in a loop that could not run for a while timers go off before input is read
+        if not looked:  # after a delay of the loop, timers run before the input that waits is read
             self.arm("ping", 0.001, self._ping_due, True)
             return
         now = self.server.clock.monotonic()
-        if (self.holds or now - self.last_activity < _BUSY) and self._put_off < _PUT_OFF:
-            # It is sending. It may be gone, with what it sent last still to be read: a write that fails ends the
-            # connection, and that would be lost. And the time to its PONG would be that of our own work.
+        if (self.holds or now - self.last_activity < _BUSY_SECONDS) and self._put_off < _MAX_PING_DELAYS:
+            # The client is sending. If it is gone already, a failing write would end the connection and lose its
+            # unread input. The round trip would also include our own work on that input.
             self._put_off += 1
-            self.arm("ping", 2 * _BUSY, self._ping_due)
+            self.arm("ping", 2 * _BUSY_SECONDS, self._ping_due)
             return
         self._put_off = 0
         options = self.server.options
-        fresh = self.rtt > 0 and now - self._rtt_at < _RTT_AGE
+        fresh = self.rtt > 0 and now - self._rtt_at < _MAX_RTT_AGE_SECONDS
         if not fresh or now - self.last_activity >= self.ping_interval:
             if self._pings_out + 1 > options.ping_max:
                 self.server.stale_connections += 1

@@ -1,5 +1,5 @@
-"""Fairness where there is not enough for all at once: of the loop's time (`Governor`), of file descriptors (`Crowd`),
-and of threads that check passwords (`SlowLogins`).
+"""Fair shares of scarce resources: the loop's time (`Governor`), file descriptors (`Crowd`), and the threads that check
+passwords (`SlowLogins`).
 """
 
 from __future__ import annotations
@@ -23,74 +23,71 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 HEAVY_READ: Final = 16 * 1024
-"""Bytes of one read from which on a connection has to wait while others do."""
+"""Size of a read from which a connection must wait while others wait."""
 SMALL_READ: Final = 1024
-"""Bytes of one read that is worked on at once, however much others have sent."""
+"""Reads below this size are processed at once, however many connections wait."""
 CHUNK_BYTES: Final = 8192
-"""Bytes of what was read that are parsed at a time."""
+"""Bytes of input parsed at a time."""
 PORTION_SECONDS: Final = 0.002
-"""Seconds after which a connection's turn ends; the clock is read after each chunk."""
+"""Longest turn of a connection; the clock is read after each chunk."""
 LINE_BYTES: Final = 16
-"""Bytes of its line that make a command other than a message worth one message more."""
+"""Bytes of line for which a command other than PUB is charged one more message."""
 MAX_QUANTUM: Final = 1024
 MIN_QUANTUM: Final = 64
-"""Messages that a connection may send per turn: MAX_QUANTUM if it is alone, MIN_QUANTUM if there are many."""
+"""Messages that a connection may send per turn: MAX_QUANTUM when alone, MIN_QUANTUM among many."""
 CROWD_SIZE: Final = 16
-"""Connections that are a crowd when they wait for their turn at the same time ..."""
+"""Connections waiting for a turn that count as a crowd, until half as many or fewer wait."""
 FLOOD_SECONDS: Final = 1.0
-"""... and a flood after so many seconds as a crowd; half as many connections, or fewer, are a break."""
+"""A crowd that lasts this long is a flood."""
 LIGHT_TURNS: Final = 4
-"""Turns of which one goes to those that have sent much, however many have sent little."""
+"""One of so many turns goes to a connection that has sent much, however many have sent little."""
 STRANGER_SECONDS: Final = 1.0
-"""Seconds without a word after which a connection that is not logged in may be closed for another one."""
+"""Silence after which a connection that has sent no CONNECT may be closed to make room."""
 LOG_SECONDS: Final = 10.0
 MAX_LOGIN_THREADS: Final = 2
 MAX_WAITING_LOGINS: Final = 1024
-"""Logins; when there are more, one of the address that has the most of them is refused."""
+"""Queued logins; beyond it, a login of the address with the most of them is refused."""
 SLOW_LOGIN_SECONDS: Final = 10.0
-"""Seconds that a connection has to log in once its password waits to be checked, instead of those it had before: it has
-said what it had to say."""
+"""Login timeout while a password waits for its check: the configured one limits only the client's part."""
 
 
 class Governed(Waiter, Protocol):
     """A connection that takes turns."""
 
     def take_turn(self, quantum: int) -> None:
-        """Works on what was read, `quantum` messages at most, and comes again (`Governor.wait`) if there is more."""
-        ...
+        """Processes at most `quantum` messages of the input, and waits again (`Governor.wait`) if there is more."""
 
 
 class Governor:
-    """The turns of the connections that have sent more than fits into one turn of the loop; one per node.
+    """The turns of connections whose input exceeds one turn of the loop; one governor per node.
 
-    Without it a flood of one message size and two hundred connections keeps the loop in their input for a second at a
-    time, and everybody else's message waits behind all of theirs. A connection that sends little never comes here: its
-    input is worked on at once. One that has sent more than a quantum is paused (`Connection.pause_reading`), and its
-    turn comes again when all the others that wait have had theirs; the loop gets to Raft, routes, timers and requests
-    after every few milliseconds (`budget.LoopBudget`, whose time it is). Connections that met a closed valve wait there
-    (`protocol.bus`), and take turns once it is open."""
+    Without it, a flood from two hundred connections keeps the loop in their input for a second at a time, and delays
+    all other messages. The input of a connection that sends little is processed at once, without a turn. A connection
+    that has sent more than a quantum is paused (`Connection.pause_reading`) until all other waiting connections have
+    had a turn. Every few milliseconds the loop goes on to Raft, routes, timers and requests (`budget.LoopBudget`).
+    Connections that met a closed valve wait there (`protocol.bus`), and take turns once it opens."""
 
     def __init__(self, clock: Clock, timers: Timers, budget: LoopBudget) -> None:
         self._clock = clock
         self._timers = timers
         self._budget = budget
         self._turns = Valve()
-        """Never closed: here wait those that only want their turn."""
+        """Never closed: connections wait here that met no valve."""
         self._open: deque[Valve] = deque()
-        """Open valves at which somebody waits: they take turns, too."""
+        """Open valves with waiting connections; the valves take turns too."""
         self._scheduled = False
         self.waiting = 0
-        """Connections that wait for their turn, also at closed valves."""
+        """Connections that wait for a turn, including those at closed valves."""
         self._crowded_since = -1.0
-        """-1.0: there is no crowd."""
+        """Monotonic seconds; -1.0 while there is no crowd."""
         self._turns_given = 0
 
     def admits(self, *, heavy: bool = True) -> bool:
-        """May a connection that has sent something be worked on at once? `heavy`: much."""
+        """True when new input of a connection may be processed at once. `heavy`: it is a large read."""
         return not (heavy and self._open) and self._budget.has_time()
 
     def wait(self, who: Governed, valve: Valve | None, light: bool) -> None:
-        """`who` comes to its next turn behind the others, not before `valve` is open. `light`: it had sent little."""
+        """Queues `who` for its next turn, not before `valve` is open. `light`: it has sent little."""
         self.waiting += 1
         if self.waiting >= CROWD_SIZE and self._crowded_since < 0:
             self._crowded_since = self._clock.monotonic()
@@ -102,7 +99,7 @@ class Governor:
             self._list(place)
 
     def leave(self, who: Governed, valve: Valve | None) -> None:
-        """`who`, which waits for its turn, does not want it any more; `valve` as it was told to `wait`."""
+        """Removes `who` from the queue; `valve` is the one passed to `wait`."""
         self._turns.leave(who) if valve is None else valve.leave(who)
         self._one_less()
 
@@ -113,7 +110,7 @@ class Governor:
 
     @property
     def flooded(self) -> bool:
-        """There has been a crowd for a while."""
+        """True after FLOOD_SECONDS with a crowd."""
         return 0 <= self._crowded_since <= self._clock.monotonic() - FLOOD_SECONDS
 
     def _list(self, valve: Valve) -> None:
@@ -132,7 +129,7 @@ class Governor:
         self._scheduled = False
         clock, open_ = self._clock, self._open
         end = clock.monotonic() + self._budget.share
-        left = sum(map(len, open_))  # nobody comes twice in a turn: what is answered goes out in between
+        left = sum(map(len, open_))  # one turn per connection: its answers are written before the next
         while open_:
             valve = open_.popleft()
             if (valve.closed and valve.due <= 0) or not len(valve):
@@ -157,25 +154,25 @@ class Governor:
 
 
 class Crowd:
-    """The choice of connections that are closed or refused when the file descriptors of one server run short.
+    """The choice of connections to close or refuse when a server's file descriptors run short.
 
-    Connections that nobody has logged in on go first, the oldest of them; one that comes when there is none is refused.
-    Both happen before the reserve of the store is touched (`health.descriptors`)."""
+    The oldest connection that has sent no CONNECT is closed; if there is none, the new connection is refused. Both
+    happen before the store's reserve is touched (`health.descriptors`)."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.watch: DescriptorWatch | None = None
-        """None: descriptors are not looked at."""
+        """None when descriptors are not watched."""
         self.strangers: dict[int, Connection] = {}
-        """Those that have sent no CONNECT, by cid, the oldest first."""
+        """Connections that have sent no CONNECT, by cid, the oldest first."""
         self.refused = 0
         self.closed = 0
-        """Strangers that went for others."""
+        """Strangers closed to make room."""
         self._told = -LOG_SECONDS
         self._untold = 0
 
     def trouble(self) -> str:
-        """A `node_health.Check`."""
+        """Returns the watch's trouble, "" for none; a `node_health.Check`."""
         return "" if self.watch is None else self.watch.trouble()
 
     def is_crowded(self, client: Connection) -> bool:
@@ -186,11 +183,11 @@ class Crowd:
         return not self.is_crowded(client) or self.make_room()
 
     def has_room_at(self, descriptor: int) -> bool:
-        """The same of a connection that is only a socket yet."""
+        """The same for a connection without a transport, by its descriptor."""
         return self.watch is None or not self.watch.crowded(descriptor) or self.make_room()
 
     def make_room(self) -> bool:
-        """Closes a client that has not logged in, for somebody else; False when there is none."""
+        """Closes the oldest silent stranger; False if there is none."""
         silent_since = self._clock.monotonic() - STRANGER_SECONDS
         oldest = next(iter(self.strangers.values()), None)
         found = oldest is not None and oldest.last_activity <= silent_since
@@ -216,7 +213,7 @@ class Crowd:
 
 
 class _WaitingLogin:
-    """One login that waits."""
+    """A login that waits for its password check."""
 
     __slots__ = ("key", "over", "unless", "work")
 
@@ -228,23 +225,22 @@ class _WaitingLogin:
 
     @property
     def gone(self) -> bool:
-        """Nobody waits for it any more."""
+        """True when the connection no longer waits for it."""
         return self.over.done() or self.unless()
 
 
 class SlowLogins:
-    """Checks of passwords that take long (bcrypt), in threads and in an order that is fair; one per server.
+    """Slow password checks (bcrypt), in threads and in a fair order; one per server.
 
-    Strangers who guess passwords must neither stand in the way of those who know theirs, nor get all of the machine. So
-    addresses have their turns one after the other, and so have the users of one address; the logins of one user are
-    taken newest first: the one that has waited longest is the first to give up. A password that several try at the same
-    time is checked once."""
+    Attempts to guess passwords must neither delay valid logins nor take all CPUs. So addresses take turns, and so do
+    the users of an address; the logins of one user are taken newest first, as the oldest is the first to time out. A
+    password that several connections present at the same time is checked once."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[str, OrderedDict[str, list[_WaitingLogin]]] = OrderedDict()
-        """By address and user; the first address is the next, and of it the first user, and of that the last entry."""
+        """Logins by address and user. The next is the last one of the first user of the first address."""
         self._same: dict[Hashable, list[_WaitingLogin]] = {}
-        """Those that wait, or are being checked, by what is checked."""
+        """Logins that wait or are being checked, by key."""
         self._running: set[Hashable] = set()
         self._threads: ThreadPoolExecutor | None = None
         self.waiting = 0
@@ -253,8 +249,8 @@ class SlowLogins:
     async def check(
         self, address: str, user: str, key: Hashable, work: Callable[[], None], unless: Callable[[], bool]
     ) -> bool:
-        """Does `work`, or finds it done by another one of the same `key`. False when there are too many before it, or
-        `unless` is true when its turn comes."""
+        """Runs `work` in a thread, once for all logins with the same `key`. Returns False without running it if too
+        many wait, or if `unless()` is true at its turn."""
         entry = _WaitingLogin(key, work, unless)
         self._same.setdefault(key, []).append(entry)
         if key not in self._running:
@@ -266,7 +262,7 @@ class SlowLogins:
         return await entry.over
 
     def stop(self) -> None:
-        """Nothing is checked any more."""
+        """Drops all waiting checks."""
         self._queue.clear()
         self.waiting = 0
         if self._threads is not None:
@@ -293,7 +289,7 @@ class SlowLogins:
             self._start()
 
     def _next(self) -> _WaitingLogin | None:
-        """The next one that somebody still waits for, taken out."""
+        """Removes and returns the next login whose connection still waits."""
         while self._queue:
             address, users = self._queue.popitem(last=False)
             user, entries = users.popitem(last=False)
@@ -319,7 +315,8 @@ class SlowLogins:
             entry.over.set_result(False)
 
     def _make_room(self) -> None:
-        """Without those that are gone; if there are none, without the oldest one of the user who has the most."""
+        """Drops the logins that are gone. If there are none, refuses the oldest one of the user who has the most, at
+        the address that has the most."""
         before = self.waiting
         counts: dict[str, int] = {}
         for address, users in list(self._queue.items()):

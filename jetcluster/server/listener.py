@@ -16,15 +16,15 @@ from jetcluster.net.open_port import WILDCARDS, address_of, open_port
 if TYPE_CHECKING:
     from jetcluster.net.tls_listener import TlsListener
 
-BACKLOG = 1024
+LISTEN_BACKLOG = 1024
 
 
 class ListenError(OperatorError):
-    """The port could not be opened; the text is nats-server's, ready for its `[FTL]` line."""
+    """The port could not be opened; the text is nats-server's `[FTL]` line."""
 
 
 class OpenPorts:
-    """Sockets that listened already, served as one `asyncio.Server` would: that takes only one of them."""
+    """Several sockets that already listen, served as one: `asyncio.Server` takes a single socket."""
 
     def __init__(self, servers: list[asyncio.Server]) -> None:
         self._servers = servers
@@ -32,7 +32,7 @@ class OpenPorts:
     @classmethod
     async def serve(cls, sockets: Sequence[socket.socket], factory: Callable[[], asyncio.Protocol]) -> OpenPorts:
         loop = asyncio.get_running_loop()
-        return cls([await loop.create_server(factory, sock=one, backlog=BACKLOG) for one in sockets])
+        return cls([await loop.create_server(factory, sock=one, backlog=LISTEN_BACKLOG) for one in sockets])
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
@@ -49,8 +49,8 @@ PlainPort = asyncio.Server | OpenPorts
 async def listen(
     options: Options, factory: Callable[[], asyncio.Protocol], secure: TlsListener | None = None
 ) -> PlainPort | TlsListener:
-    """Listens on options.host and port, or takes over what does already (`net.early_port`); -1 is any free port.
-    `secure` takes the connections where there is TLS. Raises ListenError."""
+    """Listens on options.host and port, or takes over the early port (`net.early_port`); port -1 picks a free one.
+    With TLS, `secure` accepts the connections. Raises ListenError."""
     port = 0 if options.port == -1 else options.port
     address = host_port(options.host, port)
     if not 0 <= port < 65536:
@@ -64,7 +64,7 @@ async def listen(
         if secure is not None:
             await secure.start(options.host, port)
             return secure
-        return await open_port(factory, options.host, port, BACKLOG)
+        return await open_port(factory, options.host, port, LISTEN_BACKLOG)
     except socket.gaierror as error:
         why = f"listen tcp: lookup {options.host}: no such host"
         raise ListenError(f'Error listening on port: {address}, "{why}"') from error
@@ -74,7 +74,7 @@ async def listen(
 
 
 def take_over(plain: PlainPort, secure: TlsListener) -> TlsListener:
-    """The same open port, whose connections `secure` takes from now on; those that come meanwhile wait in its queue."""
+    """Lets `secure` accept the connections of an open port; connections meanwhile wait in the accept queue."""
     ports = [socket.socket(fileno=os.dup(one.fileno())) for one in plain.sockets]
     plain.close()
     secure.serve(ports)
@@ -82,7 +82,7 @@ def take_over(plain: PlainPort, secure: TlsListener) -> TlsListener:
 
 
 def host_port(host: str, port: int) -> str:
-    """`host:port`, IPv6 addresses in brackets."""
+    """Returns `host:port`, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -91,7 +91,7 @@ def bound_address(server: PlainPort | TlsListener) -> tuple[str, int]:
 
 
 def advertised(advertise: str, host: str, port: int) -> str:
-    """`host:port` to tell others: `advertise`, whose port may be left out, else the `host` that is listened on."""
+    """Returns the `host:port` to advertise: `advertise`, whose port is optional, or else the listening `host`."""
     if advertise:
         name, _, given = advertise.rpartition(":")
         if name and given.isdigit() and (name.endswith("]") or ":" not in name):
@@ -101,7 +101,7 @@ def advertised(advertise: str, host: str, port: int) -> str:
 
 
 def own_address() -> str:
-    """The address of this machine that faces outwards; loopback when there is none. Sends nothing."""
+    """Returns this machine's outbound address, or loopback if it has none. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))

@@ -17,19 +17,19 @@ _SCHEDULE = b"Nats-Schedule"
 _SCHEDULER = b"Nats-Scheduler"
 _PURGE = b"purge"
 REQUEST_INFO = b"Nats-Request-Info"
-"""Header of what comes from another account by an import: says who asks."""
+"""Header that names the requester in a message that an import brings from another account."""
 MAX_CACHED = 4096
-"""Decisions that a connection remembers, of publishes and of deliveries each."""
+"""Cached decisions of a connection, for publishes and for deliveries each."""
 MAX_REPLIES = 65_536
 MAX_REPLIES_BYTES = 8 << 20
-"""Open reply subjects of a connection, and their bytes; the oldest goes first."""
+"""Open reply subjects of a connection, and their bytes; the oldest is dropped first."""
 
 
 class ConnectionPermissions:
-    """`UserPermissions` as one connection asks them."""
+    """`UserPermissions` with one connection's caches and open reply subjects."""
 
     def __init__(self, permissions: UserPermissions, clock: Clock, domain: str = "") -> None:
-        """`domain`: of this server's JetStream."""
+        """`domain`: this server's JetStream domain."""
         self.of_user = self._permissions = permissions
         self._domain = domain.encode()
         self._clock = clock
@@ -57,18 +57,16 @@ class ConnectionPermissions:
         return answer or (bool(self._replies) and self._use_reply(subject))
 
     def can_publish_all(self, filter: bytes) -> bool:
-        """May the user publish to all subjects that `filter` takes?"""
+        """True when the user may publish to every subject that `filter` matches."""
         return self._permissions.can_publish_all(self.judged(filter))
 
     def judged(self, subject: bytes) -> bytes:
-        """The subject that must be allowed for a publish to `subject`. The names that this server's domain gives to its
-        API and its buckets are no way around what is said of their own; nats-server maps them before it asks for
-        permissions."""
+        """Returns the subject whose permission a publish to `subject` needs. The domain's names of the API and of
+        buckets must not bypass a denial of the plain names; nats-server also maps them before it checks."""
         return without_domain(subject, self._domain) if self._domain else subject
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None = None) -> bool:
-        """True when a message may be delivered to a subscription of `queue`; its reply subject is then open for the
-        user's answer."""
+        """True when a message may be delivered to a subscription of `queue`; opens its reply subject for the answer."""
         if self._can_deliver is not None and not self._is_deliverable(subject, queue):
             return False
         if reply and self._responses is not None:
@@ -112,7 +110,7 @@ class ConnectionPermissions:
 
 
 def without_domain(subject: bytes, domain: bytes) -> bytes:
-    """`$JS.<domain>.API.$KV.b.k` as `$KV.b.k`, the same of `$OBJ`, and `$JS.<domain>.API.X` as `$JS.API.X`."""
+    """Turns `$JS.<domain>.API.$KV.b.k` into `$KV.b.k`, `$OBJ` likewise, and `$JS.<domain>.API.X` into `$JS.API.X`."""
     prefix = b"$JS.%b.API." % domain
     if not subject.startswith(prefix):
         return subject
@@ -121,9 +119,9 @@ def without_domain(subject: bytes, domain: bytes) -> bytes:
 
 
 def first_foreign(permissions: UserPermissions, headers: bytes) -> tuple[str, bytes] | None:
-    """A stream publishes a scheduled message to its target in the publisher's place, reads its source, and deletes the
-    schedule that a message says it is the last one of: the first of these that is not the publisher's to use, with what
-    it may not ("Publish to"), or None."""
+    """Returns the first subject of scheduling headers that the publisher may not use, with the refused action (such as
+    "Publish to"), or None. On its behalf, a stream publishes a scheduled message to its target, reads its source, and
+    deletes the schedule whose last message this is."""
     if _SCHEDULE not in headers:
         return None
     for source in header_block.get_all(headers, _SCHEDULE + b"-Source"):
@@ -136,7 +134,7 @@ def first_foreign(permissions: UserPermissions, headers: bytes) -> tuple[str, by
 
 
 def scheduled_for(headers: bytes) -> list[bytes]:
-    """The subjects that a block with `Nats-Schedule` headers would have a stream write to, or delete."""
+    """Returns the subjects that a stream writes to or deletes for a header block with `Nats-Schedule`."""
     found = header_block.get_all(headers, _SCHEDULE + b"-Target")
     if any(_PURGE in value for value in header_block.get_all(headers, _SCHEDULE + b"-Next")):
         found += header_block.get_all(headers, _SCHEDULER)
@@ -144,13 +142,13 @@ def scheduled_for(headers: bytes) -> list[bytes]:
 
 
 def of_another_account(headers: bytes) -> bytes:
-    """The block of a message that comes from another account: streams see by it that it may schedule nothing here,
-    where nobody has asked whether its publisher may use the subjects it names."""
+    """Returns the header block of a message from another account, marked so that streams do not schedule it: this
+    account has not checked its publisher's permissions for the subjects it names."""
     return header_block.set_header(headers, REQUEST_INFO, b"{}") if _SCHEDULE in headers else headers
 
 
 def _remember(cache: dict[_Key, bool], key: _Key, answer: bool, size: int) -> None:
-    """`size`: bytes of the key. Those of great length are decided each time."""
+    """Caches an answer unless the key is longer than LONGEST_CACHED; `size`: bytes of the key."""
     if size > LONGEST_CACHED:
         return
     if len(cache) >= MAX_CACHED:

@@ -1,5 +1,5 @@
-"""`Server`: the client-facing server as a whole. It makes the parts, opens the port, and brings a reload to all. In
-lame duck mode (`enter_lame_duck`) it sends its clients elsewhere, a few at a time, before it goes.
+"""`Server`: the client-facing server. It makes the parts, opens the port, and applies reloads. In lame duck mode
+(`enter_lame_duck`) it sends its clients to other nodes, a few at a time, before it stops.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-_STOP_PATIENCE: Final = 2.0
-_MAX_STEP = 1.0
+_STOP_SECONDS: Final = 2.0
+_MAX_STEP_SECONDS = 1.0
 
 
 class Server:
@@ -52,7 +52,7 @@ class Server:
         timers: Timers,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls`: of the client port, made of `options.tls`."""
+        """`tls`: the client port's context, made from `options.tls`."""
         self.clock = clock
         self.rng = rng
         self.timers = timers
@@ -78,12 +78,12 @@ class Server:
         )  # fmt: skip
         self._entrance = Entrance(self.state)
         self.sharing: Sharing | None = None
-        """The imports and mappings of accounts; None as long as there have been none."""
+        """The imports and mappings of accounts; None until there are any."""
         self.ws_port: WsPort | None = None
-        """The other port for clients, if there is one; the node opens it."""
+        """The WebSocket port, if there is one; the node opens it."""
         self._listener: PlainPort | TlsListener | None = None
         self._plain: PlainPort | None = None
-        """`_listener`, while it knows nothing of TLS."""
+        """`_listener`, while it has no TLS."""
 
     # ---- life
 
@@ -109,14 +109,14 @@ class Server:
             self.ws_port.close()
 
     async def stop(self) -> None:
-        """Closes the port and every connection, after what is queued for them has been written."""
+        """Closes the ports, writes out what is queued for connections, and closes them."""
         self.state.stopping = True
         await self.stop_accepting()
         for task in list(self.parts.tasks):
             task.cancel()
         self.slow_logins.stop()
         self.budget.stop()
-        await self.sockets.close("Server Shutdown", _STOP_PATIENCE)
+        await self.sockets.close("Server Shutdown", _STOP_SECONDS)
 
     def new_client(self) -> Client:
         return Client(self.parts, self.parts.new_cid(), self._entrance)
@@ -124,7 +124,7 @@ class Server:
     def account(self, name: str) -> Router:
         return self.accounts[name]
 
-    # ---- what the node and monitoring ask
+    # ---- for the node and monitoring
 
     @property
     def options(self) -> Options:
@@ -153,12 +153,12 @@ class Server:
 
     @property
     def connect_urls(self) -> list[str]:
-        """See `info.connect_urls`."""
+        """See `state.connect_urls`."""
         return connect_urls(self.state)
 
     @property
     def client_url(self) -> str:
-        """See `info.client_url`."""
+        """See `state.client_url`."""
         return client_url(self.state)
 
     # ---- changes
@@ -171,7 +171,7 @@ class Server:
         *,
         operator: bool = False,
     ) -> None:
-        """Makes this what the accounts share from now on: see `imports.Sharing.apply`."""
+        """Replaces the imports and mappings of accounts: see `imports.Sharing.apply`."""
         if self.sharing is None:
             from jetcluster.server.accounts.import_context import ImportContext
             from jetcluster.server.accounts.imports import Sharing
@@ -184,8 +184,8 @@ class Server:
         self.sharing.apply(accounts, of_global, operator=operator)
 
     def reconfigure(self, options: Options, authenticator: Authenticator, tls: ssl.SSLContext | None = None) -> None:
-        """Takes over what a reload brings. Connections that may no longer be are closed, the newest first where there
-        are too many; the others are told what changed. Host, port and max_pending cannot change."""
+        """Applies a reload. Connections that are no longer allowed are closed, the newest first where there are too
+        many; the others get the new INFO. Host, port and max_pending cannot change."""
         state = self.state
         before, limits = self.info, _limits(state.options)
         new_pings = options.ping_interval != state.options.ping_interval
@@ -208,8 +208,7 @@ class Server:
             self.clients.tell_info()
 
     def recheck(self, account: str) -> None:
-        """The account is not what it was: are its clients still who they were? The newest go where there are too
-        many."""
+        """Checks the clients of an account that changed; closes the newest where there are too many."""
         self.clients.shed_of(account)
         for client in self.clients.of_account(account):
             if not client.close_reason:
@@ -217,7 +216,7 @@ class Server:
                 client.tell_info()
 
     def set_connect_urls(self, urls: Sequence[str]) -> None:
-        """Takes the client URLs of the other nodes; clients that listen are told when they changed."""
+        """Sets the client URLs of the other nodes, and sends INFO to clients when they changed."""
         own = self.client_url
         peers = [url for url in dict.fromkeys(urls) if url and url != own]
         if peers != self.state.peer_urls:
@@ -242,9 +241,9 @@ def _limits(options: Options) -> dict[str, AccountLimitOptions]:
 
 
 async def enter_lame_duck(server: Server) -> None:
-    """Stops accepting, tells the clients, waits the grace period, closes them spread over the duration.
+    """Stops accepting, sends INFO, waits the grace period, and closes the clients spread over the duration.
 
-    Raft leaderships and JetStream are to be moved before by the caller. The process may exit when this returns.
+    The caller must move Raft leaderships and JetStream first. The process may exit when this returns.
     """
     options = server.options
     log.info("Entering lame duck mode, stop accepting new clients")
@@ -254,8 +253,8 @@ async def enter_lame_duck(server: Server) -> None:
     clients = list(server.clients)
     if not clients:
         return
-    # In whole groups when there are more clients than a timer can tell apart.
-    interval = min(_MAX_STEP, options.lame_duck_duration / len(clients))
+    # Clients are closed in groups when their interval is below the resolution of a timer (1 ms).
+    interval = min(_MAX_STEP_SECONDS, options.lame_duck_duration / len(clients))
     group = max(1, int(0.001 / interval) if interval else len(clients))
     for start in range(0, len(clients), group):
         for client in clients[start : start + group]:

@@ -1,6 +1,5 @@
-"""`ServerState`: the options, names and counts that all parts of a server share; it holds no part of it.
-
-INFO, as far as all clients are told the same, is made of it, with the addresses and the server's public name in it.
+"""`ServerState`: the options, names and counts that all parts of a server share, and the part of INFO that is the same
+for all clients.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _PROTOCOL_VERSION: Final = 1
 
 
 def new_server_id(rng: Rng) -> str:
-    """`N` and 55 base32 characters."""
+    """Returns a server id: `N` and 55 base32 characters."""
     return encode_key("N", rng.token(32))
 
 
 def new_nonce(rng: Rng) -> bytes:
-    """INFO.nonce: 11 random bytes, base64url without padding."""
+    """Returns INFO's nonce: 11 random bytes as base64url without padding."""
     return base64.urlsafe_b64encode(rng.token(11)).rstrip(b"=")
 
 
 @dataclass(slots=True)
 class ServerState:
-    """A reload replaces `options`, `authenticator`, `tls` and `tracer`: who needs them asks here each time."""
+    """The shared state. A reload replaces `options`, `authenticator`, `tls` and `tracer`: do not keep copies."""
 
     options: Options
-    """The server's own: the node's change in place before `Server.reconfigure` brings the new ones."""
+    """The options in force: the node's change in place before `Server.reconfigure` passes the new ones."""
     authenticator: Authenticator
     clock: Clock
     rng: Rng
@@ -54,42 +53,42 @@ class ServerState:
     start_ns: int
     """Nanoseconds since the epoch."""
     host: str
-    """The address that is bound, once it is: `options.host` may be a name."""
+    """The bound address once the port is open: `options.host` may be a name."""
     port: int
     tls: ssl.SSLContext | None = None
-    """The client port's, made of `options.tls`."""
+    """The client port's context, made from `options.tls`."""
     tracer: Tracer | None = None
-    """None: nothing is traced."""
+    """None when tracing is off."""
     lame_duck: bool = False
     stopping: bool = False
     peer_urls: list[str] = field(default_factory=list)
-    """`host:port` for clients of the other nodes."""
+    """`host:port` of the other nodes' client ports."""
     slow_consumers: int = 0
-    """Connections that did not read what they were sent."""
+    """Connections that did not keep up with their deliveries."""
     stale_connections: int = 0
     stalled_clients: int = 0
 
     def limits_of(self, account: str) -> AccountLimitOptions:
-        """The limits of an account, which has none if it is not configured."""
+        """Returns the limits of an account; an account that is not configured has none."""
         found = (self.options.accounts or {}).get(account)
         return _NO_LIMITS if found is None else found.limits
 
 
 def client_url(state: ServerState) -> str:
-    """`host:port` of this server for clients; "" when it is not to be advertised."""
+    """Returns `host:port` of this server for clients; "" if it is not advertised."""
     options = state.options
     return "" if options.no_advertise else advertised(options.client_advertise, options.host, state.port)
 
 
 def connect_urls(state: ServerState) -> list[str]:
-    """This server first, then the peers; in lame duck mode without this server."""
+    """Returns INFO's `connect_urls`: this server unless it is in lame duck mode, then its peers."""
     url = client_url(state)
     own = [] if state.lame_duck or not url else [url]
     return own + [url for url in state.peer_urls if url not in own]
 
 
 def server_info(state: ServerState) -> dict[str, Any]:
-    """Keys in nats-server's order."""
+    """Returns the common part of INFO, with keys in nats-server's order."""
     options = state.options
     info: dict[str, Any] = {
         "server_id": state.server_id,

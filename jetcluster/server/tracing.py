@@ -1,7 +1,6 @@
-"""The protocol trace (`-V`): what clients send and get, in nats-server's lines, without the secrets of CONNECT.
+"""The protocol trace (`-V`): clients' protocol lines in nats-server's format, without the secrets of CONNECT.
 
-Nothing here runs unless tracing is on: else `ServerState.tracer` is None. Routes and leaf links are not traced: the
-former speak a protocol of their own.
+`ServerState.tracer` is None while tracing is off. Routes, whose protocol is our own, and leaf links are not traced.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 _SECRETS = ("pass", "token", "jwt", "sig", "secret", "seed", "credential")
-"""Parts of the names of fields that are not shown: clients also write "password", which the server does not read."""
+"""Parts of the names of hidden fields. Clients also send fields that the server does not read, such as "password"."""
 _BARE = {PING: "PING", PONG: "PONG"}
 _ESCAPES = {7: "\\a", 8: "\\b", 9: "\\t", 10: "\\n", 11: "\\v", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
 
 
 class Tracer:
-    """`head` stands before each line: see `head_of`."""
+    """Writes trace lines. `head` begins each line: see `head_of`."""
 
     def __init__(self, options: Options) -> None:
         self._headers_only = options.trace_headers
@@ -49,7 +48,8 @@ class Tracer:
                 log.log(TRACE, "%s - <<- [%s]", head, _BARE[kind])
 
     def sent(self, head: str, data: bytes) -> None:
-        """`data`: whole frames. INFO is not shown, as in nats-server. Nothing is of a connection without a head."""
+        """Writes the lines of `data`, which holds whole frames. Leaves out INFO, as nats-server does, and connections
+        without a head."""
         if not head:
             return
         at = 0
@@ -72,8 +72,7 @@ class Tracer:
                 self._line(head, "->>", line.lstrip(b"+"))
 
     def _line(self, head: str, arrow: str, *words: bytes) -> None:
-        """Writes one line of the trace. Missing words (no queue, no reply) leave no gap: tools look for `[SUB foo 1]`,
-        as many clients say it."""
+        """Writes one line. Missing words (queue, reply) leave no gap: tools search for lines such as `[SUB foo 1]`."""
         log.log(TRACE, "%s - %s [%s]", head, arrow, " ".join(_printable(word) for word in words if word))
 
     def _payload(self, head: str, arrow: str, headers: bytes, payload: bytes) -> None:
@@ -87,7 +86,7 @@ class Tracer:
 
 
 def without_secrets(connect: bytes) -> str:
-    """A CONNECT's JSON for the log; nothing of it when it cannot be read, for who knows what is in there."""
+    """Returns a CONNECT's JSON for the log, or "..." if it cannot be parsed, as it may hold secrets anywhere."""
     try:
         fields = json.loads(connect)
     except (ValueError, RecursionError):
@@ -101,8 +100,8 @@ def without_secrets(connect: bytes) -> str:
 
 
 def head_of(ip: str, port: int, number: str, client: tuple[str, str, str], user: tuple[str, str] | None) -> str:
-    """The head of lines about a client. `number`: `cid:7`; `client`: what it calls itself (version, language, name);
-    `user`: the account and the user that it is, if it has said one."""
+    """Returns the head of log lines about a client. `number`: such as `cid:7`; `client`: (version, language, name) of
+    its CONNECT; `user`: (account, user), None before a login."""
     head = f"{host_port(ip, port)} - {number}"
     version, lang, name = map(_text, client)
     if lang or version or name:
@@ -114,7 +113,7 @@ def head_of(ip: str, port: int, number: str, client: tuple[str, str, str], user:
 
 
 def _text(text: str) -> str:
-    """A name that a client gave itself must not forge a line."""
+    """Escapes unprintable characters: a client's name must not forge a log line."""
     return text if text.isprintable() else ascii(text)[1:-1]
 
 
@@ -123,7 +122,7 @@ def _printable(word: bytes) -> str:
 
 
 def _quoted(data: bytes) -> str:
-    """As Go's %q shows bytes."""
+    """Quotes bytes as Go's %q does."""
     text = data.decode(errors="surrogateescape")
     return "".join([c if c.isprintable() and c not in '"\\' else _escaped(ord(c)) for c in text])
 
@@ -131,7 +130,7 @@ def _quoted(data: bytes) -> str:
 def _escaped(code: int) -> str:
     if code in _ESCAPES:
         return _ESCAPES[code]
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
         return f"\\x{code - 0xDC00:02x}"
     if code < 0x80:
         return f"\\x{code:02x}"

@@ -11,7 +11,7 @@ import logging
 from jetcluster.clock import Clock, Rng, SystemClock, Timers
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.core import MeshCore
-from jetcluster.mesh.frames import MAX_FRAME, FrameError, FrameReader
+from jetcluster.mesh.frames import MAX_FRAME_BYTES, FrameError, FrameReader
 from jetcluster.mesh.identity import new_id
 from jetcluster.mesh.peer_link import PeerLink
 from jetcluster.protocol.connection_states import CLOSED, JOINED, ConnectionEvent
@@ -22,7 +22,7 @@ class MemoryNetwork:
     """Connects every pair of running meshes that is not cut."""
 
     def __init__(
-        self, timers: Timers, *, clock: Clock | None = None, rng: Rng | None = None, max_frame: int = MAX_FRAME
+        self, timers: Timers, *, clock: Clock | None = None, rng: Rng | None = None, max_frame: int = MAX_FRAME_BYTES
     ) -> None:
         self.timers = timers
         self.clock = clock or SystemClock()

@@ -1,4 +1,4 @@
-"""Who says that its data is damaged, and who is."""
+"""Damage that servers report, against damage that was done to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nemeses do to files; what they do to clusters is shown by runs (test_runs.py)."""
+"""Nemeses and the files they damage; their effects on clusters are shown by runs (test_runs.py)."""
 
 from __future__ import annotations
 

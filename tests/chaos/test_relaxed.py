@@ -1,4 +1,4 @@
-"""What a sync_interval may lose, and what it must keep."""
+"""Losses that a sync_interval permits, and those that it does not."""
 
 from __future__ import annotations
 

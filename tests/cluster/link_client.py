@@ -1,4 +1,4 @@
-"""What the tests of mirrors and sources ask: what a stream holds, message by message, and what its links say."""
+"""Questions of the tests of mirrors and sources: a stream's messages, one by one, and the state of its links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import itertools
 import json
 from typing import Any, NamedTuple
 
-from testkit.client import Client, ClientError
+from testkit.client import Client, ClientError, stored_messages
 from testkit.harness import HarnessError, ProcessCluster, eventually
 from testkit.ledger import wait_newest
 
@@ -32,28 +32,16 @@ def fresh(prefix: str) -> str:
 async def stored(client: Client, stream: str) -> list[Stored]:
     """All messages, by batched Direct Get from whoever answers for `stream`, once it has what the leader has."""
     await wait_newest(client, stream)
-    found: list[Stored] = []
-    seq = 1
-    while True:
-        answers = await client.gather(f"$JS.API.DIRECT.GET.{stream}", b'{"seq":%d,"batch":1000}' % seq)
-        end = answers.pop()
-        found += [
-            Stored(
-                int(m.get("Nats-Sequence") or 0),
-                m.get("Nats-Subject") or "",
-                m.get("Nats-Time-Stamp") or "",
-                m.data,
-                m.get("Nats-Stream-Source") or "",
-            )
-            for m in answers
-        ]
-        if end.status == 404:
-            return found
-        if end.status != 204:
-            raise ClientError(f"direct get: {end.header!r}")
-        if end.get("Nats-Num-Pending") == "0":
-            return found
-        seq = found[-1].seq + 1
+    return [
+        Stored(
+            int(m.get("Nats-Sequence") or 0),
+            m.get("Nats-Subject") or "",
+            m.get("Nats-Time-Stamp") or "",
+            m.data,
+            m.get("Nats-Stream-Source") or "",
+        )
+        for m in await stored_messages(client, stream)
+    ]
 
 
 async def info(client: Client, stream: str) -> dict[str, Any]:

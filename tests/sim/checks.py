@@ -1,4 +1,4 @@
-"""What must hold at every moment of a simulated run."""
+"""Invariants that hold at every moment of a simulated run."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ Applied = tuple[int, int, bytes]
 
 
 class SimStore:
-    """What survives a crash: the state as of the last flush."""
+    """The state of a machine that survives a crash: that of the last flush."""
 
     def __init__(self) -> None:
         self.entries: list[Applied] = []

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and its end."""
+"""The faults of a run, and their end."""
 
 from __future__ import annotations
 
@@ -142,10 +142,10 @@ class Nemesis:
         node = world.nodes[self.victim]
         world.crash(self.victim)
         number, size = self._vouched_for(node.disk)
-        segments = [n for n in node.disk.segments() if len(node.disk.load(n)) > records.SEGMENT_HEAD]
+        segments = [n for n in node.disk.segments() if len(node.disk.load(n)) > records.SEGMENT_HEAD_BYTES]
         if segments and self.rng.random() < 0.2:
             newest = segments[-1]
-            left = self.rng.randrange(records.SEGMENT_HEAD, len(node.disk.load(newest)) + 1)
+            left = self.rng.randrange(records.SEGMENT_HEAD_BYTES, len(node.disk.load(newest)) + 1)
             world.log("CUT SHORT", self.victim, newest, left)
             world.stats["cut-short"] += 1
             node.disk.cut(newest, left)
@@ -169,7 +169,7 @@ class Nemesis:
         if head is None:
             return 0, 0
         seed = records.salt(number, head.nonce)
-        starts = [records.SEGMENT_HEAD]
+        starts = [records.SEGMENT_HEAD_BYTES]
         while (batch := records.read_batch(data, starts[-1], seed)) is not None:
             starts.append(batch.end)
         later = [n for n in numbers if n > number and self._has_batch(disk, n)]
@@ -183,7 +183,7 @@ class Nemesis:
         head = records.read_segment_head(data, number)
         if head is None:
             return False
-        return records.read_batch(data, records.SEGMENT_HEAD, records.salt(number, head.nonce)) is not None
+        return records.read_batch(data, records.SEGMENT_HEAD_BYTES, records.salt(number, head.nonce)) is not None
 
     def fill(self) -> None:
         node = self.world.nodes[self._name()]

@@ -1,4 +1,4 @@
-"""What a stream holds, read without Spark, byte for byte."""
+"""The messages of a stream, read without Spark, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the operating system's calls about files."""
+"""File operations made of the system's calls."""
 
 from __future__ import annotations
 

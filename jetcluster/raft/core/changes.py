@@ -1,16 +1,15 @@
-"""Changing a group's members: a new peer learns first, and when it has caught up the voters change through a joint
-configuration, by which whatever is decided needs a majority of the old voters and one of the new (Raft paper,
-section 6).
+"""Membership changes: a new peer joins as a learner, and once it has caught up the voters change through a joint
+configuration, in which every decision needs a majority of the old voters and one of the new (Raft paper, section 6).
 
-One change at a time, and a leader starts one only after an entry of its own term is committed, as its author corrected
-the dissertation's single-server changes in 2015. Those are not used: between two sets of voters that differ by more
-than one server they go over even numbers, where one lost server stops what none would have stopped before or after. And
-two configurations of theirs may have only one server in common, which may be the one that forgot what it promised
+A group makes one change at a time, and a leader starts one only after an entry of its own term is committed (Ongaro's
+correction of 2015 to the dissertation's single-server changes). Single-server changes are not used: on the way between
+two sets of voters they pass even numbers, where the loss of one server stops a group that would survive it before and
+after. Two of their configurations may also share only one server, which may be the one that lost its vote
 (`membership.decisive`). pysyncobj never sets the variable that should keep changes apart (docs/reference/pysyncobj.md,
 D5).
 
-The leader leaves a joint configuration when it is committed. One that is no voter afterwards has a voter do that: it
-hands the leadership over.
+The leader leaves a joint configuration once it is committed. A leader that is no voter of the new configuration hands
+the leadership to a voter, which leaves it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from jetcluster.raft.core.group_state import GroupState
 from jetcluster.raft.core.peer_progress import FlowState, PeerProgress
 from jetcluster.raft.membership import Config, encode_config
 
-_AGAIN, _AT_MOST = 1.0, 30.0
-"""Seconds until the leadership is offered again, at first and later: while an offer stands proposals are refused."""
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0
+"""First and longest pause between two attempts to transfer the leadership: proposals are refused during an attempt."""
 
 
 class Changes:
-    """Changes of the members of one group. `follow_config`: has the group go by the newest configuration of its log;
-    `transfer`: hands the leadership to another voter."""
+    """Membership changes of one group. `follow_config` makes the group use the newest configuration of its log;
+    `transfer` hands the leadership to another voter."""
 
     def __init__(
         self, state: GroupState, follow_config: Callable[[], None], transfer: Callable[[], bool], *, promotes: bool
@@ -38,10 +37,10 @@ class Changes:
         self._follow_config = follow_config
         self._transfer = transfer
         self._promotes = promotes
-        """A learner becomes a voter by itself when it has caught up; else the owner says when (`change`)."""
+        """True when learners that have caught up become voters by themselves; else the owner calls `change`."""
         self.at: float | None = None
-        """When to offer the leadership again."""
-        self._pause = _AGAIN
+        """Time of the next attempt to transfer the leadership."""
+        self._pause = _PAUSE_SECONDS
 
     def _check(self) -> Config:
         state = self._state
@@ -60,7 +59,7 @@ class Changes:
         return self._append(config.with_learner(peer))
 
     def remove(self, peer: str) -> int:
-        """Refuses to take out a voter without whom the others, as far as they are there and sound, are no majority."""
+        """Remove `peer`. Raises MembershipError when the others that are connected and undamaged are no majority."""
         config = self._check()
         if peer not in config.members:
             raise MembershipError(f"{peer} is no member")
@@ -71,7 +70,7 @@ class Changes:
         return self._change(config, config.without(peer).voters)
 
     def change(self, voters: tuple[str, ...]) -> int:
-        """Makes `voters` the voters: of those that there are, and of learners that have caught up."""
+        """Make `voters` the voters; each must be a voter already, or a learner that has caught up."""
         config = self._check()
         if not voters or set(voters) == set(config.voters):
             raise MembershipError("no other voters are named")
@@ -81,8 +80,8 @@ class Changes:
         return self._change(config, voters)
 
     def _change(self, config: Config, voters: tuple[str, ...]) -> int:
-        """Begins the change, which counts at once. A damaged voter is only healed by others, and has no vote before: a
-        group that it is needed in could never commit the change, nor anything after it."""
+        """Begin the change, which takes effect at once. Damaged voters do not count for the majority: they have no vote
+        until others have healed them, so a group that needs one could never commit the change or any later entry."""
         joint = config.joint(voters)
         sound = self._sound(joint)
         if not joint.is_quorum(sound):
@@ -96,7 +95,7 @@ class Changes:
         return {p for p in config.electorate if p == state.me or (flows[p].connected and flows[p].whole)}
 
     def has_caught_up(self, peer: str) -> bool:
-        """A learner that could be a voter now."""
+        """True for a learner that could become a voter now."""
         state = self._state
         flow = state.flows.get(peer)
         if flow is None or peer not in state.log.config.learners or not self._follows(flow):
@@ -116,7 +115,7 @@ class Changes:
         return index
 
     def on_progress(self, flow: PeerProgress) -> None:
-        """A learner that has nearly everything may be promoted."""
+        """Promote the peer if it is a learner that has caught up."""
         state = self._state
         if flow.peer not in state.log.config.learners or not self._follows(flow):
             return
@@ -135,14 +134,13 @@ class Changes:
                 self._append(joint)
 
     def proceed(self) -> None:
-        """Something of the log is applied, or time has passed: leaves a joint configuration that is committed, or
-        promotes the next learner."""
+        """Leave a joint configuration that is committed, or promote the next learner."""
         state = self._state
         config = state.log.config
         if not (state.engine.leading and state.ready and state.log.config_index <= state.engine.commit):
             return
         if not config.outgoing:
-            self._pause = _AGAIN
+            self._pause = _PAUSE_SECONDS
             for flow in list(state.flows.values()):
                 self.on_progress(flow)
         elif state.me in config.voters:
@@ -150,7 +148,7 @@ class Changes:
         elif self.at is None:
             self._transfer()
             self.at = state.now() + self._pause
-            self._pause = min(2 * self._pause, _AT_MOST)
+            self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
             state.wake_at(self.at)
 
     def on_time(self, now: float) -> None:

@@ -1,10 +1,9 @@
-"""The elections of a replica (`Election`), and the handover of a group by its leader (`HandOver`).
+"""The elections of a replica (`Election`), and leadership transfer (`HandOver`).
 
-PreVote comes first, so that no leader is disturbed that others still hear.
-
-PreVote is section 9.6 of the Raft dissertation; pysyncobj has none (docs/reference/pysyncobj.md, D11). A replica grants
-it only when it believes in no leader itself. Followers of a live leader have no deadline at all: the node's heartbeats
-stand for all groups, and `Group.lost_leader` is called when they stop.
+PreVote (Raft dissertation, section 9.6) precedes every election, so that a leader that others still hear is not
+disturbed; pysyncobj has none (docs/reference/pysyncobj.md, D11). A replica grants it only when it knows no live leader.
+Followers of a live leader have no election deadline: the node's heartbeats serve all of its groups, and
+`Group.lost_leader` is called when they stop.
 """
 
 from __future__ import annotations
@@ -18,22 +17,23 @@ from jetcluster.raft.core.peer_progress import PeerProgress
 
 
 class Election:
-    """The elections of one replica. `sync`: has the group take over what the core decided."""
+    """The elections of one replica. `sync` makes the group adopt the core's decisions."""
 
     def __init__(self, state: GroupState, sync: Callable[[], None]) -> None:
         self._state = state
         self._sync = sync
         self._since = state.now()
         self.at: float | None = None
-        """When to campaign; None while there is a leader, or nothing to win."""
+        """When to campaign; None while there is a leader, or this replica may not campaign."""
         self._asked = 0
-        """Term that PreVote is being asked for; 0 when it is not."""
+        """Term of the PreVote in progress; 0 when there is none."""
         self._granted: set[str] = set()
         self._deferred = 0
-        """Elections left to others since there was a leader."""
+        """Elections left to other replicas since the last leader."""
 
     def schedule(self, bounds: tuple[float, float], sooner: bool = False) -> None:
-        """Campaigns in a random time within `bounds`; with `sooner`, only if that is earlier than planned."""
+        """Campaign after a random delay within `bounds` (seconds); with `sooner`, only if that is earlier than
+        planned."""
         state = self._state
         if not state.may_campaign():
             self.at = None
@@ -47,7 +47,7 @@ class Election:
             state.wake_at(when)
 
     def stop(self) -> None:
-        """There is a leader, or nothing to win."""
+        """Cancel the next election: there is a leader, or this replica may not campaign."""
         self.at = None
         self._asked = self._deferred = 0
 
@@ -56,7 +56,7 @@ class Election:
             self.pre_vote()
 
     def pre_vote(self) -> None:
-        """Asks whether an election could be won; holds it when a majority says so."""
+        """Ask the voters whether an election could be won; `on_pre_vote_reply` holds it when a quorum agrees."""
         state = self._state
         if not state.may_campaign():
             self.stop()
@@ -70,7 +70,7 @@ class Election:
             return
         if self._deferred < state.config.deferrals and not state.node.peers.may_lead(config.electorate):
             self._deferred += 1
-            self.schedule(state.config.retry)  # somebody else should; if nobody does, this node may be well by then
+            self.schedule(state.config.retry)  # a healthy voter should lead; if none does, this node may be well later
             return
         self._asked = state.term + 1
         self._granted = {state.me}
@@ -81,7 +81,7 @@ class Election:
         self.schedule(state.config.retry)
 
     def may_stamp(self) -> bool:
-        """True when the time to stamp is the cluster's, not only that of the own clock."""
+        """True when this node's clock agrees with the cluster's: a leader's clock stamps messages."""
         state = self._state
         return state.node.peers.may_stamp(state.log.config.electorate, self._since)
 
@@ -117,34 +117,37 @@ class Election:
 
 
 class HandOver:
-    """The handover of a group by its leader: the target catches up, while proposals are refused, and is told to
-    campaign. One per group; does something on its leader only. `resign`: leads no more, without naming a successor.
+    """Leadership transfer (Raft dissertation, section 3.10): while proposals are refused the target catches up, and is
+    then sent TimeoutNow. One per group, active on the leader only. `resign` gives up the leadership without a
+    successor.
 
-    The leader answers what it had accepted before: only it knows whom, so what it has not applied when it goes is never
-    answered, and its publishers wait until they give up.
+    The leader first answers the proposals that it has accepted: only it knows their publishers, so a proposal that it
+    has not applied when it leaves is never answered, and its publisher waits for a timeout.
 
-    Leadership transfer is section 3.10 of the Raft dissertation. Here it is also what a node does that is not well
-    (`health.node_health`): its groups go to voters that are. Only where one of these could win at once, though: if a
-    leader gave up for a voter that lags, nobody would lead until somebody as advanced does, who may be no better."""
+    An unhealthy node (`health.node_health`) transfers its groups to healthy voters, but only to one that could win at
+    once: after a transfer to a voter that lags, the group would have no leader until a voter that is as advanced wins,
+    which may be no healthier."""
 
     def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
         self._state = state
         self._resign = resign
         self.target: str | None = None
-        """To whom; None while the leader means to stay."""
+        """The successor; None while no transfer is in progress."""
         self.until: float | None = None
-        """When it is given up."""
+        """When the transfer is given up."""
         self._patient_until: float | None = None
-        """Until then the target is not told before everything is answered."""
+        """Until then TimeoutNow waits for the last answer; None once it need not wait."""
         self._told = False
+        """True once TimeoutNow was sent."""
         self._way_since: float | None = None
-        """Since when `give_way` has been trying."""
+        """When `give_way` began its attempt."""
         self._not_before = 0.0
-        """`give_way` found nobody who could take over; it looks again then."""
+        """Earliest time of the next attempt of `give_way`."""
 
     def begin(self, peer: str | None = None) -> bool:
-        """To `peer`, or to the most advanced voter, a well one first. False when there is none, or one is under way, or
-        `peer` is not well: it may not even be able to campaign. Unless this node is not well either."""
+        """Begin a transfer to `peer`, or to the most advanced voter, healthy ones first. Returns False when there is no
+        such voter, a transfer is in progress, or `peer` is less healthy than this node: it might be unable to
+        campaign."""
         state = self._state
         if state.role is not Role.LEADER or state.stopped or self.target is not None:
             return False
@@ -155,15 +158,16 @@ class HandOver:
         return True
 
     def _fitness(self, flow: PeerProgress) -> tuple[bool, bool, int]:
-        """A leader that waits for a state has none to give, so nobody gets ahead by it whom its log does not reach."""
+        """Return a sort key. A leader that waits for a state has none to give, so a voter below its log's base comes
+        last."""
         state = self._state
         reached = flow.match >= state.log.base_index or not state.needs_snapshot
         return reached, state.node.peers.is_well(flow.peer), flow.match
 
     def give_way(self) -> bool:
-        """This node should not lead: has a voter lead that is well and has all that is committed, or stays while there
-        is none. Resigns if that one cannot be told within `RaftConfig.give_way`. Called again as long as it is so.
-        Whether a hand-over is under way now."""
+        """Transfer the leadership from an unhealthy node to a healthy voter that has all committed entries; stay while
+        there is none. Resigns if the transfer takes longer than `RaftConfig.give_way`. Called repeatedly while the node
+        should not lead. Returns True while a transfer is in progress."""
         state = self._state
         now = state.now()
         if self._way_since is not None and self.target is not None:
@@ -183,7 +187,7 @@ class HandOver:
         return self.target is not None
 
     def proceed(self) -> None:
-        """Something has moved, or time has passed."""
+        """Send TimeoutNow when the target has caught up, or give up the transfer when it is too late."""
         if self.target is None or self.until is None:
             return
         state = self._state
@@ -199,12 +203,12 @@ class HandOver:
         self._told = False
 
     def next_time(self) -> float | None:
-        """When `proceed` is wanted next, whatever moves."""
+        """When `proceed` must be called next."""
         return self.until if self._patient_until is None else self._patient_until
 
     def _has_answered(self) -> bool:
-        """All that was proposed is applied here, or will not be soon: this node's disk, or the state that it lacks, may
-        be the reason to go."""
+        """True when all proposals are applied here, or will not be soon: a slow disk or a missing state may be the
+        reason for the transfer."""
         state = self._state
         if self._patient_until is not None and (state.needs_snapshot or state.now() >= self._patient_until):
             self._patient_until = None

@@ -1,17 +1,15 @@
-"""pysyncobj 0.3.17 with its dangerous parts closed off: the only file that knows the package's private names.
+"""pysyncobj 0.3.17 ("the base") with its dangerous parts closed off: the only file that knows its private names.
 
-What stays pysyncobj's: the role and term machine, granting votes, following a new leader, replacing entries that
-conflict, the no-op of a new leader, TimeoutNow. It counts members one by one and knows no joint configuration: it hears
-of votes, and of voters that are alive, when they are a quorum (`membership.py`). Where nothing is to decide it is
-not asked: entries of the leader that is followed, behind all others, go into the log (`receive_append`), and an index
-that a majority has stored is committed (`commit_to`).
-What never reaches it, because 0.3.17 gets it wrong (docs/reference/pysyncobj.md): unverified or overlapping
-batches (D1-D3, D18), its chunked big entries (D6), stale terms (D7, D8), repeated or foreign votes (D9, D21), its own
+The base keeps: roles and terms, granting votes, following a new leader, replacing entries that conflict, the no-op of a
+new leader, TimeoutNow. It counts members one by one and knows no joint configuration, so it is told of votes and of
+live voters only when they are a quorum (`membership.py`). It is bypassed where nothing needs a decision: entries of the
+current leader at the end of the log (`receive_append`), and an index that a majority has stored (`commit_to`).
+These never reach it, because 0.3.17 gets them wrong (docs/reference/pysyncobj.md): unverified or overlapping batches
+(D1-D3, D18), its chunked big entries (D6), stale terms (D7, D8), repeated or foreign votes (D9, D21), its own
 membership changes (D5, D13), pickle (D14), its apply loop and queue (D15, D19, D20), its snapshots (D16), its timers.
 
-The base is fed dictionaries, as its own transport would; `group.py` does everything around it. It would count a
-leader's own vote before anything is on disk: `__getEntries(i, 1)` is its commit rule's look at entry `i`, and sees
-nothing here.
+The base receives dictionaries, as from its own transport; `group.py` does everything around it. Its commit rule would
+count the leader's own copy before it is on disk, so `__getEntries(i, 1)`, by which it reads entry `i`, returns nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from jetcluster.raft.membership import Config
 
 
 def _without_encryptor() -> None:
-    """pysyncobj.encryptor loads `cryptography` (25 ms of every start) for a transport that is not used here."""
+    """Replace pysyncobj.encryptor, which imports `cryptography` (25 ms of every start) for an unused transport."""
     if "pysyncobj.encryptor" not in sys.modules:
         stub = types.ModuleType("pysyncobj.encryptor")
         stub.HAS_CRYPTO = False  # type: ignore[attr-defined]
@@ -48,12 +46,11 @@ from pysyncobj.node import Node  # noqa: E402
 from pysyncobj.transport import Transport as BaseTransport  # noqa: E402
 
 REVIEWED_SHA256 = "e8bdf06797085d734df86e24ab4802fe87893dff77268565ec036f7ad4a1cfe4"
-"""The SHA-256 of pysyncobj/syncobj.py 0.3.17. Everything below leans on its private members: another text needs another
-review."""
+"""SHA-256 of pysyncobj/syncobj.py 0.3.17. This file relies on its private members: another text needs a new review."""
 
 
 def check_source(path: Path, expected: str = REVIEWED_SHA256) -> None:
-    """Raises ImportError unless the file is the reviewed one."""
+    """Raise ImportError unless the file is the reviewed one."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != expected:
         raise ImportError(
@@ -66,7 +63,7 @@ check_source(Path(syncobj.__file__))
 
 
 class _BaseClock:
-    """pysyncobj reads a module-global clock; every entry into the base points it at the group's own."""
+    """The base's module-global clock; every call into the base points it at the group's own."""
 
     def __init__(self) -> None:
         self.clock: Clock = SystemClock()
@@ -81,12 +78,12 @@ syncobj.monotonicTime = _base_clock
 syncobj.createJournal = lambda file=None: file if isinstance(file, BaseJournal) else _base_create_journal(file)
 
 NEVER = 1e18
-"""An election deadline that does not come."""
+"""An election deadline that never comes."""
 
 
 class Peer(Node):  # type: ignore[misc]
-    """A pysyncobj node with a hash that does not depend on PYTHONHASHSEED: the base iterates sets of nodes. They are
-    filled in order, as nodes whose hashes collide are found in the order in which they came."""
+    """A pysyncobj node with a hash that does not depend on PYTHONHASHSEED, because the base iterates sets of nodes. The
+    sets are filled in order: nodes whose hashes collide are iterated in the order of insertion."""
 
     def __init__(self, peer: str) -> None:
         super().__init__(peer)
@@ -97,7 +94,7 @@ class Peer(Node):  # type: ignore[misc]
 
 
 class Outbox:
-    """The messages that the base wants to send, as calls. `Group` implements it."""
+    """The base's outgoing messages, as calls. `Group` implements it."""
 
     def send_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
         raise NotImplementedError
@@ -130,7 +127,7 @@ class _Wire(BaseTransport):  # type: ignore[misc]
 
 
 class _LogAdapter(BaseJournal):  # type: ignore[misc]
-    """A `GroupLog` as the base wants to see it: positions count from its snapshot point, `[0]`."""
+    """A `GroupLog` as the journal that the base expects: position 0 is the log's base."""
 
     def __init__(self, log: GroupLog) -> None:
         self._log = log
@@ -146,7 +143,7 @@ class _LogAdapter(BaseJournal):  # type: ignore[misc]
         return b"", log.base_index, log.base_term, 0
 
     def add(self, command: bytes, index: int, term: int, kind: int = NOOP) -> None:
-        """Three arguments: the base's own entry, which can only be the no-op of a new leader."""
+        """Append an entry. The base's own call has three arguments and can only be the no-op of a new leader."""
         assert index == self._log.last_index + 1, f"entry {index} after {self._log.last_index}"
         self._log.append(kind, term, b"" if kind == NOOP else command)
 
@@ -179,12 +176,14 @@ class _LogAdapter(BaseJournal):  # type: ignore[misc]
 
 
 class _NoPoller:
+    """A poller without sockets."""
+
     def poll(self, timeout: float) -> None:
         pass
 
 
 class Engine(syncobj.SyncObj):  # type: ignore[misc]
-    """One group's consensus core. `role`, `term`, `leader`, `leading` and `commit` are read by others, set here."""
+    """One group's consensus core. It alone sets `role`, `term`, `leader`, `leading` and `commit`."""
 
     _SyncObj__raftCommitIndex: int
 
@@ -199,13 +198,12 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._peers: dict[str, Peer] = {}
         self._votes: set[str] = set()
         self._heard: dict[str, float] = {}
-        """On a leader: when each other voter was alive."""
+        """On a leader: when each other voter was last alive."""
         self._quorum_timeout = quorum_timeout
         self._voters = frozenset(config.electorate).difference((me,))
-        """The other ones."""
+        """The voters other than this node."""
         self.matches: dict[str, int] = {}
-        """On a leader: the index up to which each other voter has this term's log durably; a missing one has told
-        nothing."""
+        """On a leader: index up to which each other voter has this term's log durably, once it has acked."""
         _base_clock.clock = clock
         conf = SyncObjConf(
             autoTick=False,
@@ -243,7 +241,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     # -- state
 
     def _look(self) -> None:
-        """After every call into the base: whom it follows, and what is committed."""
+        """Read the leader and the commit index after a call into the base."""
         node = self._SyncObj__raftLeader
         self.leader = None if node is None else str(node.id)
         self.commit = int(self._SyncObj__raftCommitIndex)
@@ -252,21 +250,21 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__raftLeader = self.leader = None
 
     def noop_index(self) -> int:
-        """The index of the no-op of this node's newest leadership."""
+        """Return the index of the no-op of this node's newest leadership."""
         return self._SyncObj__noopIDx or 0
 
     def transferring(self) -> bool:
-        """This follower was told by its leader to campaign now."""
+        """True after the leader's TimeoutNow."""
         return bool(self._SyncObj__transferInProgress)
 
     def restore(self, applied: int, commit: int) -> None:
-        """At start, and after an installed snapshot: what is known to be committed and applied."""
+        """Set the applied and the commit index, at start and after an installed snapshot."""
         self._SyncObj__raftLastApplied = applied
         self.commit = max(applied, min(commit, self._log.last_index))
         self._SyncObj__raftCommitIndex = self.commit
 
     def follow(self, config: Config) -> None:
-        """The configuration in force is another one."""
+        """Adopt a new configuration."""
         self._config = config
         self._voters = frozenset(config.electorate).difference((self._me,))
         for peer in self.matches.keys() - self._voters:
@@ -287,7 +285,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     # -- input
 
     def step_down(self, term: int) -> None:
-        """A message of a higher term (D7, D8)."""
+        """Become a follower in the higher `term` of a message (D7, D8)."""
         assert term > self.term
         _base_clock.clock = self._clock
         self._SyncObj__setCurrentTerm(term, None)
@@ -295,7 +293,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self.forget_leader()
 
     def promise(self, term: int, candidate: str) -> None:
-        """The vote of a term that nobody has asked for (`rescue.py`)."""
+        """Vote for `candidate` in `term` without a request (`rescue.py`)."""
         assert term > self.term
         _base_clock.clock = self._clock
         self._SyncObj__setCurrentTerm(term, candidate)
@@ -303,24 +301,24 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self.forget_leader()
 
     def grant(self, term: int, candidate: str) -> None:
-        """A vote that the candidate's log is not compared for: this one's end is not known (`Rejoin`)."""
+        """Vote for `candidate` without comparing logs: the end of this replica's log is unknown (`Rejoin`)."""
         self.promise(term, candidate)
         self._outbox.send_vote(candidate, term)
 
     def abdicate(self) -> None:
-        """Stops leading (or campaigning) without a reason from outside."""
+        """Stop leading or campaigning, in the same term."""
         self._SyncObj__setState(Role.FOLLOWER)
         self.forget_leader()
 
     def campaign(self) -> None:
-        """Becomes candidate of the next term now (PreVote is the caller's)."""
+        """Become a candidate of the next term now. PreVote is up to the caller."""
         self._votes.clear()
         self._SyncObj__raftElectionDeadline = -1.0
         self.tick()
         self._SyncObj__raftElectionDeadline = NEVER
 
     def tick(self) -> None:
-        """The base's turn: elections that are due, check-quorum."""
+        """Let the base run: elections that are due, check-quorum."""
         _base_clock.clock = self._clock
         if self.leading:
             self._check_quorum()
@@ -328,7 +326,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._look()
 
     def _check_quorum(self) -> None:
-        """The base counts the voters that it heard of; which of them are a quorum is the configuration's to say."""
+        """Make the base's count of live voters agree with the configuration, which decides what a quorum is."""
         now = self._clock.monotonic()
         deadline = now - self._quorum_timeout
         alive = {peer for peer, when in self._heard.items() if when > deadline}
@@ -338,8 +336,8 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
             self._SyncObj__lastResponseTime[node] = counted
 
     def commit_to(self, index: int) -> bool:
-        """A majority, this node among it, has the log durably up to `index`: commits it, but entries of older terms
-        only along with one of this term (Raft figure 8). Whether that is news."""
+        """Commit `index`, which a quorum has durably; entries of older terms only along with one of this term (Raft
+        paper, figure 8). Returns True when the commit index advanced."""
         log = self._log
         term = log.last_term if index == log.last_index else log.term_at(index)
         if index <= self.commit or term != self.term:
@@ -349,7 +347,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         return True
 
     def heard(self, peer: str, when: float) -> None:
-        """Check-quorum: `peer` was alive at `when`."""
+        """Note for check-quorum that `peer` was alive at `when`."""
         self._heard[peer] = when
 
     def receive_vote_request(self, peer: str, term: int, last_index: int, last_term: int) -> None:
@@ -359,7 +357,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         )
 
     def receive_vote(self, peer: str, term: int) -> None:
-        """Each member's vote counts once (D9), and the base hears of the one that makes a quorum."""
+        """Count each member's vote once (D9), and tell the base of the vote that completes a quorum."""
         if self._SyncObj__raftState != Role.CANDIDATE or term != self.term or peer in self._votes:
             return
         if self._peer(peer) not in self._SyncObj__otherNodes:
@@ -372,7 +370,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     def receive_append(
         self, peer: str, term: int, commit: int, prev_index: int, prev_term: int, entries: list[Entry]
     ) -> None:
-        """A batch that was checked by `receiver.plan`: `prev` matches and the first entry is new here."""
+        """Append a batch that `receiver.plan` has checked: `prev` matches, and the first entry is new here."""
         log = self._log
         if prev_index == log.last_index and peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
             for command, _, entry_term, kind in entries:
@@ -397,7 +395,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         )
 
     def receive_leader(self, peer: str, term: int, commit: int) -> None:
-        """`peer` leads `term`; `commit` is committed and verified to be in this log."""
+        """Follow `peer` in `term`. `commit` must be verified to be in this log."""
         assert commit <= self._log.last_index
         if peer == self.leader and term == self.term and self.role is Role.FOLLOWER:
             if commit > self.commit:
@@ -408,19 +406,19 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._feed(peer, {"type": "append_entries", "term": term, "commit_index": commit, "entries": []})
 
     def _adopt(self, leader: str, term: int) -> None:
-        """Following the leader of a new term is as good as having voted for it; said so on disk, a replica that was
-        removed and added again can not vote a second time in a term of its earlier life."""
+        """Record a vote for the leader of a new term: a replica that was removed and added again can then not vote a
+        second time in a term of its earlier life."""
         if term > self.term:
             _base_clock.clock = self._clock
             self._SyncObj__setCurrentTerm(term, leader)
 
     def receive_match(self, peer: str, index: int) -> None:
-        """`peer` has this term's log durably up to `index`."""
+        """Note that `peer` has this term's log durably up to `index`."""
         if peer in self._voters and self.matches.get(peer, 0) < index <= self._log.last_index:
             self.matches[peer] = index
 
     def forget_match(self, peer: str) -> None:
-        """Forgets what `peer` acknowledged: it is no longer on its disk (see `Rejoin`)."""
+        """Forget the acks of `peer`: the entries are no longer on its disk (see `Rejoin`)."""
         self.matches.pop(peer, None)
 
     def receive_timeout_now(self, peer: str, term: int) -> None:
@@ -432,7 +430,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._SyncObj__onMessageReceived(self._peer(peer), message)
         self._look()
 
-    # -- what the base calls
+    # -- called by the base
 
     def _SyncObj__generateRaftTimeout(self) -> float:
         return NEVER  # deadlines are `Group`'s: one heap per node
@@ -442,12 +440,12 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
     ) -> list[tuple[bytes, int, int]]:
         log = self._log
         if first is None or count == 1:
-            return []  # one: the base's commit rule, which knows nothing of disks
+            return []  # a count of one is the base's commit rule, which does not wait for disks
         term = log.term_at(first)
         if term is None:
             return []
         if count is None and first < log.last_index:
-            # Only "is there more?" is asked of the second one.
+            # The base uses the second entry only to see that there are more.
             return [(b"", first, term), (b"", first + 1, log.term_at(first + 1) or 0)]
         return [(b"", first, term)]
 
@@ -480,7 +478,7 @@ class Engine(syncobj.SyncObj):  # type: ignore[misc]
         self._outbox.send_ack(node.id, nextNodeIdx - 1)
 
     def _SyncObj__sendAppendEntries(self) -> None:
-        pass  # `Replicator` decides which peer gets what
+        pass  # `Replicator` sends
 
     def _SyncObj__applyLogEntries(self) -> bool:
         return False  # group.py applies, in slices, and never twice (D15)

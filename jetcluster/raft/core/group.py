@@ -1,10 +1,10 @@
 """One replica of one group: everything around pysyncobj's core.
 
 Messages are decoded by the node, pass the term and membership rules here (docs/reference/pysyncobj.md: D7, D8, D9,
-D21), are checked and rewritten (`receiver.py`), and only then reach the core (`engine.py`). What leaves is held back
-until it is true on disk: an ack until the entries are durable, a vote and a vote request until the term record is
-(D12). Committed entries are applied in slices of bounded time, only as far as this node's own disk holds them, so that
-the applied index of the state machine can never overtake the log after a crash.
+D21), are checked and rewritten (`receiver.py`), and only then reach the core (`engine.py`). Outgoing messages wait
+until they are true on disk: an ack for the entries, a vote and a vote request for the term record (D12). Committed
+entries are applied in slices of bounded time, and only as far as this node's own disk holds them, so that the applied
+index of the state machine never overtakes the log after a crash.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Group(GroupState, Outbox):
         """Bytes proposed and not applied yet, on a leader."""
         self._first_own = 0
         self._timed = (0, 0.0)
-        """(index, when) of a proposal whose commit is being timed; index 0: none is."""
+        """(index, monotonic seconds) of the proposal whose commit is being timed; index 0 for none."""
         self._shut_out: tuple[str, ...] = ()
         self.owner = Owner(self, machine, self.fail)
         self.election = Election(self, self.sync)
@@ -95,8 +95,8 @@ class Group(GroupState, Outbox):
         commit, receiver = self.engine.commit, self.receiver
         if not self.engine.leading:
             return max(commit, receiver.told)
-        # It may not have committed again yet what others before it had. What it does not have was never committed, or
-        # was lost by a majority that need not keep it (a memory stream).
+        # A new leader may not have committed again what its predecessors had. Entries that it lacks were never
+        # committed, or were lost by a majority that need not keep them (a memory stream).
         return max(commit, min(receiver.committed, self.log.last_index))
 
     def propose(self, command: bytes, reserve: bool = False) -> int:
@@ -118,7 +118,7 @@ class Group(GroupState, Outbox):
         index = self.log.append(REGULAR, self.term, command)
         if not self._timed[0]:
             self._timed = index, self.now()
-        if self.replicator.flows:  # in a group of one there is nothing to do before it is on disk
+        if self.replicator.flows:  # a group of one has nothing to do until the entry is on disk
             self.node.turns.mark(self.gid)
         return index
 
@@ -129,23 +129,23 @@ class Group(GroupState, Outbox):
             self.reads.add(callback)
 
     def transfer(self, peer: str | None = None) -> bool:
-        """Starts to hand the leadership to `peer`, or to the most advanced voter; proposals are refused meanwhile.
-        False when there is nobody to hand it to."""
+        """Begin to hand the leadership to `peer`, or to the most advanced voter; proposals are refused meanwhile.
+        Returns False when no voter can take it."""
         return self.hand_over.begin(peer)
 
     def resign(self) -> None:
-        """Leads no more, without naming a successor: peers are told, and hold an election at once."""
+        """Give up the leadership without a successor: peers are notified, and hold an election at once."""
         if self.role is Role.LEADER and not self.stopped:
             self.engine.abdicate()
             self.sync()
 
     def add_peer(self, peer: str) -> int:
-        """Adds `peer` as a learner; where the group promotes learners it becomes a voter by itself once it has caught
-        up. Returns the log index of the change. Raises NotLeaderError, MembershipError."""
+        """Add `peer` as a learner, which becomes a voter once it has caught up if the group promotes learners. Returns
+        the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.add(peer)
 
     def remove_peer(self, peer: str) -> int:
-        """Returns the log index of the change. Raises NotLeaderError, MembershipError."""
+        """Remove `peer`. Returns the log index of the change. Raises NotLeaderError, MembershipError."""
         return self.changes.remove(peer)
 
     def change_voters(self, voters: tuple[str, ...]) -> int:
@@ -224,14 +224,14 @@ class Group(GroupState, Outbox):
     # -- lifecycle
 
     def start(self, campaign: bool) -> None:
-        """Called once by the node after construction."""
+        """Begin to take part; called once by the node after construction."""
         self.sync()
         self.owner.tell_members()
         if self.log.damaged and self.log.fetching:
             self.snapshots.require()
         first = campaign and not self.log.last_index and not self.term and self.may_campaign()
         if first and self.node.health.may_vote and self.election.may_stamp():
-            self.election.campaign()  # all logs are empty: there is nothing that PreVote could protect
+            self.election.campaign()  # all logs are empty: PreVote would protect nothing
         elif self.log.config.is_only(self.me):
             self.election.schedule((0.0, 0.0))
         else:
@@ -240,7 +240,7 @@ class Group(GroupState, Outbox):
         self.mark()
 
     def stop(self, reason: str) -> None:
-        """For good. Peers that follow this replica are told, because its node goes on living."""
+        """Stop for good. Followers of this replica are notified, because its node goes on sending heartbeats."""
         if self.stopped:
             return
         led = self.role is Role.LEADER
@@ -258,7 +258,7 @@ class Group(GroupState, Outbox):
         self.held.clear()
 
     def fail(self, error: BaseException | str) -> None:
-        """This replica can not go on safely: it stops, visibly, and the node lives."""
+        """Stop this replica, which cannot go on safely, and report it; the node goes on."""
         self.node.counters.stopped_groups += 1
         self.fault = error if isinstance(error, BaseException) else None
         reason = error if isinstance(error, str) else repr(error)
@@ -266,7 +266,7 @@ class Group(GroupState, Outbox):
         self.stop(reason)
 
     def follow_config(self) -> None:
-        """The newest configuration of the log may be another one."""
+        """Adopt the newest configuration of the log if it has changed."""
         config = self.log.configs[-1][1]
         if config is self.followed:
             return
@@ -284,7 +284,7 @@ class Group(GroupState, Outbox):
             self.election.schedule(self.config.start_delay)
 
     def goes_on_alone(self) -> None:
-        """Its log is healed, and may be another one than it was (`raft.rescue`)."""
+        """Go on after `raft.rescue` has healed the log, and may have replaced it."""
         self.snapshots.settle()
         self.engine.restore(self.applied_index, self.engine.commit)
         self.sync()
@@ -300,7 +300,7 @@ class Group(GroupState, Outbox):
     # -- roles
 
     def sync(self) -> None:
-        """Takes over what the core decided: role, term, leader. Called after everything that may change them."""
+        """Adopt the core's role, term and leader. Called after everything that may change them."""
         engine = self.engine
         role, term, leader = engine.role, engine.term, engine.leader
         if role is self.role and term == self.term and leader == self.leader:
@@ -348,7 +348,7 @@ class Group(GroupState, Outbox):
             self.send(peer, frame)
 
     def lost_leader(self, peer: str) -> None:
-        """`peer`'s link broke, or it went silent, or it resigned: if it led, somebody else should."""
+        """Look for a new leader if `peer` led: its link broke, or it went silent, or it resigned."""
         if self.engine.leading or self.engine.leader != peer or self.stopped:
             return
         self.engine.forget_leader()
@@ -387,14 +387,14 @@ class Group(GroupState, Outbox):
         self.lost_leader(peer)
 
     def led_by(self, peer: str, term: int, commit: int) -> None:
-        """A digest: `peer` leads `term`, and has committed so much."""
+        """Note from a digest that `peer` leads `term` and has committed up to `commit`."""
         if self.stopped or peer in self.fenced:
             return
         self.receiver.hear(term, commit)
         if self.engine.leader is not None or self.engine.leading:
             return
         if term < self.term:
-            # It cannot be followed, and need not know: it is idle, and took no notice of votes while its disk hung.
+            # A stale leader that is idle may not know of the higher term: while its disk hung it ignored votes.
             self.send(peer, codec.encode(codec.Reject(self.term, 0, self.log.last_index + 1, 0, self.log.damaged)))
         elif term == self.term:
             self.engine.receive_leader(peer, term, self.engine.commit)
@@ -423,7 +423,7 @@ class Group(GroupState, Outbox):
         self.held.add(self.engine.term, 0, self.log.term_gseq, peer, frame)
 
     def on_durable(self) -> None:
-        """The journal got further: what was held back may be true now. `work` comes next."""
+        """Send the held frames that are true on disk now. `work` comes next."""
         for peer, frame in self.held.release(self.log, self.engine.term):
             self.node.send(peer, self.gid, frame)
         if self.log.damaged:
@@ -432,7 +432,7 @@ class Group(GroupState, Outbox):
     # -- work
 
     def work(self) -> None:
-        """One turn: send, commit, apply. Called by the node for every marked group."""
+        """Do one turn's work: commit, send, apply. Called by the node for every marked group."""
         if self.stopped:
             return
         if self.engine.leading:
@@ -448,10 +448,10 @@ class Group(GroupState, Outbox):
             self.hand_over.proceed()
 
     def _commit(self) -> None:
-        """Commits what a majority has stored, this node's own disk counted like any other."""
+        """Commit what a majority has stored; this node counts once its own disk has it."""
         log, engine = self.log, self.engine
         if log.election_gseq > log.durable_gseq:
-            return  # a term or a configuration, which count once this disk has them, also where entries count before
+            return  # a term or a configuration counts only once on this disk, even where entries count earlier
         config = log.configs[-1][1]
         if not config.outgoing and config.voters == (self.me,):
             stored = log.written_index
@@ -464,11 +464,11 @@ class Group(GroupState, Outbox):
                 self.node.commit_latency.fresh.append(self.now() - since)
 
     def tick_engine(self) -> None:
-        """The core's turn, with fresh knowledge of who is alive (its check-quorum runs in every turn)."""
+        """Let the core run, with fresh knowledge of the live peers: its check-quorum runs in every turn."""
         for peer in self.log.config.electorate:
             if peer != self.me:
                 flow = self.replicator.flows.get(peer)
-                # Of a decisive leader nobody has to witness that there is no newer one.
+                # A decisive leader needs no witness that there is no newer one.
                 if flow is None or not flow.recovering or self.decisive:
                     self.engine.heard(peer, self.node.peers.last_seen(peer))
         self.engine.tick()
@@ -499,10 +499,10 @@ class Group(GroupState, Outbox):
                         faults.point("raft.apply")
                     if leads:
                         self.uncommitted = max(0, self.uncommitted - len(command))
-                    # Before the call: the machine may ask for the index, and a failed one is not tried again (D15).
+                    # Set before the call: the machine may read the index, and a failed command is not retried (D15).
                     self.applied_index = self.machine_index = applied
                     machine_apply(applied, term, command)
-                    if self.stopped or self.snapshot_wanted:  # or suspended: what follows needs another state
+                    if self.stopped or self.snapshot_wanted:  # suspended: the next commands need another state
                         return
                 else:
                     self.applied_index = applied
@@ -526,7 +526,7 @@ class Group(GroupState, Outbox):
             self.mark()
 
     def _get_ready(self) -> None:
-        """A leader that has applied the first entry of its term knows what was committed before."""
+        """Become ready once the no-op of this term is applied: then all earlier committed entries are applied too."""
         if self.engine.leading and self.applied_index >= self.engine.noop_index():
             self.ready = True
             if self.log.fetching:
@@ -541,7 +541,7 @@ class Group(GroupState, Outbox):
             self.changes.proceed()
 
     def on_time(self, now: float) -> None:
-        """A moment that was asked for with `wake_at` has come."""
+        """Run the parts that are due: a time that was asked for with `wake_at` has come."""
         if self.stopped:
             return
         self.election.on_time(now)
@@ -553,7 +553,7 @@ class Group(GroupState, Outbox):
         self.sync()
 
     def next_time(self) -> float | None:
-        """When `on_time` is wanted next."""
+        """Return when `on_time` must be called next, in monotonic seconds."""
         handing_over = self.hand_over.next_time()
         at = self.election.at, self.snapshots.at, self.replicator.check_at, self.rejoin.at, self.changes.at
         parts = (*at, handing_over)

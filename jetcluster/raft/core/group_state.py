@@ -1,12 +1,10 @@
 """`GroupState`: the state of one replica of a group, as figure 2 of the Raft paper lists it. The parts of a group
 (elections, replication, ...) share it; `Group` is this state with all of them on top.
 
-On disk: `log`, which holds term and vote as well. In memory: role, leader and commit index, which `engine` decides
-and which are taken over by `Group.sync` once all that follows from them is done; the applied index; on a leader the
-progress of every peer.
+On disk: `log`, with term and vote. In memory: role, leader and commit index, which `engine` decides and `Group.sync`
+adopts; the applied index; on a leader the progress of every peer.
 
-Beside it stand what the parts use of it alone: `Owner`, `PersistBeforeSend`, `Credit`.
-
+Also here are helpers that need only this state: `Owner`, `PersistBeforeSend`, `Credit`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from jetcluster.raft.node_state import NodeState
 
 
 class GroupState:
-    """Made with the log of the group; `outbox` sends what the core wants to be sent."""
+    """The state shared by the parts of one group, made from its log. `outbox` sends the core's messages."""
 
     def __init__(self, node: NodeState, log: GroupLog, outbox: Outbox, applied_index: int) -> None:
         self.node = node
@@ -35,29 +33,29 @@ class GroupState:
         self.now: Callable[[], float] = node.clock.monotonic
         self.applied_index = applied_index
         self.machine_index = applied_index
-        """The newest command that the state machine was given; no-ops and configurations behind it are not told."""
+        """Index of the newest command given to the state machine, which does not see no-ops and configurations."""
         self.role = Role.FOLLOWER
         self.leader: str | None = None
-        """Role, leader and `term` as this replica has acted upon them. Within one message `engine` may be a step ahead:
-        `Group.sync` compares the two, does what follows from the step, and needs to know from where it was made."""
+        """Role, leader and `term` as this replica has acted upon them. `engine` may be a step ahead within one message:
+        `Group.sync` compares the two and acts on the difference."""
         self.ready = False
         self.stopped = ""
         self.members = frozenset(log.config.members)
-        """Peers whose frames count, by the newest configuration of the log (`RaftNode` judges others)."""
+        """Members of the log's newest configuration; `RaftNode` judges the frames of other peers."""
         self.followed = log.config
-        """The configuration that `Group.follow_config` saw last."""
+        """The last configuration seen by `Group.follow_config`."""
         self.fenced = frozenset(log.config.fenced)
         """Peers whose frames are ignored."""
         self.snapshot_wanted = False
-        """Something in the log below the applied index is missing, also if the base says otherwise: see `Snapshots`."""
+        """True when the replica needs another state although its log reaches back far enough: see `Snapshots`."""
         self.matched_term = -1
-        """A term whose leader's log was found equal to this one at or above its base."""
+        """Term whose leader's log was found equal to this one at or above its base."""
         self.matched_index = 0
-        """The index up to which it is equal, at least."""
+        """Index up to which the two are known to be equal."""
         self.refused = ""
         """See `api.RaftGroup`."""
         self.flows: dict[str, PeerProgress] = {}
-        """One for each other member, while this replica leads."""
+        """Progress of each other member, while this replica leads."""
         self.engine = Engine(node.me, log.config, log, node.clock, outbox, node.config.quorum_timeout)
         self.engine.restore(applied_index, max(applied_index, log.commit_hint))
         self.term = self.engine.term
@@ -72,31 +70,31 @@ class GroupState:
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """The voters, by the newest configuration of the log; all of them while it is joint."""
+        """The voters of the log's newest configuration; while it is joint, the old and the new ones."""
         return self.log.config.electorate
 
     @property
     def needs_snapshot(self) -> bool:
-        """The own state and the own log do not belong together."""
+        """True when this replica's state cannot be continued from its log."""
         return self.snapshot_wanted or self.applied_index < self.log.base_index
 
     @property
     def equal(self) -> int:
-        """The log is known to be the present leader's up to here; 0 when nothing is known."""
+        """Index up to which the log is known to equal the current leader's; 0 when unknown."""
         return self.matched_index if self.matched_term == self.term else 0
 
     # -- verdicts
 
     @property
     def decisive(self) -> bool:
-        """This replica was part of every decision that there can have been."""
+        """True when no quorum can have been without this replica (`membership.decisive`)."""
         return not self.log.damaged and decisive(self.log.configs_from(self.engine.commit), self.me)
 
     def may_campaign(self) -> bool:
         return (
             not self.stopped
             and not self.log.damaged
-            and self.log.unreadable <= self.applied_index  # else it could neither apply nor send it
+            and self.log.unreadable <= self.applied_index  # else it could neither apply nor send that entry
             and self.log.config.has_vote(self.me)
             and not self.engine.leading
             and self.term < codec.MAX_TERM
@@ -107,13 +105,13 @@ class GroupState:
         return leader is not None and leader != self.me and self.node.peers.is_alive(leader)
 
     def hears(self, peer: str) -> bool:
-        """May `peer`, which is no member by this replica's log, have become one since? (`admission`)"""
+        """True if `peer`, no member by this replica's log, may have become one since (`admission`)."""
         return not self.engine.leading and (self.engine.leader == peer or not self.has_live_leader())
 
-    # -- what all parts ask of the node
+    # -- the node's services
 
     def mark(self) -> None:
-        """There is something to do in this turn."""
+        """Have `Group.work` called in this turn."""
         self.node.turns.mark(self.gid)
 
     def wake_at(self, when: float) -> None:
@@ -123,13 +121,13 @@ class GroupState:
         return self.node.send(peer, self.gid, frame)
 
     def report(self, text: str) -> None:
-        """Something an operator should read."""
+        """Log `text` for the operator."""
         self.node.report(self.gid, text)
 
 
 class Owner:
-    """The owner of a group's state machine, as the group tells it of roles, members and snapshots. An exception of the
-    owner stops this group and nothing else: `fail` does."""
+    """Calls to the owner of a group's state machine. An exception of the owner stops this group only, through
+    `fail`."""
 
     def __init__(self, state: GroupState, machine: StateMachine, fail: Callable[[BaseException | str], None]) -> None:
         self.fail = fail
@@ -139,7 +137,7 @@ class Owner:
         self._members: Config | None = None
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Calls the owner's code; the node must live, whatever it raises."""
+        """Call the owner's code; whatever it raises, the node goes on."""
         try:
             callback(*args)
         except Exception as error:  # noqa: BLE001 - as above
@@ -153,7 +151,7 @@ class Owner:
             self.call(self._machine.on_role, role, state.term, leader)
 
     def tell_members(self) -> None:
-        """The owner keeps with its state by whom that was decided."""
+        """Report the configuration at the applied index: the owner stores it with its state."""
         state = self._state
         index = max(state.applied_index, state.log.base_index)
         config = state.log.config_at(index)
@@ -162,7 +160,7 @@ class Owner:
             self.call(self._machine.on_members, Members(index, config))
 
     def restored(self, index: int) -> None:
-        """The state machine holds `index` now (a snapshot was installed)."""
+        """Note that the state machine is at `index` now: a snapshot was installed."""
         self._state.applied_index = self._state.machine_index = index
         self._members = None
         self.tell_members()
@@ -175,20 +173,22 @@ class Owner:
 
 
 class PersistBeforeSend:
-    """Frames that may not leave before what they say is on disk (docs/reference/pysyncobj.md: D10, D12).
+    """Frames that must not leave before their content is true on disk (docs/reference/pysyncobj.md: D10, D12).
 
-    They are kept in order, and bounded by the leader's window, since every ack answers a batch."""
+    They keep their order, and the leader's window bounds them, since every ack answers a batch."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[int, int, int, str, bytes]] = []
         """(term, index, record, peer, frame): see `add`."""
 
     def add(self, term: int, index: int, record: int, peer: str, frame: bytes) -> None:
-        """`frame` to `peer` is true in `term` once `index` and `record` are durable."""
+        """Hold `frame` for `peer` until `index` and the journal's record `record` are durable; it is valid in
+        `term`."""
         self.frames.append((term, index, record, peer, frame))
 
     def release(self, log: GroupLog, term: int) -> list[tuple[str, bytes]]:
-        """Frames that may leave now. Those of another term are dropped: a truncated tail's ack is stale by its term."""
+        """Remove and return the frames that may leave now. Frames of other terms are dropped: an ack of a tail that was
+        truncated has an older term."""
         free: list[tuple[str, bytes]] = []
         held, self.frames = self.frames, []
         for item in held:
@@ -205,7 +205,7 @@ class PersistBeforeSend:
         self.frames = [f for f in self.frames if f[0] == term]
 
     def drop_peer(self, peer: str) -> None:
-        """Its connection is gone; it asks again for what it still needs."""
+        """Drop the frames for a peer whose connection is gone; it asks again if it still needs an answer."""
         self.frames = [f for f in self.frames if f[3] != peer]
 
     def clear(self) -> None:
@@ -213,30 +213,28 @@ class PersistBeforeSend:
 
 
 class Credit:
-    """Tells how far what a replica knows to be committed may rest on entries that were not on a disk yet.
+    """Decides how far the log is on credit: which committed entries may rest on acks that a power failure undoes.
 
-    A voter with a sync interval acknowledges what it has written, and a loss of power takes it back. So what a loss of
-    power may take from a group is not decided by what this node does: an entry that is on its own disk, and counted
-    together with such an acknowledgement, is lost all the same where the voters that go on do not have it. Every member
-    has to know that, or one that has kept more than the others would never follow their leader (`Receiver._refuse`).
+    A voter with a sync interval acknowledges entries before they are on its disk, and a power failure takes them back.
+    An entry on this node's own disk is lost too if it was counted together with such an ack and the remaining voters do
+    not have it. Every member must know that, or one that has kept more than the others would never follow their leader
+    (`Receiver._refuse`).
 
-    Nodes tell each other in the greeting of a link how they sync. While one voter is known to acknowledge on credit,
-    all of the log counts as such (`GroupLog.credit`), also after a restart. When all voters are known to wait for their
-    disks, what there is by then does so still, until an entry behind it is committed: a voter that waits for its disk
-    has on it all that is before what it acknowledges, whoever wrote that, and in whatever life. A voter of which
-    nothing is known, as it is away or of a version that does not tell, changes nothing. So in a cluster where nobody
-    ever had a sync interval no log is on credit, and nobody gives up what it knows to be committed.
+    Nodes announce in the greeting of a link how they sync. While one voter is known to acknowledge on credit, the whole
+    log is on credit (`GroupLog.credit`), also after a restart. Once all voters are known to wait for their disks, the
+    entries so far stay on credit until a later one is committed: a voter that waits for its disk has on it everything
+    before an entry that it acknowledges. A voter about which nothing is known changes nothing. So in a cluster where no
+    server ever had a sync interval no log is on credit, and no replica gives up a committed entry.
 
-    Counting only what is on disks while one voter waits for its own would be another way: then two servers with an
-    interval would let every publish wait for it while it is taken out one by one, and what was counted before would
-    still be lost."""
+    The alternative, to count only entries on disk while one voter waits for its own, was not taken: every publish would
+    wait for that voter while the servers change over one by one, and the entries counted before would still be lost."""
 
     def __init__(self, state: GroupState) -> None:
         self._state = state
 
     def look(self, heard: int) -> None:
-        """Voters, or what is known of them, or the commit index, may be others than before. `heard`: the most that a
-        leader said is committed."""
+        """Decide again after a change of the voters, of what is known of them, or of the commit index. `heard`: the
+        highest commit index that a leader has sent."""
         state, log = self._state, self._state.log
         if not log.durable:
             return  # on credit by itself (`GroupLog.relaxed`)
@@ -249,7 +247,7 @@ class Credit:
             log.set_credit(0)
 
     def _waits(self, peer: str) -> bool | None:
-        """It waits for its disk before it acknowledges; None while that is not known."""
+        """True if `peer` waits for its disk before it acknowledges; None if unknown."""
         if peer == self._state.me:
             return self._state.node.journal.options.sync_interval is None
         return self._state.node.peers.waits_for_disk(peer)

@@ -1,8 +1,8 @@
 """Linearizable reads: ReadIndex (Raft dissertation, section 6.4), one round for all reads of a loop turn.
 
-A read may be served from local state once a majority has answered an append that left *after* the read was asked for,
-and everything committed by then is applied. pysyncobj's `_isLeader()` promises nothing of the kind
-(docs/reference/pysyncobj.md, D17).
+A read may be served from local state once a majority has answered an append that left *after* the read arrived, and
+everything committed by then is applied. pysyncobj's `_isLeader()` has no such guarantee (docs/reference/pysyncobj.md,
+D17).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Round:
 
 
 class ReadRounds:
-    """The reads of one group, on its leader. `resign`: leads no more, without naming a successor."""
+    """The reads of one group, on its leader. `resign` gives up the leadership without a successor."""
 
     def __init__(self, state: GroupState, owner: Owner, resign: Callable[[], None]) -> None:
         self._state = state
@@ -39,23 +39,23 @@ class ReadRounds:
         self._rounds: deque[_Round] = deque()
         self._context = 0
         self.waiting = False
-        """Somebody waits for an answer."""
+        """True while reads wait."""
 
     def add(self, callback: Callback, exclude: str | None = None) -> None:
-        """Joins the round of this turn. `exclude`: this peer's answer does not count (see `Rejoin`)."""
+        """Add a read to this turn's round. The answer of `exclude` does not count (see `Rejoin`)."""
         self._collecting.setdefault(exclude, []).append(callback)
         self.waiting = True
         self._state.mark()
 
     def context_to_send(self) -> int:
-        """Opens the round of what was collected; the newest context that appends should carry, or 0."""
+        """Open rounds for the collected reads; return the newest context, which appends should carry, or 0."""
         state = self._state
         if self._context + len(self._collecting) >= codec.NO_REPLY:
-            self._resign()  # contexts are compared, so they begin anew in another term only
+            self._resign()  # contexts must grow within a term: only a new term can begin again at 1
         elif self._collecting and (state.ready or self._collecting.keys() != {None}):
             for exclude, callbacks in list(self._collecting.items()):
                 if exclude is None and not state.ready:
-                    continue  # what is committed is not known yet; that this node leads, is
+                    continue  # the commit index is not known yet; a round with `exclude` does not need it
                 del self._collecting[exclude]
                 self._context += 1
                 opened = _Round(self._context, exclude, callbacks, index=state.engine.commit if exclude is None else 0)
@@ -66,8 +66,8 @@ class ReadRounds:
         return self._rounds[-1].context if self._rounds else 0
 
     def on_answer(self, peer: str, context: int) -> None:
-        """`peer` answered an append of this term that carried `context`: all rounds up to it were under way. A context
-        that was never sent answers nothing."""
+        """Count the answer of `peer` to an append of this term with `context` for all rounds up to it. A context that
+        was never sent is ignored."""
         if not context or not self._rounds or context > self._context:
             return
         for opened in self._rounds:
@@ -91,8 +91,7 @@ class ReadRounds:
         return all(config.vouches(opened.answered, opened.exclude) for config in in_force)
 
     def serve(self) -> None:
-        """Answers the confirmed rounds whose index is applied. One without a peer may be before those that wait for
-        that very peer."""
+        """Answer the confirmed rounds whose index is applied. They may overtake a round that excludes a peer."""
         applied = self._state.applied_index
         done = [opened for opened in self._rounds if opened.confirmed and opened.index <= applied]
         if done:
@@ -103,11 +102,11 @@ class ReadRounds:
         self.waiting = bool(self._rounds or self._collecting)
 
     def begin(self) -> None:
-        """This node leads a new term: answers of earlier ones are not heard any more, so contexts count from 1."""
+        """Begin a new term at context 1: answers of earlier terms are ignored."""
         self._context = 0
 
     def fail(self) -> None:
-        """Leadership is gone: nobody here can say."""
+        """Fail all reads: the leadership is lost."""
         rounds, self._rounds = self._rounds, deque()
         collecting, self._collecting = self._collecting, {}
         self.waiting = False

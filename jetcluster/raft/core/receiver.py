@@ -1,5 +1,5 @@
-"""`Receiver`: a replica's handling of each message: first the rules of terms and members (docs/reference/pysyncobj.md:
-D7, D8, D9, D21), then the checked and rewritten form for the core.
+"""`Receiver` handles each message of a replica: it applies the rules of terms and members (docs/reference/pysyncobj.md:
+D7, D8, D9, D21), then checks and rewrites the message for the core.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from jetcluster.raft.core.snapshots import Rejoin, Snapshots
 from jetcluster.raft.journal.log import GroupLog
 
 REFUSE_EVERY_SECONDS = 60.0
-"""Seconds between two reports of leaders that contradict what is committed."""
+"""Shortest time between two reports of leaders that contradict committed entries."""
 
 
 class Rejected(NamedTuple):
-    """`prev` is not in this log; the leader should go on at `hint`."""
+    """The log lacks `prev`; the leader should go on at `hint`."""
 
     hint: int
 
 
 class Diverged(NamedTuple):
-    """A committed entry would be replaced: somebody's disk lost something that had been acknowledged."""
+    """The batch would replace a committed entry: some disk has lost an acknowledged one."""
 
     at: int
 
 
 class Held(NamedTuple):
-    """All of it is here already, up to `verified`; what follows stays (it may be newer)."""
+    """The log has the whole batch already, up to `verified`; later entries stay, as they may be newer."""
 
     verified: int
 
 
 class New(NamedTuple):
-    """From `prev_index` + 1 on the entries are new (or replace uncommitted ones that conflict)."""
+    """The entries from `prev_index` + 1 on are new, or replace uncommitted ones that conflict."""
 
     prev_index: int
     prev_term: int
@@ -48,25 +48,24 @@ class New(NamedTuple):
 Plan = Rejected | Diverged | Held | New
 
 Handler = Callable[["Receiver", str, Any], None]
-"""Handles a message of a peer, of the one type that it is for."""
+"""Handles messages of one type: (receiver, peer, message)."""
 
 
 def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Plan:
-    """A follower's plan for a batch of entries, made before pysyncobj sees it: Raft's AppendEntries receiver (figure 2,
-    steps 2-5) as a pure function. `matched`: an entry of this leader (of this term) at or above the log's base was
-    found equal before.
+    """Plan what a follower does with a batch before pysyncobj sees it: Raft's AppendEntries receiver (figure 2, steps
+    2-5) as a pure function. `matched`: an entry of this term's leader at or above the log's base was found equal.
 
-    pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice un-stores
+    pysyncobj truncates everything after `prevLogIdx` even where it matches, so a batch that is sent twice removes
     acknowledged entries (docs/reference/pysyncobj.md, D2); it walks a divergence back one index per heartbeat (D18).
-    The plan strips what the log already holds, so that a truncation happens only at a real conflict, and finds the hint
-    that skips a whole term."""
+    The plan strips entries that the log already holds, so that only a real conflict truncates, and its hint skips a
+    whole term."""
     prev_index, prev_term = message.prev_index, message.prev_term
     entries = message.entries
     base = log.base_index
     if prev_index < base:
         if not matched:
-            # The state may have been fetched from a replica that knew a newer leader than this one: what is below
-            # the base is only equal if the base is.
+            # The state may come from a replica that knew a newer leader: the logs are equal below the base only if
+            # they are equal at the base.
             return Rejected(base + 1)
         end = prev_index + len(entries)
         if end <= base:
@@ -98,10 +97,10 @@ def plan(log: GroupLog, commit_index: int, message: Append, matched: bool) -> Pl
 
 
 class Receiver:
-    """The receiving end of one replica; hands to the other parts what is theirs.
+    """The receiving end of one replica; passes messages to the other parts.
 
-    `sync`: has the group take over what the core decided. `follow_config`: has it go by the newest configuration of
-    its log. `lost_leader`: this peer leads no more. `send_ack`: to this peer, for the log up to this index."""
+    `sync` makes the group adopt the core's decisions, `follow_config` the newest configuration of its log.
+    `lost_leader` notes that a peer leads no more. `send_ack` acks the log up to an index to a peer."""
 
     def __init__(
         self,
@@ -128,33 +127,33 @@ class Receiver:
         self._lost_leader = lost_leader
         self._send_ack = send_ack
         self.context = 0
-        """Read context that the next ack has to echo."""
+        """Read context that the next ack must echo."""
         self._refused_at = float("-inf")
         self.committed = 0
-        """The most that any leader said is committed."""
+        """The highest commit index that any leader has sent."""
         self._said_in = 0
-        """The term of who said so, as far as this replica knows of it."""
+        """The term of that leader, at most this replica's."""
         self.told = 0
-        """The index that a leader said is committed, or the last one of the last message if this replica could not even
-        take its entries: the leader may have acked them by now."""
+        """`committed`, or the end of the last batch if this replica could not take it: the leader may have acked its
+        entries by now."""
 
     def hear(self, term: int, commit: int) -> None:
-        """Somebody who leads `term`, or did, says that `commit` is committed: that stays so, whatever else of the
-        message counts here. A client may have been told of it on this very link, and ask here next."""
+        """Note that a present or past leader of `term` has sent `commit`. It stays committed even if the message counts
+        for nothing else here, and a client that was acked over this link may read here next."""
         if commit > self.committed:
             self.committed, self._said_in = commit, min(term, self._state.term)
         if self.committed > self.told:
             self.told = self.committed
 
     def _takes_back(self, message: codec.Append) -> None:
-        """A leader says less than another one did. It may not know yet; but once it has committed an entry of its own
-        term it has all that was ever committed before. What it lacks then was lost by a majority that had not waited
-        for its disks, and nobody is to wait for it here."""
+        """Lower `committed` to a newer leader's, once that leader has committed an entry of its own term. It then has
+        all that was committed before; entries that it lacks were lost by a majority that did not wait for its disks,
+        and reads must not wait for them."""
         if message.term > self._said_in and self._state.log.term_at(message.commit) == message.term:
             self.committed, self._said_in = message.commit, message.term
 
     def _matches(self, term: int, index: int) -> None:
-        """The log equals that of the leader of `term` up to `index`, which is not below its base."""
+        """Note that the log equals that of the leader of `term` up to `index`, which is not below its base."""
         state = self._state
         state.matched_index = max(state.matched_index, index) if state.matched_term == term else index
         state.matched_term = term
@@ -165,7 +164,7 @@ class Receiver:
             state.refused = ""
 
     def on_message(self, peer: str, message: codec.Message) -> None:
-        """Handles a message of a member."""
+        """Handle a message of a member."""
         state = self._state
         if state.stopped or peer in state.fenced:
             return
@@ -178,7 +177,7 @@ class Receiver:
         elif message.term == state.term:
             if not engine.leading:
                 handler = self._FOR_FOLLOWERS.get(type(message))
-            elif isinstance(message, codec.Ack):  # in no table: that would be one call more for each
+            elif isinstance(message, codec.Ack):  # not in the table, to save a call per ack
                 self._replicator.on_ack(peer, message)
             else:
                 handler = self._FOR_LEADERS.get(type(message))
@@ -218,8 +217,8 @@ class Receiver:
         state = self._state
         self._election.on_pre_vote(peer, message)
         if state.engine.leading:
-            # It does not know its leader, who may be idle: tell it. If it stands in a higher term, of which nobody took
-            # notice, it answers with that, and follows the next one.
+            # The peer does not know its leader, which may be idle: a beat tells it. A peer in a higher term that the
+            # others ignored answers with that term, and follows the next leader.
             flow = state.flows.get(peer)
             if flow is not None:
                 self._replicator.beat(flow, 0)
@@ -245,15 +244,15 @@ class Receiver:
             self._state.send(peer, codec.encode(codec.VoteReply(self._state.term, False)))
             return
         if not self._state.node.health.may_vote:
-            return  # a vote is a promise that the journal keeps; this one does not return from its last write
+            return  # a vote must be on disk, and this journal's last write has not returned
         self._state.engine.receive_vote_request(peer, message.term, message.last_index, message.last_term)
 
     def _on_append(self, peer: str, message: codec.Append) -> None:
         state = self._state
         if message.term < state.term:
             self.hear(message.term, message.commit)
-            self.told = max(self.told, message.prev_index + len(message.entries))  # they are not taken
-            # pysyncobj keeps silent, and the stale leader goes on for 30 s.
+            self.told = max(self.told, message.prev_index + len(message.entries))  # not appended here
+            # Without this answer, as in pysyncobj, the stale leader goes on for 30 s.
             hint = state.log.last_index + 1
             self._reject(peer, state.term, message.prev_index, hint, 0)
             return
@@ -263,7 +262,7 @@ class Receiver:
         matched = self._state.matched_term == message.term
         planned = plan(self._state.log, self._state.engine.commit, message, matched)
         if isinstance(planned, Diverged) and self._contradicted(planned.at):
-            if state.engine.leader is None:  # it may be right, and have acked; while another one leads it counts less
+            if state.engine.leader is None:  # `peer` may be right and have acked, unless another leader is known
                 self.told = max(self.told, message.commit)
             self._refuse(peer, message.term, planned.at)
             return
@@ -284,7 +283,7 @@ class Receiver:
                 if message.prev_index + len(message.entries) < self._state.log.base_index:
                     self._rejoin.on_ahead(peer)
                 self.told = max(self.told, message.prev_index)
-                # NO_REPLY is no context: it is above all, so an echo would confirm every read that the leader has open.
+                # NO_REPLY is above every context: an echo would confirm every read that the leader has open.
                 context = 0 if message.context == codec.NO_REPLY else message.context
                 self._reject(peer, message.term, message.prev_index, planned.hint, context)
             else:
@@ -299,8 +298,8 @@ class Receiver:
     def _on_new(self, peer: str, message: codec.Append, planned: New) -> None:
         state, entries = self._state, planned.entries
         if entries and state.node.journal.scarce:
-            # No ack, no entry: the leader asks again. Its leadership is still worth knowing. A follower goes deeper
-            # than a leader, which keeps publishes out before: where all disks are equally full, a purge gets through.
+            # No ack and no entry: the leader asks again, but is followed. A follower uses more of the reserve than a
+            # leader, which refuses publishes earlier: where all disks are equally full, a purge still gets through.
             state.engine.receive_leader(peer, message.term, state.engine.commit)
             self.told = max(self.told, planned.prev_index + len(entries))
             return
@@ -328,19 +327,19 @@ class Receiver:
             self._verified(peer, verified)
 
     def _verified(self, peer: str, index: int) -> None:
-        """The log equals that of the leader up to `index`."""
+        """Tell `Rejoin` that the log equals the leader's up to `index`."""
         self._sync()
         self._rejoin.on_verified(peer, index)
 
     def _contradicted(self, index: int) -> bool:
-        """Is entry `index` committed for certain, so that no leader can have another one?"""
+        """True if entry `index` is committed for certain, so that no leader can have another one."""
         return index > self._snapshots.installed and not self._state.log.may_lose(self._state.engine.commit)
 
     def _refuse(self, peer: str, term: int, index: int) -> None:
-        """One of the two logs is wrong, and nothing here says which: `peer` may be forging, or its disk, or this one's,
-        has lost what was acknowledged. What is committed here stays, this message does not count for anything, its term
-        included, and the replica goes on: with the next leader, or with nobody. The link stays, as it carries all
-        groups, and the others are not to pay for this one."""
+        """Refuse a leader that contradicts a committed entry. One of the two logs is wrong, and nothing here shows
+        which: `peer` may forge messages, or its disk or this one has lost acknowledged entries. The replica keeps its
+        committed entries, ignores the message and its term, and waits for another leader. The link stays open, because
+        it carries all groups."""
         state, now = self._state, self._state.now()
         state.node.counters.refused_frames += 1
         text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"
@@ -354,8 +353,8 @@ class Receiver:
         if index <= self._snapshots.installed:
             self._state.report(f"{peer} does not know the installed state at {index}")
         else:
-            # Entries of a memory stream, and with a sync interval, are not waited for: a power failure may take
-            # committed ones of a majority, and a replica that kept more of them follows the majority.
+            # Entries of a memory stream, and those acked with a sync interval, may be lost by a majority in a power
+            # failure although committed: a replica that kept more of them follows the majority.
             self._snapshots.contradict(index)
 
     def _on_offer(self, peer: str, message: codec.SnapOffer) -> None:
@@ -373,18 +372,18 @@ class Receiver:
         codec.Vote: _on_vote,
         codec.SnapOffer: _on_offer,
     }
-    """Handlers of messages that judge the term themselves. Any other message of a higher term makes this replica a
-    follower in that term, and one of a lower term does not count."""
+    """Handlers that judge the term themselves. Any other message of a higher term makes this replica a follower in that
+    term, and one of a lower term is ignored."""
     _FOR_LEADERS: ClassVar[dict[type[codec.Message], Handler]] = {
         codec.Reject: _on_reject,
         codec.SnapRequest: _on_snap_request,
         codec.Rejoin: _on_rejoin,
     }
-    """Handlers of messages of this very term to its leader; `Ack` is one, too."""
+    """Handlers of messages of the current term at its leader, besides `Ack`."""
     _FOR_FOLLOWERS: ClassVar[dict[type[codec.Message], Handler]] = {
         codec.VoteReply: _on_vote_reply,
         codec.TimeoutNow: _on_timeout_now,
         codec.Resign: _on_resign,
         codec.RejoinReply: _on_rejoin_reply,
     }
-    """Handlers of messages of this very term to a replica that does not lead it."""
+    """Handlers of messages of the current term at a replica that does not lead."""

@@ -1,6 +1,6 @@
-"""The leader's side of replication: batches to every peer, within its window; commit pushes; snapshot offers.
+"""The leader's side of replication: batches to every peer, within its window; commit indexes; snapshot offers.
 
-`LedGroups` are the groups of a node that it leads.
+`LedGroups` are the groups that a node leads.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jetcluster.raft.membership import is_quorum
 from jetcluster.raft.node_state import CONTROL_GID, NodeState
 
 Members = tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]
-"""Voters, those of before where the configuration is joint, and learners."""
+"""Voters, outgoing voters of a joint configuration, and learners."""
 
 
 class LedGroups:
-    """The groups that a node leads, by their members: many have the same, so that what follows from who is there is
-    decided once for all of them. Kept by the groups' replicators, which work while their group leads."""
+    """The groups that a node leads, by their members: many groups have the same ones, so the effects of a peer's
+    absence are decided once for all of these. The groups' replicators keep it up to date."""
 
     def __init__(self, node: NodeState) -> None:
         self._node = node
@@ -39,7 +39,7 @@ class LedGroups:
         return (state for groups in self._by_members.values() for state in groups.values())
 
     def put(self, state: GroupState) -> None:
-        """It leads, with the members of its newest configuration."""
+        """Add a group that leads, under the members of its newest configuration."""
         self.drop(state)
         config = state.log.config
         members = config.voters, config.outgoing, config.learners
@@ -49,7 +49,7 @@ class LedGroups:
             self._recovering[state.gid] = state
 
     def drop(self, state: GroupState) -> None:
-        """It does not lead any more."""
+        """Remove a group that leads no more."""
         members = self._members.pop(state.gid, None)
         self._recovering.pop(state.gid, None)
         if members is not None:
@@ -59,12 +59,13 @@ class LedGroups:
                 del self._by_members[members]
 
     def recovers(self, state: GroupState) -> None:
-        """A peer of the group has a damaged journal: it is there, and is no witness that no newer leader exists."""
+        """Note that a peer of the group has a damaged journal: though alive, it cannot prove that no newer leader
+        exists."""
         if state.gid in self._members:
             self._recovering[state.gid] = state
 
     def endangered(self, is_alive: Callable[[str], bool]) -> list[GroupState]:
-        """The groups that may have no quorum any more."""
+        """Return the groups that may have lost their quorum."""
         found = {gid: state for gid, state in self._recovering.items() if _recovering(state)}
         self._recovering = dict(found)
         me = self._node.me
@@ -75,8 +76,8 @@ class LedGroups:
         return list(found.values())
 
     def tell(self, to: Iterable[str] | None = None) -> None:
-        """Which groups this node leads with each of these peers, or with all, by now and before anything else that it
-        sends there."""
+        """Send each of the peers, or all, a digest of the groups that this node leads with it. The digest precedes
+        anything else that is sent to the peer."""
         node = self._node
         lists: dict[str, list[tuple[int, int, int]]] = {p: [] for p in to or node.peers.states if node.peers.is_up(p)}
         for peers, groups in self._told(lists):
@@ -88,7 +89,7 @@ class LedGroups:
             node.send(peer, CONTROL_GID, codec.encode_digest(entries))
 
     def _told(self, peers: Collection[str]) -> Iterator[tuple[list[str], Collection[GroupState]]]:
-        """Groups, and those of their members that are among `peers`; none that has no such member."""
+        """Yield groups together with their members among `peers`, if there are any."""
         for parts, groups in self._by_members.items():
             members = [peer for peer in dict.fromkeys(itertools.chain(*parts)) if peer in peers]
             if members:
@@ -100,7 +101,7 @@ def _recovering(state: GroupState) -> bool:
 
 
 class Replicator:
-    """Exists on every replica; has flows only while it leads."""
+    """The leader's part of one replica, on every replica; it has flows only while it leads."""
 
     def __init__(self, state: GroupState, led: LedGroups, reads: ReadRounds, changes: Changes) -> None:
         self._state = state
@@ -109,13 +110,13 @@ class Replicator:
         self._changes = changes
         self.flows = state.flows
         self.check_at: float | None = None
-        """When something that is under way becomes overdue."""
+        """When to check for unanswered messages."""
         self.pinning = False
-        """Something is kept for a peer that fetches the state, or has."""
+        """True while the log is kept for a peer that fetches the state, or has fetched it."""
         self._frame: tuple[int, int, int, int, bytes, int, int] | None = None
 
     def start(self) -> None:
-        """This node became leader."""
+        """Begin as the new leader."""
         self.flows.clear()
         self.follow_config()
 
@@ -127,7 +128,7 @@ class Replicator:
         self._frame = None
 
     def follow_config(self) -> None:
-        """One flow for each other member of the newest configuration."""
+        """Keep one flow for each other member of the newest configuration."""
         state = self._state
         members = state.log.config.others(state.me)
         gone = [p for p in self.flows if p not in members]
@@ -137,7 +138,7 @@ class Replicator:
             if peer not in self.flows:
                 self.flows[peer] = PeerProgress(peer, state.log.last_index + 1, state.node.peers.is_up(peer))
         self._led.put(state)
-        for peer in gone:  # it hears of no commit any more: before anybody there hears of what comes after these
+        for peer in gone:  # it gets no more commit indexes, so it must learn that before it learns of later entries
             self._led.tell([peer])
 
     def peer_changed(self, peer: str, up: bool) -> None:
@@ -149,13 +150,13 @@ class Replicator:
     # -- sending
 
     def flush(self) -> None:
-        """Sends every peer what its window allows, the newest read context and the commit index."""
+        """Send every peer what its window allows, the newest read context and the commit index."""
         if faults.active:
             faults.point("raft.flush")
         log = self._state.log
         if log.election_gseq > log.durable_gseq:
-            # Who needs nobody's vote leads before the disk has its term, and would lead the same one again, with other
-            # entries, if it lost the record (Raft section 5: the term is on the disk before anybody hears of it).
+            # A replica that needs no other vote leads before its term is on disk. If it lost the record it would lead
+            # the same term again with other entries (Raft paper, section 5: the term is on disk before any message).
             return
         reads, last = self._reads, log.last_index
         context = reads.context_to_send() if reads.waiting else 0
@@ -167,9 +168,9 @@ class Replicator:
                 continue
             if context and flow.context_sent < context:
                 self.beat(flow, context)
-            # Who has not heard of the commit index with a batch hears of it now, before this node applies and acks. A
-            # client that is told "stored" over the link to its own node finds the message there: the commit came over
-            # the same link first.
+            # A peer whose batch did not carry the commit index gets it now, before this node applies and acks: a client
+            # that gets its ack through the peer then finds the message there, as the commit index came first on the
+            # same link.
             if flow.sent_commit < commit and (flow.state == FlowState.REPLICATE or flow.probe_prev is not None):
                 self.beat(flow, codec.NO_REPLY)
 
@@ -200,8 +201,8 @@ class Replicator:
                 return
 
     def _reaches(self, flow: PeerProgress) -> bool:
-        """True when the log goes back to what the peer needs. A refusal's hint skips a whole term, so the peer may lack
-        less than it says: it is asked once whether it holds the entry at the log's base."""
+        """True when the log reaches back to what the peer needs. A refusal's hint skips a whole term, so the peer may
+        lack less than it says: the entry at the log's base is probed once."""
         base = self._state.log.base_index
         if flow.next <= base and flow.base_probed != base:
             flow.base_probed = base
@@ -209,7 +210,7 @@ class Replicator:
         return flow.next > base
 
     def _batch(self, first: int, context: int) -> tuple[bytes, int, int]:
-        """(frame, last index, bytes); the frame made for one peer serves the next one that stands at the same place."""
+        """Return (frame, last index, bytes). The frame is reused for the next peer at the same place."""
         state = self._state
         log = state.log
         commit = state.engine.commit
@@ -227,12 +228,12 @@ class Replicator:
         return frame, last, len(frame)
 
     def beat(self, flow: PeerProgress, context: int) -> None:
-        """An append without entries: proves leadership, carries a read context or the commit index."""
+        """Send an append without entries: it proves leadership, and carries a read context or the commit index."""
         state = self._state
         log = state.log
         if context != codec.NO_REPLY:
             prev = flow.match
-        else:  # where a probe stands the follower may not be, but it hears of the commit index all the same
+        else:  # a follower that does not hold the probed entry still learns the commit index
             prev = flow.next - 1 if flow.probe_prev is None else flow.probe_prev
         prev = max(prev, log.base_index)
         term = log.last_term if prev == log.last_index else log.term_at(prev)
@@ -240,7 +241,7 @@ class Replicator:
             return
         commit = state.engine.commit
         place = (prev, prev, commit, context)
-        if self._frame is None or self._frame[:4] != place:  # the next one may stand at the same place
+        if self._frame is None or self._frame[:4] != place:  # reused for the next peer at the same place
             frame = codec.encode_append(state.term, prev, term, commit, context, [])
             self._frame = (*place, frame, prev, len(frame))
         if state.node.send(flow.peer, state.gid, self._frame[4]):
@@ -283,13 +284,13 @@ class Replicator:
         if not message.recovering:
             self._reads.on_answer(peer, message.context)
         if flow.state == FlowState.SNAPSHOT and state.log.base_index < message.hint <= flow.offered:
-            flow.offered = message.hint - 1  # it got an older state from somebody else, and this log reaches back to it
+            flow.offered = message.hint - 1  # the peer got an older state elsewhere, and this log reaches back to it
         if flow.rejected(message.prev_index, message.hint, state.log.last_index):
             state.mark()
 
     def _speaks_of(self, flow: PeerProgress, life: int) -> None:
-        """The log that an answer speaks of. After another one nothing counts that was said before: the peer deleted
-        that log, and has begun anew."""
+        """Note which log an answer is about. If it is a new one, the earlier answers do not count any more: the peer
+        has deleted that log and begun again."""
         if flow.life is not None:
             flow.begin_anew(self._state.log.last_index + 1)
             self._state.engine.forget_match(flow.peer)
@@ -297,13 +298,13 @@ class Replicator:
         flow.life = life
 
     def _recovering(self, flow: PeerProgress, recovering: bool) -> None:
-        """A peer with a damaged journal counts for nothing: not for commits, and not as a witness that no newer leader
-        exists, because it may have forgotten its vote."""
+        """Note whether the peer's journal is damaged. If so, the peer counts neither for commits nor as proof that no
+        newer leader exists, because it may have lost its vote."""
         if recovering and not flow.recovering:
             self._state.engine.forget_match(flow.peer)
             self._led.recovers(self._state)
         elif flow.recovering and not recovering and self._reads.waiting:
-            flow.context_sent = 0  # what it answered so far did not count
+            flow.context_sent = 0  # its earlier answers did not count
             self._state.mark()
         flow.recovering = recovering
         flow.whole = not recovering
@@ -311,7 +312,7 @@ class Replicator:
     # -- snapshots
 
     def offer(self, flow: PeerProgress) -> None:
-        """The log does not reach back to what the peer needs: it has to fetch the state of a replica."""
+        """Offer the peer a state to fetch: the log does not reach back to the entries that it needs."""
         state = self._state
         log = state.log
         index = state.machine_index
@@ -338,7 +339,7 @@ class Replicator:
             self.offer(flow)
 
     def fetches(self, peer: str, index: int) -> None:
-        """`peer` is being given the state of `index` by this node, and goes on behind it."""
+        """Note that `peer` fetches the state of `index` from this node, and will need the log after it."""
         flow = self.flows.get(peer)
         if flow is not None and index >= self._state.log.base_index:
             flow.heard = self._state.now()
@@ -346,8 +347,8 @@ class Replicator:
             self.pin()
 
     def pin(self) -> None:
-        """Keeps the log for peers that need it: those that are connected and take it, those that fetch the state, and
-        those that have and are not there yet. Sees who has been silent for too long."""
+        """Keep the log for the peers that need it: those that receive it, those that fetch the state, and those that
+        have fetched it and still lag. Gives up peers that have been silent for too long."""
         log, config, now = self._state.log, self._state.config, self._state.now()
         pin, self.pinning = NO_PIN, False
         for flow in self.flows.values():

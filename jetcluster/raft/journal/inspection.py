@@ -85,8 +85,8 @@ class LogView:
             record = None
             if place is not None:
                 seed = self._seed(place.segment)
-                start = place.offset - records.RECORD_HEAD
-                data = self._disk.read(place.segment, start, records.RECORD_HEAD + place.length)
+                start = place.offset - records.RECORD_HEAD_BYTES
+                data = self._disk.read(place.segment, start, records.RECORD_HEAD_BYTES + place.length)
                 record = records.read_record(data, 0, len(data), seed) if seed is not None else None
             if place is None or record is None:
                 return
@@ -94,7 +94,7 @@ class LogView:
 
     def _seed(self, segment: int) -> int | None:
         if segment not in self._seeds:
-            head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+            head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD_BYTES), segment)
             self._seeds[segment] = None if head is None else records.salt(segment, head.nonce)
         return self._seeds[segment]
 

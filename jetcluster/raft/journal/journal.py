@@ -36,7 +36,7 @@ from jetcluster.raft.journal.writer import RETRY_SECONDS, Syncs, Writer
 from jetcluster.raft.membership import Config
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_SPACE_CHECK = 1 << 20
+_SPACE_CHECK_BYTES = 1 << 20
 """The free space is looked up once per so many written bytes: the data store grows as fast."""
 
 
@@ -127,7 +127,7 @@ class Journal(JournalState):
         self.seq = found.next_seq
         self._syncs.begin(found.next_seq - 1)
         self._old_top = found.top_gid
-        self._top_gid = records.UNKNOWN if found.top_gid is None else max(found.top_gid, *found.groups, 0)
+        self._top_gid = records.UNKNOWN_GID if found.top_gid is None else max(found.top_gid, *found.groups, 0)
         self._removed, self._told_removed = found.removed, found.told_removed
         if found.damage and found.top_gid is not None:
             self._removed.raise_floor(found.top_gid)  # the next start may find nothing of the damage any more
@@ -179,7 +179,7 @@ class Journal(JournalState):
         self.fresh_segment = True
         self._seed = self._seeds[number] = records.salt(number, nonce)
         self._start = 0
-        self._end = records.SEGMENT_HEAD + records.BATCH_HEAD
+        self._end = records.SEGMENT_HEAD_BYTES + records.BATCH_HEAD_BYTES
         self.batch.chunks = [records.segment_head(number, nonce, self.options.segment_bytes), b""]
         self.restatement.begin(anew=anew)
         if self._removed:
@@ -243,7 +243,7 @@ class Journal(JournalState):
         opened.chunks.append(records.record_head(kind, entry_type, log.gid, log.gseq, index, term, body, self._seed))
         if body:
             opened.chunks.append(body)
-        offset = self._end + records.RECORD_HEAD
+        offset = self._end + records.RECORD_HEAD_BYTES
         self._end = offset + len(body)
         self.queued_bytes = self._end - self._start
         opened.count += 1
@@ -263,7 +263,7 @@ class Journal(JournalState):
         self._told_removed += 1
         gid, number = records.NODE_GID, self._told_removed
         opened.chunks += [records.record_head(records.REMOVE, 0, gid, number, 0, 0, body, self._seed), body]
-        self._end += records.RECORD_HEAD + len(body)
+        self._end += records.RECORD_HEAD_BYTES + len(body)
         self.queued_bytes = self._end - self._start
         opened.count += 1
         opened.sync = True
@@ -279,7 +279,7 @@ class Journal(JournalState):
         """A record read back by the place of its body; None when it does not validate."""
         seed = self._segment_seed(segment)
         try:
-            data = self._disk.read(segment, offset - records.RECORD_HEAD, records.RECORD_HEAD + length)
+            data = self._disk.read(segment, offset - records.RECORD_HEAD_BYTES, records.RECORD_HEAD_BYTES + length)
         except OSError:
             data = b""
         record = records.read_record(data, 0, len(data), seed) if seed is not None else None
@@ -291,7 +291,7 @@ class Journal(JournalState):
         seed = self._seeds.get(segment)
         if seed is None:
             try:
-                head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD), segment)
+                head = records.read_segment_head(self._disk.read(segment, 0, records.SEGMENT_HEAD_BYTES), segment)
             except OSError:
                 return None
             if head is None:
@@ -311,7 +311,7 @@ class Journal(JournalState):
         opened = self.batch
         fresh = self.fresh_segment
         head_at = 1 if fresh else 0
-        head_end = self._start + records.BATCH_HEAD + (records.SEGMENT_HEAD if fresh else 0)
+        head_end = self._start + records.BATCH_HEAD_BYTES + (records.SEGMENT_HEAD_BYTES if fresh else 0)
         # The first batch of a segment is written after the segment before it was synced, with a sync interval as well.
         synced = self.seq - 1 if fresh else self._syncs.synced
         sync = fresh or opened.sync
@@ -339,7 +339,7 @@ class Journal(JournalState):
             self._begin_segment(self.segment + 1, anew=forced)
         else:
             self._start = self._end
-            self._end += records.BATCH_HEAD
+            self._end += records.BATCH_HEAD_BYTES
             self.batch.chunks = [b""]
         if self.restatement.left:
             self.restatement.step()
@@ -412,7 +412,7 @@ class Journal(JournalState):
         for log, index, term, segment, offset in batch.moves:
             log.moved(index, term, segment, offset)
         self._unchecked += batch.size
-        if batch.new_segment or self._unchecked >= _SPACE_CHECK:
+        if batch.new_segment or self._unchecked >= _SPACE_CHECK_BYTES:
             self._check_space()
         if batch.new_segment and self._cut_later is not None:
             self._writer.submit(functools.partial(self._disk.wipe, *self._cut_later), _ignore)

@@ -15,7 +15,7 @@ from jetcluster.raft.journal.log import GroupLog
 _REMOVED_HEAD = struct.Struct("<BI")
 _REMOVED_RUN = struct.Struct("<II")
 _REMOVED_VERSION = 1
-MAX_REMOVED = 4096
+MAX_REMOVED_GROUPS = 4096
 """Ids that are kept one by one: 32 KB in each segment, at most."""
 
 
@@ -45,8 +45,8 @@ class RemovedGroups:
 
     def add(self, gid: int) -> None:
         self._gids.add(gid)
-        if len(self._gids) > MAX_REMOVED:
-            oldest = sorted(self._gids)[: MAX_REMOVED // 4]
+        if len(self._gids) > MAX_REMOVED_GROUPS:
+            oldest = sorted(self._gids)[: MAX_REMOVED_GROUPS // 4]
             self._gids.difference_update(oldest)
             self.raise_floor(oldest[-1])
 
@@ -78,7 +78,7 @@ def decode_removed(body: bytes) -> RemovedGroups:
     if version != _REMOVED_VERSION:
         raise ValueError(f"removed groups: version {version}")
     runs = list(_REMOVED_RUN.iter_unpack(body[_REMOVED_HEAD.size :]))
-    if sum(count for _, count in runs) > MAX_REMOVED + 1:
+    if sum(count for _, count in runs) > MAX_REMOVED_GROUPS + 1:
         raise ValueError("removed groups: too many")
     return RemovedGroups([gid for first, count in runs for gid in range(first, first + count)], floor)
 

@@ -18,9 +18,9 @@ from jetcluster.raft.journal import records
 from jetcluster.raft.journal.runs import SegmentRuns
 from jetcluster.raft.membership import Config, decode_config, encode_config
 
-_INFINITE = 1 << 62
-NO_PIN = _INFINITE
-ALL_ON_CREDIT = _INFINITE
+_MAX_INDEX = 1 << 62
+NO_PIN = _MAX_INDEX
+ALL_ON_CREDIT = _MAX_INDEX
 """The `GroupLog.credit` of a log with all that it has, and will have."""
 
 
@@ -157,7 +157,7 @@ class GroupLog:
         self._cache_bytes = 0
         self._crc = self._crc_count = 0
         """Checksum of the first `_crc_count` terms."""
-        self._low = _INFINITE
+        self._low = _MAX_INDEX
         self._moving: set[int] = set()
         self._seen_gseq = 0
 
@@ -507,7 +507,7 @@ class GroupLog:
 
     def mark(self) -> tuple[int, int]:
         """The mark of what a batch that is being sealed now vouches for."""
-        self._low = _INFINITE
+        self._low = _MAX_INDEX
         return self.gseq, self.last_index
 
     def settle(self, mark: tuple[int, int]) -> None:

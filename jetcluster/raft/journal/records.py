@@ -46,15 +46,15 @@ _BATCH_START = struct.Struct("<II")
 _SEGMENT = struct.Struct("<8sIIQQQ")  # magic, crc, version, number, nonce, bytes it was made with
 _STATE = struct.Struct("<QQQQIBB")  # last index, last term, current term, commit, log crc, flags, vote length
 
-RECORD_HEAD = _CRC.size + _HEAD.size
-BATCH_HEAD = _BATCH_START.size + _BATCH_BODY.size
-_SEGMENT_COPY = 64
-SEGMENT_HEAD = 2 * _SEGMENT_COPY
+RECORD_HEAD_BYTES = _CRC.size + _HEAD.size
+BATCH_HEAD_BYTES = _BATCH_START.size + _BATCH_BODY.size
+_SEGMENT_COPY_BYTES = 64
+SEGMENT_HEAD_BYTES = 2 * _SEGMENT_COPY_BYTES
 """The header twice: without its nonce nothing in the segment could be believed."""
 GSEQ_MASK = 0xFFFF_FFFF
-UNKNOWN = 0xFFFF_FFFF
+UNKNOWN_GID = 0xFFFF_FFFF
 """The highest group id in a batch's header while damage has taken that knowledge."""
-MAX_BODY = 96 << 20
+MAX_BODY_BYTES = 96 << 20
 """Above `codec.MAX_ENTRY_BYTES`."""
 
 
@@ -131,12 +131,12 @@ class SegmentHead(NamedTuple):
 
 def segment_head(number: int, nonce: int, size: int) -> bytes:
     crc = zlib.crc32(struct.pack("<IQQQ", VERSION, number, nonce, size))
-    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY, b"\0") * 2
+    return _SEGMENT.pack(_SEGMENT_MAGIC, crc, VERSION, number, nonce, size).ljust(_SEGMENT_COPY_BYTES, b"\0") * 2
 
 
 def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
     """From either copy; None when both are unusable."""
-    for at in (0, _SEGMENT_COPY):
+    for at in (0, _SEGMENT_COPY_BYTES):
         if at + _SEGMENT.size > len(data):
             break
         magic, crc, version, named, nonce, size = _SEGMENT.unpack_from(data, at)
@@ -150,7 +150,10 @@ def read_segment_head(data: bytes, number: int) -> SegmentHead | None:
 def check_format(data: bytes, number: int) -> None:
     """Raises FormatError for a segment without a usable head that another version has written: both copies of its head
     say so alike, which damage does not."""
-    if data[: _SEGMENT.size] != data[_SEGMENT_COPY : _SEGMENT_COPY + _SEGMENT.size] or len(data) < SEGMENT_HEAD:
+    if (
+        data[: _SEGMENT.size] != data[_SEGMENT_COPY_BYTES : _SEGMENT_COPY_BYTES + _SEGMENT.size]
+        or len(data) < SEGMENT_HEAD_BYTES
+    ):
         return
     magic, _, version, named, _, _ = _SEGMENT.unpack_from(data)
     if magic == _SEGMENT_MAGIC and named == number and version != VERSION:
@@ -178,11 +181,11 @@ def decode_state(body: bytes) -> State:
 
 def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
     """The record at `at` of a segment's bytes, or None when there is no valid one that ends by `end`."""
-    if at + RECORD_HEAD > end:
+    if at + RECORD_HEAD_BYTES > end:
         return None
     magic, kind, entry_type, length, gid, gseq, index, term = _HEAD.unpack_from(data, at + _CRC.size)
-    body_at = at + RECORD_HEAD
-    if magic != RECORD_MAGIC or length > MAX_BODY or body_at + length > end:
+    body_at = at + RECORD_HEAD_BYTES
+    if magic != RECORD_MAGIC or length > MAX_BODY_BYTES or body_at + length > end:
         return None
     body = data[body_at : body_at + length]
     crc = zlib.crc32(body, zlib.crc32(data[at + _CRC.size : body_at], seed))
@@ -193,14 +196,14 @@ def read_record(data: bytes, at: int, end: int, seed: int) -> Record | None:
 
 def read_batch(data: bytes, at: int, seed: int) -> JournalBatch | None:
     """The batch at `at`, or None when its header does not validate. `records` is None when its content does not."""
-    if at + BATCH_HEAD > len(data):
+    if at + BATCH_HEAD_BYTES > len(data):
         return None
     magic, crc = _BATCH_START.unpack_from(data, at)
-    body = data[at + _BATCH_START.size : at + BATCH_HEAD]
+    body = data[at + _BATCH_START.size : at + BATCH_HEAD_BYTES]
     if magic != BATCH_MAGIC or zlib.crc32(body, seed) != crc:
         return None
     seq, synced, length, count, top = _BATCH_BODY.unpack(body)
-    position = at + BATCH_HEAD
+    position = at + BATCH_HEAD_BYTES
     end = position + length
     if end > len(data):
         return JournalBatch(seq, synced, len(data), top, count, None)

@@ -191,7 +191,7 @@ class _Scan:
             self._acquit()
         for group in self.result.groups.values():
             _finish(group)
-        known = self.top_known and self.top != records.UNKNOWN
+        known = self.top_known and self.top != records.UNKNOWN_GID
         self.result.top_gid = max(self.top, *self.result.groups, 0) if known else None
         return self.result
 
@@ -203,7 +203,7 @@ class _Scan:
             self._headless(number, data, newest)
             return
         seed = records.salt(number, head.nonce)
-        at = records.SEGMENT_HEAD
+        at = records.SEGMENT_HEAD_BYTES
         while at < len(data):
             batch = records.read_batch(data, at, seed)
             if batch is not None and batch.records is not None:
@@ -231,7 +231,7 @@ class _Scan:
     def _headless(self, number: int, data: bytes, newest: bool) -> None:
         """The header travels with the first batch: without it nothing of the newest segment was ever durable, unless
         a second batch is there, or less than a header is: a file is made empty and then as long as it is to be."""
-        second = records.SEGMENT_HEAD + records.BATCH_HEAD
+        second = records.SEGMENT_HEAD_BYTES + records.BATCH_HEAD_BYTES
         made = not data or len(data) >= second
         if newest and made and self.pending is None and records.find_batch_magic(data, second) < 0:
             self.result.unborn.append(number)
@@ -286,8 +286,8 @@ class _Scan:
         """Headers validate by themselves, and groups are numbered upwards: any later header tells of all before."""
         if batch is not None:
             # A journal that does not know says so, until it has learnt it from the cluster (`Journal.learn_top`).
-            self.top = batch.top if self.top == records.UNKNOWN else max(self.top, batch.top)
-            self.top_known = self.top != records.UNKNOWN
+            self.top = batch.top if self.top == records.UNKNOWN_GID else max(self.top, batch.top)
+            self.top_known = self.top != records.UNKNOWN_GID
 
     def _acquit(self) -> None:
         """Every lost record was missed by a group: those that miss none have lost none, also of what came after."""

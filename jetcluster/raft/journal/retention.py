@@ -26,7 +26,7 @@ from jetcluster.raft.journal.writer import Syncs
 RESTATED_PER_BATCH = 128
 """Quiet groups in a batch: about a millisecond of the event loop, and 12 KB."""
 
-_DENSE_PART = 4
+_DENSE_DIVISOR = 4
 """A segment of which pins hold more than this part is kept: to carry forward what they hold costs at most that much."""
 _TRIM_PARTS = 8
 """A log of that many times what is retained forgets its head in steps of this part of its entries: each step moves all
@@ -209,8 +209,8 @@ class Retention:
             self._compact(log)
         pinned = [log for log in holders if log.pin < log.compactable]
         parts = [(log, part) for log in pinned for part in log.held_up_to(self.oldest)]
-        held = sum(log.bytes_of(part) + len(part) * records.RECORD_HEAD for log, part in parts)
-        if held * _DENSE_PART > self._journal.options.segment_bytes:
+        held = sum(log.bytes_of(part) + len(part) * records.RECORD_HEAD_BYTES for log, part in parts)
+        if held * _DENSE_DIVISOR > self._journal.options.segment_bytes:
             if not self._journal.full and not self._exceeded(pinned):
                 self._kept = True
                 return
@@ -252,4 +252,4 @@ class Retention:
         term, kind = log.describe(index)
         self._write_again(log, kind, index, term, command)
         log.moving(index)
-        return len(command) + records.RECORD_HEAD
+        return len(command) + records.RECORD_HEAD_BYTES

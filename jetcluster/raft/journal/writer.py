@@ -25,7 +25,6 @@ class Writer(Protocol):
 
     def submit(self, job: Job, done: Done) -> None:
         """Runs `job` (jobs run one at a time, in order), then calls `done` with its error on the event loop."""
-        ...
 
     def close(self) -> None: ...
 

@@ -1,6 +1,5 @@
-"""All accounts of a node: one router each, and the mesh's single door to them (`protocol.interest.Switchboard`).
-`Removals` take the subscriptions of a client, a peer or a leaf link that is gone out of a router without keeping
-the loop.
+"""All accounts of a node: one router each, and the mesh's access to them (`protocol.interest.Switchboard`). `Removals`
+remove the subscriptions of a client, a peer or a leaf link from a router without blocking the loop.
 """
 
 from __future__ import annotations
@@ -20,37 +19,38 @@ from jetcluster.server.accounts.router import Router
 from jetcluster.server.accounts.subscription import AnySubscription, ClientSubscription, LeafInterest, LeafPeer
 
 if TYPE_CHECKING:
-    # For the type checker alone: a server without JetStream does not load it.
+    # Only for the type checker: a server without JetStream does not load it.
     from jetcluster.consumer.owner.delivery import DeliveryBus
 
 log = logging.getLogger("jetcluster.server")
 
 MAX_DIRECT_REMOVALS: Final = 256
-"""Subscriptions that are taken out at once, without steps."""
+"""Subscriptions removed at once, without steps."""
 MAX_MARKED: Final = 16_384
-"""Subscriptions that are marked as closed at once when their owner goes, which takes 1 ms; of more, the owner is
-remembered."""
+"""Subscriptions marked as closed at once when their owner goes, which takes 1 ms; with more, the router remembers the
+owner as gone."""
 REMOVALS_PER_STEP: Final = 32
 RETRY_SECONDS: Final = 0.01
-"""Seconds after which the loop is asked again for time when too much waits for it."""
+"""Pause before the loop is asked for time again when too many jobs wait (BusyError)."""
 DEFAULT_ACCOUNT = "$G"
-"""Where clients live when no accounts are configured."""
+"""The account of clients when no accounts are configured."""
 MAX_ACCOUNTS = 65_536
-"""From so many on, what other nodes say of further ones is not kept: a peer can make up names without end."""
-MAX_HEARD = 64
-"""Subjects that one peer wants of an account that is not in use here; with more of them it gets its router at once, so
-that there is not much to be done when its first client comes."""
+"""Accounts known here; the interest of other nodes in further ones is ignored: a peer could invent names without
+end."""
+MAX_KEPT_INTERESTS = 64
+"""Interests of one peer kept for an account without a router; with more the router is made at once, so that the
+account's first client does not wait for them."""
 MAX_WANTED_TOKENS = 2 * MAX_TOKENS
-"""Tokens of a subject that a peer wants: a client's or a stream's, behind the prefix of an import."""
+"""Tokens of a peer's subject: those of a client's or a stream's subject after the prefix of an import."""
 Wants = dict[tuple[bytes, bytes | None], int]
-"""The number of members by subject and queue."""
+"""(subject, queue) -> number of members."""
 
 
 class Removals:
-    """All removals of a server that are under way, in turns; one job of the loop's budget.
+    """All removals in progress on a server, in turns; one job of the loop's budget.
 
-    There may be a million subscriptions. Few are taken out at once, many in steps, in turns with all else that asks the
-    loop for time. They take nothing from the moment at which their owner is gone: no route has them any more."""
+    A few subscriptions are removed at once, many (there may be a million) in steps, in turns with the loop's other
+    jobs. They get no messages from the moment at which their owner is gone."""
 
     def __init__(self, budget: LoopBudget, timers: Timers) -> None:
         self._budget = budget
@@ -59,8 +59,8 @@ class Removals:
         self._at_work = False
 
     def of_client(self, router: Router, client: object, subscriptions: dict[bytes, ClientSubscription]) -> None:
-        """All of `subscriptions`, which is this object's from now on."""
-        # Shadows are asked by other accounts' routes, which leave no owner out.
+        """Removes all `subscriptions`, a dict that this object owns from now on."""
+        # Shadows are in routes of other accounts, which do not leave out the owners that are gone here.
         marked = len(subscriptions) <= MAX_MARKED or router.shadows is not None
         if marked:
             for subscription in subscriptions.values():
@@ -80,7 +80,7 @@ class Removals:
         if owner is not None:
             router.gone.add(owner)
             steps = _then(steps, lambda: router.gone.discard(owner))
-        next(steps, None)  # what comes before the first one happens now
+        next(steps, None)  # runs the code before the first step now
         self._waiting.append(steps)
         self._go_on()
 
@@ -130,20 +130,20 @@ def _then(steps: Iterator[None], last: Callable[[], None]) -> Generator[None, No
 
 
 class Accounts:
-    """Routers by account name, made when first asked for. Subject spaces are fully separate.
+    """Routers by account name, made at first use. Their subject spaces are separate.
 
-    What a peer says of an account that is not in use here is merely kept: a router costs kilobytes, and subscriptions
-    of its own that all other nodes are told of."""
+    A peer's interest in an account that is not used here is kept without a router, which would cost kilobytes and
+    subscriptions of its own that are announced to all other nodes."""
 
     def __init__(self, rng: Rng, removals: Removals | None = None) -> None:
-        """Without `removals`, what a peer wanted is removed in one step."""
+        """Without `removals`, a peer's interest is removed in one step."""
         self._rng = rng
         self._removals = removals
         self._routers: dict[str, Router] = {}
         self._heard: dict[str, dict[RemotePeer, Wants]] = {}
         self.listener: InterestListener | None = None
         self.on_router: Callable[[Router], None] | None = None
-        """Told of every router that is made."""
+        """Called with every new router."""
 
     def __getitem__(self, name: str) -> Router:
         router = self._routers.get(name)
@@ -168,12 +168,12 @@ class Accounts:
 
     @property
     def subscriptions(self) -> int:
-        """Subscriptions of all accounts, those of peers included."""
+        """Number of subscriptions of all accounts, including those of peers."""
         return sum(router.index.count for router in self._routers.values())
 
     def subscribers(self, account: str, subject: bytes, queue: bytes | None) -> int:
-        """Counts the clients' subscriptions of this node, and of leaf nodes behind it, that take `subject`; for a
-        subject with wildcards those that are within it. `queue`: only members of that group."""
+        """Counts the subscriptions of this node's clients and leaf nodes that match `subject`, or that are within it if
+        it has wildcards. `queue`: counts only members of that group."""
         router = self._routers.get(account)
         return 0 if router is None else sum(_counted(s, subject, queue) for s in router.index)
 
@@ -191,7 +191,7 @@ class Accounts:
             self[account].peers.set_interest(peer, subject, queue, count)
 
     def _hear(self, peer: RemotePeer, account: str, subject: bytes, queue: bytes | None, count: int) -> bool:
-        """Returns whether it takes a router to keep this."""
+        """Keeps a peer's interest in an account without a router; returns True when it needs one now."""
         known = self._heard.get(account)
         if known is None:
             if count <= 0 or len(self._routers) + len(self._heard) >= MAX_ACCOUNTS:
@@ -200,7 +200,7 @@ class Accounts:
         wants = known.setdefault(peer, {})
         if count > 0:
             wants[subject, queue] = count
-            return len(wants) > MAX_HEARD
+            return len(wants) > MAX_KEPT_INTERESTS
         wants.pop((subject, queue), None)
         if not wants:
             del known[peer]
@@ -229,7 +229,7 @@ class Accounts:
         payload: bytes,
     ) -> None:
         router = self._routers.get(account)
-        if router is not None:  # else nobody here has ever heard of it
+        if router is not None:  # else the account is not used here
             router.deliver_from_peer(peer, subject, reply, queues, headers, payload)
 
     def deliver_many_from_peer(
@@ -270,5 +270,5 @@ def _counted(subscription: AnySubscription, subject: bytes, queue: bytes | None)
 
 
 def _contracts(accounts: Accounts, router: Router) -> tuple[Switchboard, DeliveryBus]:
-    """For the type checker: these classes are what the rooms below were promised."""
+    """Lets the type checker compare these classes with the protocols of the rooms below."""
     return accounts, router

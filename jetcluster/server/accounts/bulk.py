@@ -1,7 +1,7 @@
-"""Many messages to the takers of one subject at once: consumers' deliveries (`consumer.owner.delivery.DeliveryBus`).
+"""Deliveries of many messages to the takers of one subject, as of consumers (`consumer.owner.delivery.DeliveryBus`).
 
-What a taker sees is each message's own subject. For one client, which is the common case, this is one call; nothing
-here is per message but what a queue group has to choose.
+Takers see each message's own subject. The common case, a single client, is one call; only queue groups choose a member
+per message.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from jetcluster.server.accounts.subscription import LeafPeer, LocalSubscription,
 
 _HERE = object()
 
-BEHIND = 1 << 20
-"""Bytes not yet sent, from which on a member of a queue group is passed over while another one has less: a member that
-does not read must neither hold the others up nor be buried."""
+LAGGING_BYTES = 1 << 20
+"""Backlog above which a member of a queue group is passed over for a smaller one: a member that does not read must
+neither delay the others nor be overrun."""
 
 
 def deliver(
@@ -32,7 +32,8 @@ def deliver(
     rng: Rng,
     far: RemoteBacklog,
 ) -> int:
-    """Messages of this node to all takers of `target`, whose route this is; returns how many the last one found."""
+    """Delivers messages of this node to all takers of `target`, whose route this is; returns the number of takers of
+    the last message."""
     taken = 0
     for callback in route.callbacks:
         for subject, reply, headers, payload in messages:
@@ -113,13 +114,14 @@ def _send(
 def _choose(
     group: QueueRoute, target: bytes, message: Outgoing, origin: Origin, rng: Rng, far: RemoteBacklog
 ) -> object | None:
-    """Finds one member of a queue group: `_HERE` when a local one took the message, or the peer that is to get it."""
+    """Chooses a member of a queue group: returns `_HERE` if a local one took the message, the peer to send it to, or
+    None."""
     count = len(group.local)
     start = int(rng.random() * group.weight) if group.weight > 1 else 0
     if start >= count and group.remote:
         peer = group.remote_at(start - count)
-        if max(peer.pending, far.of(peer, target)) <= BEHIND or not any(
-            member.backlog <= BEHIND for member in group.local
+        if max(peer.pending, far.of(peer, target)) <= LAGGING_BYTES or not any(
+            member.backlog <= LAGGING_BYTES for member in group.local
         ):
             return peer
     if _take_one(group.local, message, origin, rng):
@@ -130,14 +132,14 @@ def _choose(
 
 
 def _take_one(members: Sequence[LocalSubscription], message: Outgoing, origin: Origin, rng: Rng) -> bool:
-    """Gives a message to one of the members, a random one of those that are not far behind if there are such."""
+    """Delivers a message to a random member, if possible one with a small backlog; False if no member took it."""
     count = len(members)
     start = int(rng.random() * count) if count > 1 else 0
     turn = [members[(start + step) % count] for step in range(count)]
-    if count > 1 and turn[0].backlog > BEHIND:
+    if count > 1 and turn[0].backlog > LAGGING_BYTES:
         turn.sort(key=_is_behind)
     return any(member.take(*message, origin) for member in turn)
 
 
 def _is_behind(member: LocalSubscription) -> bool:
-    return member.backlog > BEHIND
+    return member.backlog > LAGGING_BYTES

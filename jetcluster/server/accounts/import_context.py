@@ -1,9 +1,10 @@
-"""`ImportContext`: what the service imports of all accounts share, and the way that a message takes through them.
-Measurements of exported services (`io.nats.server.metric.v1.service_latency`) are told on the export's own subject.
+"""`ImportContext`: the state shared by the service imports of all accounts, with a message's path through them. Also
+latency measurements of exported services (`io.nats.server.metric.v1.service_latency`), published on the export's
+latency subject.
 
-All times are nanoseconds. What a connection's round trip takes counts as the network's: the service's share is what
-is left between the request and the response (precedent: sendTrackingLatency in nats-server's accounts.go). The node
-that the requester is connected to measures; a responder on another node is not known to it and left out.
+All times are nanoseconds. Round trips of connections count as network time: the service's time is the rest between
+request and response (precedent: sendTrackingLatency in nats-server's accounts.go). The requester's node measures; it
+leaves out a responder on another node, which it does not know.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from jetcluster.protocol import headers as header_block
 from jetcluster.protocol.bus import Origin
 
 Link = tuple[tuple[str, str], dict[str, Any] | None, bool]
-"""(account and subject of an export, who asked, whether that is shared in full) of a service import under way; of a
-response it is not said who asked."""
+"""One service import on a message's path: ((exporting account, subject), requester, whether the requester is shared in
+full). The requester is None for a response."""
 
 Publish = Callable[[bytes, bytes], int]
-"""(subject, payload), in one account."""
-KIND = "io.nats.server.metric.v1.service_latency"
-MOST_HEADERS = 4096
-"""Bytes of a request's headers that are looked at for what tracing systems say."""
+"""Publishes (subject, payload) in one account."""
+METRIC_KIND = "io.nats.server.metric.v1.service_latency"
+MAX_HEADER_BYTES = 4096
+"""Bytes of a request's headers that are searched for tracing headers."""
 _FAILURES = {
     "no responders": (503, "Service Unavailable"),
     "interest lost": (408, "Request Timeout"),
@@ -33,7 +34,7 @@ _FAILURES = {
 
 
 class ImportContext:
-    """One per server. `system_account`, `server_name` and `cluster` are as the options have them at the start."""
+    """The context of a server's service imports. The names are those of the options at the start."""
 
     def __init__(
         self, clock: Clock, timers: Timers, rng: Rng, *, server_name: str, cluster: str, system_account: str
@@ -45,22 +46,22 @@ class ImportContext:
         self.cluster = cluster
         self.system_account = system_account
         self.way: tuple[Origin | None, tuple[Link, ...]] = None, ()
-        """Whose message is being routed now, and the service imports that it has come through. What a callback
-        publishes meanwhile has another origin, and its own way."""
+        """The origin of the message being routed, and the service imports on its path. Messages that a callback
+        publishes meanwhile have another origin, and so no path."""
 
     def chain_of(self, origin: Origin) -> tuple[Link, ...]:
-        """The service imports that the message of `origin` which is being routed has come through."""
+        """Returns the path of the message being routed, if it is from `origin`."""
         return self.way[1] if self.way[0] is origin else ()
 
     def tell(self, publish: Publish, subject: bytes, kind: str, fields: dict[str, Any]) -> None:
-        """Publishes a metric of the type `kind`."""
+        """Publishes a metric of type `kind`."""
         from jetcluster.model.advisory import Advisories, Event
 
         publish(subject, Advisories(self.clock, self.rng).render(Event(subject, kind, fields)))
 
 
 def describe(origin: Origin, share: bool) -> dict[str, Any]:
-    """`share`: all that is known of a client, else its account and round-trip time."""
+    """Describes a requester: with `share` the whole client info, else its account and round-trip time."""
     if share and (info := origin.client_info()):
         return _told(info)
     found: dict[str, Any] = {"acc": origin.account}
@@ -71,7 +72,7 @@ def describe(origin: Origin, share: bool) -> dict[str, Any]:
 
 
 def responder(origin: Origin) -> dict[str, Any]:
-    """The client that answered; {} when that is not a client of this node."""
+    """Returns the info of the client that answered; {} if it is not a client of this node."""
     return _told(origin.client_info())
 
 
@@ -80,7 +81,7 @@ def _told(info: dict[str, Any]) -> dict[str, Any]:
 
 
 class Measurement:
-    """The measurement of one request that is sampled; tells once, by `publish` in the exporting account."""
+    """The measurement of one sampled request, published once, by `publish` in the exporting account."""
 
     def __init__(
         self,
@@ -129,13 +130,13 @@ class Measurement:
         fields |= {"service": service, "system": 0, "total": total}
         latency = self._export.latency
         assert latency is not None
-        self._context.tell(self._publish, latency.subject.encode(), KIND, fields)
+        self._context.tell(self._publish, latency.subject.encode(), METRIC_KIND, fields)
 
 
 def begin_measurement(
     context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
 ) -> Measurement | None:
-    """None when this request is not sampled, or when its service gives more than one response."""
+    """Returns a measurement if this request is sampled, else None."""
     wanted, header = _sampled(context, export, headers)
     return Measurement(context, publish, export, requester, header) if wanted else None
 
@@ -143,14 +144,14 @@ def begin_measurement(
 def tell_bad_request(
     context: ImportContext, publish: Publish, export: ExportOptions, headers: bytes, requester: dict[str, Any]
 ) -> None:
-    """A request that nobody can answer: it has no reply subject."""
+    """Publishes the metric of a request without a reply subject, if it is sampled."""
     measurement = begin_measurement(context, publish, export, headers, requester)
     if measurement is not None:
         measurement.bad_request()
 
 
 def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """(True to measure, the tracing headers that asked for it)."""
+    """Returns (True to measure, the tracing headers that requested it)."""
     assert export.latency is not None
     percent = export.latency.sampling
     if percent >= 100 or (percent and context.rng.random() * 100 < percent):
@@ -159,9 +160,9 @@ def _sampled(context: ImportContext, export: ExportOptions, headers: bytes) -> t
 
 
 def _asked_by(headers: bytes) -> tuple[bool, dict[str, list[str]]]:
-    """The sampling that Uber (Jaeger), B3 (Zipkin) or W3C trace headers ask for, and those headers."""
+    """Returns whether Uber (Jaeger), B3 (Zipkin) or W3C trace headers request sampling, and those headers."""
     given: dict[str, list[str]] = {}
-    for key, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
+    for key, value in header_block.parse(header_block.beginning(headers, MAX_HEADER_BYTES)):
         given.setdefault(key.decode("utf-8", "replace").title(), []).append(value.decode("utf-8", "replace"))
 
     def pick(*names: str) -> dict[str, list[str]]:

@@ -1,8 +1,7 @@
-"""The setting up of what accounts share: mappings, stream imports and service imports are put into their routers, again
-at each reload.
+"""The setup of mappings, stream imports and service imports in the routers of accounts, at the start and at reloads.
 
-Nothing here is on the way of a message but what an account has asked for: mappings and imports are takers in its index,
-so they are found by the lookup that finds all others.
+Mappings and imports are takers in an account's index, found by the same lookup as all others. Accounts without them
+have no extra cost.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ log = get_logger("server")
 
 
 class Sharing:
-    """The sharing between the accounts of one server. `apply` may be called again and again; what did not change is
-    left alone."""
+    """The sharing between the accounts of one server. Each call of `apply` changes only accounts that differ."""
 
     def __init__(self, accounts: Accounts, context: ImportContext) -> None:
         self._accounts = accounts
@@ -35,17 +33,17 @@ class Sharing:
         self._entries: dict[str, list[ServiceEntry]] = {}
         self._mapped: dict[str, list[MappedSubject]] = {}
         self._of: dict[str, tuple[Any, ...]] = {}
-        """The options of each account, as they were applied."""
+        """The applied options of each account."""
         self.settled = Settled()
         self._told: set[tuple[str, str]] = set()
-        """Problems that the log has."""
+        """Problems already logged, as (account, text)."""
         self.mappings: dict[str, list[MappingOptions]] = {}
 
     def apply(
         self, accounts: Mapping[str, AccountOptions], of_global: list[MappingOptions], *, operator: bool = False
     ) -> None:
-        """`of_global`: mappings of `$G`. `operator`: accounts come from JWTs, so that the system account exports what
-        it does there, and an import that cannot stand is left out and told in the log."""
+        """Applies the options of all accounts. `of_global`: mappings of `$G`. `operator`: accounts come from JWTs, so
+        the system account has its usual exports, and an invalid import is logged and left out."""
         self.settled = settle(accounts, self._context.system_account if operator else "")
         for account, problem in self.settled.problems:
             if (account, problem) not in self._told:

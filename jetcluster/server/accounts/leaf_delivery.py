@@ -1,7 +1,6 @@
-"""Delivery of messages that came in on a leaf link (`subscription.LeafPeer`): to takers of this node, other nodes and
-links.
+"""Delivery of a leaf link's messages (`subscription.LeafPeer`) to takers of this node, other nodes and other links.
 
-Each place gets it once, and no place that has it already.
+Each place gets a message once, and no place that has it already gets it.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ def deliver_from_leaf(
     payload: bytes,
     route: Route | None = None,
 ) -> None:
-    """Routes a message by `target` to all takers but those at the other end of its link; to one member of each of the
-    queue groups that the other end has named. Takers see the subject `shown`. `route`: of `target`, if it is known."""
+    """Routes a message by `target` to all takers but those at the other end of its link, and to one member of each
+    queue group in `queues`, which the other end chose. Takers see the subject `shown`. `route`: that of `target`, if it
+    is known."""
     route = route or router.literals.get(target) or router.lookup(target)
     if route.reserved:
         return
@@ -51,7 +51,7 @@ def deliver_from_leaf(
 def _choose(
     router: Router, link: LeafPeer, group: QueueRoute, shown: bytes, reply: bytes, headers: bytes, payload: bytes
 ) -> RemotePeer | None:
-    """Gives a message to one member of this node, or says which other place is to have it. Links come last."""
+    """Delivers a message to one member of this node, or returns the peer to send it to; links come last."""
     rng = router.rng
     local, remote = group.local, group.remote
     start = int(rng.random() * (len(local) if link.spoke else group.weight))
@@ -80,7 +80,7 @@ def _send_onward(
     for peer, names in onward.items():
         marked = names
         if peer not in router.leaf_links:
-            # At the spoke's end other nodes have had their plain copies on their own links.
+            # At the spoke end, other nodes have got their plain copies on their own links.
             marked = [FORWARDED + name for name in names] if link.spoke else [ORIGIN + link.remote_cluster, *names]
         if shown is target:
             peer.send_msg(router.account, target, reply, marked, headers, payload)
@@ -91,9 +91,9 @@ def _send_onward(
 def deliver_mapped(
     router: Router, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
 ) -> int:
-    """Delivers what a mapping has given another subject, whose route this is; returns how many took it."""
+    """Delivers a message under its mapped subject, whose route this is; returns the number of takers."""
     for link in router.leaf_links:
-        if link is origin:  # which is not to have it back
+        if link is origin:  # the link must not get it back
             queues = [group.name for group in route.queues]
             deliver_from_leaf(router, link, subject, subject, reply, queues, headers, payload, route)
             return route.takers

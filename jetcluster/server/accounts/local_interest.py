@@ -1,7 +1,7 @@
-"""`LocalInterest`: what this node wants of one account, counted, and told to those who have to know.
+"""`LocalInterest`: the counted interest of this node in one account, with the listeners to its changes.
 
-These are the mesh (`protocol.interest.InterestListener`), the account's leaf links, and who waits for a subject to find
-a taker or to lose one (`InterestWatches`): consumers whose deliver subject nobody listens on wait for the first.
+They are the mesh (`protocol.interest.InterestListener`), the account's leaf links, and watches of single subjects
+(`InterestWatches`), such as of consumers that wait for a subscription to their deliver subject.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from jetcluster.protocol.interest import RemotePeer
 from jetcluster.server.accounts.subscription import LeafPeer
 
 Note = Callable[[], None]
-MAX_LOOKED_AT = 64
-"""Awaited replies that one wildcard subscription's end is compared with; with more, those who wait run out of patience
-instead. An inbox, `head.*`, is found at once among any number."""
+MAX_COMPARED = 64
+"""Awaited replies up to which all are compared when a subscription with other wildcards than `head.*` ends; with more,
+they time out instead."""
 Subject = tuple[bytes, bytes | None]
-"""A subject and the queue group, None for plain interest."""
+"""A subject and its queue group, None for plain interest."""
 InterestChanged = Callable[[str, bytes, bytes | None, int], None]
 
 
 class InterestWatches:
-    """Watches of literal subjects, found by the subscription that begins or ends: by the subject itself, for
-    `head.*` (a client's inbox) by what stands before the last token, for other wildcards by looking at all."""
+    """Watches of literal subjects, found by a subscription that begins or ends: by the literal subject, for `head.*` (a
+    client's inbox) by its head, for other wildcards by comparing all."""
 
     def __init__(self, most_looked_at: int | None = None) -> None:
-        """`most_looked_at`: with more watches than this, subscriptions that would have all looked at tell nobody."""
+        """`most_looked_at`: watched subjects up to which all are compared; with more, such changes are not reported."""
         self._most = most_looked_at
         self._notes: dict[bytes, dict[object, Note]] = {}
         self._heads: dict[bytes, dict[bytes, None]] = {}
@@ -35,11 +35,11 @@ class InterestWatches:
         return bool(self._notes)
 
     def __len__(self) -> int:
-        """Entries that are kept: none once every watch has ended."""
+        """Number of entries, 0 when every watch has ended."""
         return len(self._notes) + len(self._heads)
 
     def add(self, subject: bytes, note: Note) -> Callable[[], None]:
-        """Returns what ends the watch; ending it twice does nothing."""
+        """Watches `subject`; returns a function that ends the watch. Ending it twice does nothing."""
         key = object()
         self._notes.setdefault(subject, {})[key] = note
         self._heads.setdefault(subject.rpartition(b".")[0], {})[subject] = None
@@ -56,7 +56,8 @@ class InterestWatches:
             del self._heads[head]
 
     def changed(self, subject: bytes) -> None:
-        """A subscription to `subject`, which may have wildcards, has come or gone."""
+        """Calls the watches that a subscription to `subject`, which may have wildcards, concerns when it begins or
+        ends."""
         for watched in self._affected(subject):
             for note in list(self._notes.get(watched, {}).values()):
                 note()
@@ -73,24 +74,23 @@ class InterestWatches:
 
 
 class LocalInterest:
-    """The interest of one account. Every count is positive: what nobody wants has no entry."""
+    """The interest of this node in one account. All counts are positive."""
 
     def __init__(self, account: str, changed: InterestChanged | None = None) -> None:
-        """`changed` is told as `InterestListener` says."""
+        """`changed` is called as `InterestListener` defines."""
         self._account = account
         self._changed = changed
         self._counts: dict[Subject, int] = {}
         self._offered: dict[bytes, int] = {}
-        """Told to leaf links and not to other nodes: subjects that each node maps or imports for itself."""
+        """Subjects that each node maps or imports for itself: announced to leaf links, not to other nodes."""
         self._watches = InterestWatches()
         self._awaited: InterestWatches | None = None
-        """Told of interest that ends, of an account that waits for responses of others."""
+        """Watches of interest that ends, in an account that awaits responses of others."""
         self.leaf_links: list[LeafPeer] = []
-        """Links that have been told what this account wants, and hear of every change."""
+        """Leaf links that have joined, which get every change."""
 
     def count(self, subject: bytes, queue: bytes | None, change: int, source: LeafPeer | None = None) -> None:
-        """Members came, or went when `change` is negative. `source`: the leaf link that has them, None when they are of
-        this node."""
+        """Adds `change` members (negative: removes). `source`: the leaf link that has them, None for this node."""
         key = (subject, queue)
         before = self._counts.get(key, 0)
         count = before + change
@@ -113,13 +113,12 @@ class LocalInterest:
             self._changed(self._account, subject, None, count)
 
     def count_elsewhere(self, source: RemotePeer, subject: bytes, queue: bytes | None, change: int) -> None:
-        """The same of members that another node has, or the hub at the other end of a leaf link: leaf links alone are
-        told of these."""
+        """Announces members of another node, or of the hub on a leaf link, to leaf links only."""
         for link in self.leaf_links:
             link.interest_changed(source, subject, queue, change)
 
     def offer(self, subject: bytes, change: int) -> None:
-        """The same of a subject that each node takes for itself: leaf links alone are told."""
+        """Counts a subject that each node takes for itself, and announces it to leaf links only."""
         self._offered[subject] = self._offered.get(subject, 0) + change
         if not self._offered[subject]:
             del self._offered[subject]
@@ -127,8 +126,8 @@ class LocalInterest:
             link.interest_changed(None, subject, None, change)
 
     def entries(self) -> Iterator[tuple[bytes, bytes | None, int]]:
-        """(subject, queue, count) of what this node wants; the count of plain interest is 1. May be left and taken up
-        again: each is told as it is then."""
+        """Yields this node's interest as (subject, queue, count), with count 1 for plain interest. The iteration may
+        pause: each entry has its current count."""
         for key in list(self._counts):
             count = self._counts.get(key)
             if count is not None:
@@ -136,32 +135,32 @@ class LocalInterest:
                 yield subject, queue, count if queue is not None else 1
 
     def counts(self) -> dict[Subject, int]:
-        """Members by subject and queue, those behind this node's leaf links included; a copy."""
+        """Returns a copy of the members by subject and queue, including those behind this node's leaf links."""
         return dict(self._counts)
 
     def offered(self) -> dict[bytes, int]:
-        """The subjects of `offer`, counted; a copy."""
+        """Returns a copy of the counted subjects of `offer`."""
         return dict(self._offered)
 
-    # ---- who waits for a taker, or for the last one to go
+    # ---- watches
 
     def watch(self, subject: bytes, note: Callable[[], None]) -> Callable[[], None]:
-        """`note` is called when interest in `subject` begins or ends; returns what ends this."""
+        """Calls `note` when interest in `subject` begins or ends; returns a function that ends the watch."""
         return self._watches.add(subject, note)
 
     @property
     def watched(self) -> int:
-        """Entries that are kept for `watch`: none once every watch has ended."""
+        """Number of entries for `watch`, 0 when every watch has ended."""
         return len(self._watches)
 
     def await_end(self, subject: bytes, note: Callable[[], None]) -> Callable[[], None]:
-        """`note` is called when somebody stops to take `subject`, perhaps the last; returns what ends this."""
+        """Calls `note` when a taker of `subject`, perhaps the last, ends; returns a function that ends the watch."""
         if self._awaited is None:
-            self._awaited = InterestWatches(MAX_LOOKED_AT)
+            self._awaited = InterestWatches(MAX_COMPARED)
         return self._awaited.add(subject, note)
 
     def note(self, subject: bytes, *, ended: bool) -> None:
-        """Interest in `subject` has begun, or `ended`, somewhere else."""
+        """Reports that interest in `subject` has begun, or `ended`, on another node or leaf link."""
         self._watches.changed(subject)
         if ended and self._awaited is not None:
             self._awaited.changed(subject)

@@ -1,5 +1,5 @@
-"""`RemotePeers`: the other nodes, and the other ends of leaf links, as the router of one account sees them: what each
-wants, who it is as the origin of messages (`ServerOrigin`), and what waits there (`RemoteBacklog`).
+"""`RemotePeers`: the other nodes, and the other ends of leaf links, for the router of one account: their interest,
+their messages' origin (`ServerOrigin`) and their backlog (`RemoteBacklog`).
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from jetcluster.server.accounts.local_interest import LocalInterest, Subject
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, LeafInterest, LeafPeer, RemoteInterest
 
-ASK_EVERY: Final = 256 * 1024
-"""Bytes sent without an answer after which the peer is asked; and what a client may have waiting without being asked
-about again."""
+ASK_BYTES: Final = 256 * 1024
+"""Bytes sent since the last answer after which the peer is asked for its backlog; and the backlog up to which it is not
+asked again."""
 MAX_FLOWS: Final = 4096
-"""Subjects and peers that are kept track of; the one sent to least recently is forgotten."""
+"""Tracked pairs of peer and subject; beyond it the least recently sent to is dropped."""
 MAX_WANTED = 1 << 22
-"""Subjects of one peer."""
+"""Largest interest of one peer, in subjects and queue groups."""
 Wanted = tuple[RemotePeer | None, bytes, bytes | None, int]
-"""Interest of an account: who has it (None: this node), the subject, the queue, and how many members."""
+"""Interest in an account: (peer or None for this node, subject, queue, number of members)."""
 LeafInterestChanged = Callable[[RemoteInterest | None, RemoteInterest | None], None]
-"""(the entry before, the entry now) of what a leaf link wants, where they are not the same one."""
+"""Called with (previous entry, new entry) of a leaf link's interest when they differ."""
 
 
 class ServerOrigin(Origin):
-    """Messages that the server itself publishes, or that a peer handed over."""
+    """The origin of messages that the server itself publishes, or that a peer sends."""
 
     __slots__ = ("account", "kind", "peer_id")
 
@@ -46,20 +46,20 @@ class _Flow:
 
     def __init__(self) -> None:
         self.sent = 0
-        """Bytes, ever."""
+        """Bytes in total."""
         self.confirmed = 0
-        """As far as the last answer goes."""
+        """`sent` at the last answered question."""
         self.waiting = 0
-        """The bytes that it said are waiting."""
+        """Bytes that waited at the peer according to that answer."""
         self.asked = False
 
 
 class RemoteBacklog:
-    """Bytes that wait at other nodes, for clients there, of what this node sends to one subject of an account.
+    """Bytes sent to one subject of an account that wait at other nodes for their clients.
 
-    A sender of much to one subject must not bury a slow client, on any node (`Bus.backlog`). What is queued on a link
-    says nothing of a client behind it, so the other node is asked: the question travels in order with the messages, and
-    the answer is how much the slowest taker there has not been sent yet."""
+    A publisher of many messages to one subject must not overrun a slow client, on any node (`Bus.backlog`). A link's
+    own queue does not show that, so the other node is asked: the question travels in order with the messages, and the
+    answer is the number of bytes not sent yet to the slowest taker there."""
 
     def __init__(self, account: str) -> None:
         self._account = account
@@ -75,29 +75,29 @@ class RemoteBacklog:
         else:
             self._flows.move_to_end(key)
         flow.sent += size
-        if flow.sent - flow.confirmed >= ASK_EVERY:
+        if flow.sent - flow.confirmed >= ASK_BYTES:
             self._ask(peer, target, flow)
 
     def of(self, peer: RemotePeer, target: bytes) -> int:
-        """Bytes on their way to the peer's takers of `target`, or waiting there. Who looks again while it is much
-        makes the peer be asked again."""
+        """Returns the bytes in flight to the peer's takers of `target`, and waiting there. While many wait, each call
+        asks the peer again."""
         flow = self._flows.get((peer, target))
         if flow is None:
             return 0
-        if flow.waiting > ASK_EVERY:
+        if flow.waiting > ASK_BYTES:
             self._ask(peer, target, flow)
         return flow.waiting + flow.sent - flow.confirmed
 
     def told(self, peer: RemotePeer, target: bytes, mark: int, waiting: int) -> None:
-        """The peer's answer: `mark` is what had been sent when it was asked."""
+        """Takes the peer's answer; `mark` is `sent` at the question."""
         flow = self._flows.get((peer, target))
         if flow is None or not flow.asked or mark > flow.sent:
             return
         flow.asked = False
         flow.confirmed, flow.waiting = mark, waiting
-        if flow.sent - mark >= ASK_EVERY:
+        if flow.sent - mark >= ASK_BYTES:
             self._ask(peer, target, flow)
-        elif flow.sent == mark and waiting <= ASK_EVERY:
+        elif flow.sent == mark and waiting <= ASK_BYTES:
             del self._flows[peer, target]
 
     def drop_peer(self, peer: RemotePeer) -> None:
@@ -111,7 +111,7 @@ class RemoteBacklog:
 
 
 class RemotePeers:
-    """Those of one account. Their interest stands in its index as `RemoteInterest`."""
+    """The peers of one account. Their interest is in its index as `RemoteInterest`."""
 
     def __init__(
         self,
@@ -129,14 +129,14 @@ class RemotePeers:
         self.origins: dict[RemotePeer, ServerOrigin] = {}
 
     def origin_of(self, peer: RemotePeer) -> ServerOrigin:
-        """The origin of a peer's messages: always the same one."""
+        """Returns the origin of a peer's messages, always the same object."""
         origin = self.origins.get(peer)
         if origin is None:
             origin = self.origins[peer] = ServerOrigin("peer", self._account, peer.peer_id)
         return origin
 
     def wanted_by(self, peer: RemotePeer) -> int:
-        """Counts the subscriptions that a peer has told."""
+        """Returns the number of a peer's interests."""
         return len(self._wants.get(peer, ()))
 
     # ---- other nodes
@@ -150,7 +150,7 @@ class RemotePeers:
     def _want(
         self, peer: RemotePeer, subject: bytes, queue: bytes | None, count: int, kind: type[RemoteInterest]
     ) -> int:
-        """Returns by how much the number of members has changed."""
+        """Sets the number of a peer's members; returns its change."""
         wants = self._wants.setdefault(peer, {})
         known = wants.get((subject, queue))
         if known is not None:
@@ -179,7 +179,7 @@ class RemotePeers:
         exhaust(self.dropping_peer(peer))
 
     def dropping_peer(self, peer: RemotePeer) -> Iterator[None]:
-        """`drop_peer`, a subject at a time."""
+        """Returns the steps of `drop_peer`, one per interest."""
         self.origins.pop(peer, None)
         self.backlog.drop_peer(peer)
         wants = self._wants.get(peer, {})
@@ -201,8 +201,8 @@ class RemotePeers:
     # ---- leaf links
 
     def set_leaf_interest(self, link: LeafPeer, subject: bytes, queue: bytes | None, count: int) -> int:
-        """Replaces what the other end of a link wants; count 0 removes it. An invalid subject is ignored. Returns 1
-        when that is a new entry, -1 when one is gone."""
+        """Sets the number of members at the other end of a link; 0 removes the entry. An invalid subject is ignored.
+        Returns 1 for a new entry, -1 for a removed one, else 0."""
         wants = self._wants.get(link)
         before = len(wants) if wants else 0
         known = wants.get((subject, queue)) if wants else None
@@ -217,7 +217,7 @@ class RemotePeers:
         return len(self._wants[link]) - before
 
     def add_leaf(self, link: LeafPeer) -> list[Wanted]:
-        """Takes a link in; returns what is wanted now, as `LeafPeer.interest_changed` hears of what comes later."""
+        """Adds a link and returns the current interest; later changes go to `LeafPeer.interest_changed`."""
         here = self._local.counts()
         found: list[Wanted] = []
         for peer, wants in self._wants.items():
@@ -235,8 +235,8 @@ class RemotePeers:
         exhaust(self.dropping_leaf(link))
 
     def dropping_leaf(self, link: LeafPeer) -> Iterator[None]:
-        """`drop_leaf`, a subject at a time. To other links it is one of those here until the end, as what they have
-        been told of it goes by that."""
+        """Returns the steps of `drop_leaf`, one per interest. Until the last one the link stays in `leaf_links`, so
+        that the same interest is withdrawn from other links that was announced to them."""
         self.backlog.drop_peer(link)
         if link in self._local.leaf_links:
             for subject, queue in list(self._wants.get(link, ())):

@@ -1,5 +1,5 @@
-"""Compiled routes of an account: the takers of a subject, arranged so that a message is delivered without asking types,
-and `GoneOwners`, which keeps those that are gone out of routes while `accounts.Removals` take out what they had.
+"""Compiled routes of an account: the takers of a subject, sorted by kind so that delivery checks no types; and
+`GoneOwners`, which keeps takers of gone owners out of routes while `accounts.Removals` remove them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ RESERVED_REPLIES = (b"$JS.ACK.", b"_R_.", b"_GR_.")
 """Clients may not use these as reply subjects."""
 
 SYSTEM_QUEUE = b"_sys_"
-"""The queue group of Direct Get responders: any member's answer is as good, so the nearest one gives it."""
+"""The queue group of Direct Get responders: all members give the same answer, so a member of this node does."""
 
 _CLIENTS = (ClientSubscription, Passage)
 
 
 class QueueRoute:
-    """One queue group: its members on this node, and the peers that have some, with their member counts."""
+    """One queue group: its members on this node, and the peers that have members, with their numbers."""
 
     __slots__ = ("leaves", "local", "name", "nearest", "remote", "shared", "weight")
 
@@ -44,21 +44,21 @@ class QueueRoute:
         self.shared: tuple[LocalSubscription, ...] = tuple(
             m for m in self.local if not (isinstance(m, InternalSubscription) and m.local_only)
         )
-        """Members that other nodes know of: those that may take a peer's message."""
+        """Local members that other nodes know of, which may take a peer's message."""
         self.remote: tuple[tuple[RemotePeer, int], ...] = tuple(
             (m.peer, m.count) for m in members if isinstance(m, RemoteInterest) and not isinstance(m, LeafInterest)
         )
         self.leaves: tuple[tuple[LeafPeer, int], ...] = tuple(
             (m.peer, m.count) for m in members if isinstance(m, LeafInterest)
         )
-        """Leaf links behind which there are members: they get what nobody in this cluster can take."""
+        """Leaf links with members behind them; they get messages that no member in this cluster can take."""
         self.weight = len(self.local) + sum(count for _, count in self.remote)
         only = self.local[0] if name == SYSTEM_QUEUE and len(self.local) == 1 else None
         self.nearest: Callback | None = only.callback if isinstance(only, InternalSubscription) else None
-        """Takes every message of this node's clients: see SYSTEM_QUEUE."""
+        """The callback that takes every message of this node's clients: see SYSTEM_QUEUE."""
 
     def remote_at(self, point: int) -> RemotePeer:
-        """The peer at `point` of the remote members laid end to end, 0 <= point < sum of counts."""
+        """Returns the peer of the remote member with the number `point`, 0 <= point < sum of the counts."""
         for peer, count in self.remote:
             if point < count:
                 return peer
@@ -67,7 +67,7 @@ class QueueRoute:
 
 
 class Route:
-    """The takers of a subject. `single` and `client` are the two fast cases; both None means `Router.deliver`."""
+    """The takers of a subject. `single` and `client` are the fast cases; if both are None, use `Router.deliver`."""
 
     __slots__ = (
         "callbacks",
@@ -92,28 +92,28 @@ class Route:
         internal = [s for s in plain if isinstance(s, InternalSubscription)]
         exclusive = [s for s in internal if s.exclusive]
         self.open: Route | None = None
-        """The route of messages from the server itself and from peers, where an exclusive subscription takes what
-        clients publish."""
+        """The route of messages from the server itself and from peers, if an exclusive subscription takes those of
+        clients."""
         if exclusive:
             self.open = Route(subject, [s for s in plain if s not in exclusive], queues)
             plain, internal, queues = [*exclusive], exclusive, {}
         self.callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal)
         self.shared_callbacks: tuple[Callback, ...] = tuple(s.callback for s in internal if not s.local_only)
         self.clients: tuple[ClientTaker, ...] = tuple(s for s in plain if isinstance(s, _CLIENTS))
-        # A peer with several matching interests still gets one copy: a dict keeps the order and drops the repeats.
+        # A peer with several matching interests gets one copy: a dict keeps the order and drops repetitions.
         self.peers: tuple[RemotePeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, RemoteInterest)})
         self.leaves: tuple[LeafPeer, ...] = tuple({s.peer: None for s in plain if isinstance(s, LeafInterest)})
-        """Those of `peers` that are leaf links; `nodes` are the others."""
+        """The leaf links among `peers`; `nodes` are the others."""
         self.remote: tuple[RemoteInterest, ...] = tuple(
             s for s in plain if isinstance(s, RemoteInterest) and not isinstance(s, LeafInterest)
         )
-        """Whose publishers may have to wait."""
+        """Interest of nodes, for whose closed valves publishers wait."""
         self.nodes: tuple[RemotePeer, ...] = tuple(peer for peer in self.peers if peer not in self.leaves)
         self.queues: tuple[QueueRoute, ...] = tuple(QueueRoute(name, members) for name, members in queues.items())
         self.takers = len(plain) + len(self.queues)
         self.reserved = subject.startswith(RESERVED_SUBJECTS)
         self.seen = b""
-        """The subject last looked up through this route: a repeat is worth an entry of its own in the cache."""
+        """The subject last looked up through this route: the second lookup in a row caches it (`Router.lookup`)."""
         alone = self.takers == 1 and not self.reserved
         self.single: Callback | None = None
         if alone:
@@ -135,7 +135,7 @@ Compile = Callable[[bytes, list[AnySubscription], dict[bytes, list[AnySubscripti
 
 
 class GoneOwners:
-    """Clients, peers and leaf links of one router that are gone while some of their takers are still in its index."""
+    """Clients, peers and leaf links of one router that are gone while its index still has some of their takers."""
 
     def __init__(self, index: Sublist[AnySubscription, Route], compile: Compile) -> None:
         self._index = index
@@ -143,7 +143,7 @@ class GoneOwners:
         self._owners: set[object] = set()
 
     def use(self, compile: Compile) -> None:
-        """From now on routes are made by `compile`."""
+        """Sets the function that compiles routes."""
         self._compile = compile
         self._index.compile_with(self._without_them if self._owners else compile)
 

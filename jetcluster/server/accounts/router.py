@@ -1,6 +1,6 @@
-"""The router of one account: takes messages from clients, peers and the server itself to all who want them.
+"""The router of one account: delivers messages of clients, peers and the server itself to all takers.
 
-It is the `protocol.bus.Bus` of the rooms below, serves client connections, and keeps the account's side of the
+It implements `protocol.bus.Bus` for the rooms below, serves client connections, and fulfils the account's part of the
 interest contract with the mesh (`protocol.interest`). Per publisher and subject, messages keep their order.
 """
 
@@ -34,32 +34,30 @@ if TYPE_CHECKING:
     from jetcluster.server.accounts.shared_routes import MappedSubject, Shadows, SharedRoute
 
 ACKS = b"$JS.ACK."
-"""Subjects that differ in a message's numbers and are published to once."""
+"""Prefix of ack subjects, each of which is published to once: they are not worth caching."""
 _HERE = object()
 """The answer of `_offer` when a local member took the message."""
 
 
 class Requesters(NamedTuple):
-    """Those of other accounts who wait for responses in an account."""
+    """Requesters of other accounts that wait for responses in an account."""
 
     prefix: bytes
-    """The beginning of the reply subjects that were made for them."""
+    """Prefix of the reply subjects made for them."""
     find: Callable[[bytes], tuple[Router, bytes] | None]
-    """The account of who waits at such a subject, and its own reply subject there; None when nobody does."""
+    """Returns the requester's account and its own reply subject for such a subject; None if none waits."""
 
 
 class Router:
-    """Routes the subjects of one account.
-
-    `interest_changed` is told when what this node wants changes, as `InterestListener` says.
-    """
+    """Routes the subjects of one account. `interest_changed`: called for changes of this node's interest; see
+    `InterestListener`."""
 
     def __init__(self, account: str, rng: Rng, interest_changed: InterestChanged | None = None) -> None:
         self.account = account
         self.index: Sublist[AnySubscription, Route] = Sublist(Route)
         self.gone = GoneOwners(self.index, Route)
         self.literals = self.index.literals
-        """Cached routes by subject, for the read loop's inlined lookup."""
+        """Cached routes by subject, for the inlined lookup of the read loop."""
         self.rng = rng
         self.local = LocalInterest(account, interest_changed)
         self.peers = RemotePeers(account, self.index, self.local, self._leaf_interest_changed)
@@ -67,13 +65,13 @@ class Router:
         self._internal = ServerOrigin("internal", account)
         self._asker = ServerOrigin("asker", account)
         self._away: list[Passage] = []
-        """The account's imports of services."""
+        """The account's service imports."""
         self.shadows: Shadows | None = None
-        """The account's imports of streams; None where it has none."""
+        """The account's stream imports; None if it has none."""
         self.requesters: Requesters | None = None
-        """Only in an account whose services others have asked."""
+        """None until another account has sent a request to this one."""
         self._shared = False
-        """All routes are `SharedRoute`s."""
+        """True when all routes are `SharedRoute`s."""
 
     # ---- subscriptions
 
@@ -121,14 +119,14 @@ class Router:
             self.take_out(subscription)
 
     def take_out(self, subscription: ClientSubscription) -> None:
-        """The rest of `remove_client`, for one that is `closed`; twice does nothing."""
+        """Removes a `closed` client's subscription from the index; removing it twice does nothing."""
         if self.index.remove(subscription):
             self.local.count(subscription.subject, subscription.queue, -1)
             if self.shadows is not None:
                 self.shadows.remove(subscription)
 
     def limit_client(self, subscription: ClientSubscription, maximum: int) -> None:
-        """Lets a subscription go after `maximum` deliveries in all; it leaves the fast path for that."""
+        """Ends a subscription after `maximum` deliveries in total, for which it leaves the fast path."""
         subscription.max = maximum
         self.watch_client(subscription, True)
 
@@ -155,30 +153,30 @@ class Router:
         return any(subscription.subject == subject for subscription in self._open(subject).clients)
 
     def queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """True when a member of queue group `queue` would get what is published to `subject`."""
+        """True when the queue group `queue` would get a message published to `subject`."""
         return self._open(subject).group(queue) is not None
 
     def others_with_interest(self, subject: bytes) -> int:
-        """Counts the other nodes of the cluster that would get what is published to `subject`."""
+        """Counts the other nodes of the cluster that would get a message published to `subject`."""
         return len(self._open(subject).nodes)
 
     def _open(self, subject: bytes) -> Route:
-        """The takers of what this node itself publishes."""
+        """Returns the route of messages that this node itself publishes."""
         route = self.literals.get(subject) or self.index.match(subject)
         return route.open or route
 
     def watch_interest(self, subject: bytes, callback: Callable[[], None]) -> Callable[[], None]:
-        """See `consumer.owner.delivery.DeliveryBus`. Interest that is `local_only` is not seen."""
+        """See `consumer.owner.delivery.DeliveryBus`. Subscriptions with `local_only` are not watched."""
         return self.local.watch(subject, callback)
 
     # ---- messages
 
     def lookup(self, subject: bytes) -> Route:
-        """The route of a subject that is not among `literals`; a subject that comes twice running gets in there."""
+        """Returns the route of a subject that is not in `literals`; two lookups in a row put it there."""
         if subject.startswith(ACKS):
             return self.index.match_deep(subject)
         head, _, last = subject.rpartition(b".")
-        route = self.index.prefixes.get(head) if last else None  # first of all what `match` finds most often
+        route = self.index.prefixes.get(head) if last else None  # the most frequent case of `match`, inlined
         if route is None:
             route = self.index.match(subject)
         if route.seen == subject:
@@ -188,7 +186,7 @@ class Router:
         return route
 
     def route_of(self, subject: bytes) -> Route:
-        """The takers of what clients publish to `subject`."""
+        """Returns the route of clients' messages to `subject`."""
         return self.literals.get(subject) or self.lookup(subject)
 
     def publish(self, subject: bytes, payload: bytes = b"", reply: bytes = b"", headers: bytes = b"") -> int:
@@ -213,7 +211,7 @@ class Router:
             if subscription is None:
                 self.deliver(route, subject, b"", b"", payload, self._internal)
                 continue
-            # ClientSubscription.take, without what a plain PubAck does not need.
+            # `ClientSubscription.take`, inlined for a plain PubAck.
             owner = subscription.owner
             out = owner.out
             if not out:
@@ -248,7 +246,7 @@ class Router:
     def deliver(
         self, route: Route, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> int:
-        """Hands one message of this node to all takers of its route; returns how many there were."""
+        """Delivers one message of this node to all takers of its route; returns their number."""
         if route.open is not None and origin is self._internal:
             route = route.open
         taken = 0
@@ -281,8 +279,8 @@ class Router:
     def _offer(
         self, group: QueueRoute, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin
     ) -> object | None:
-        """Finds one member of a queue group for a message: `_HERE` when a local one took it, the peer that is to get
-        it, or None. The start is random over all members, local ones and those of peers weighing the same."""
+        """Chooses a member of a queue group: returns `_HERE` if a local one took the message, the peer to send it to,
+        or None. The first choice is random over all members, local and remote ones alike."""
         local = group.local
         count = len(local)
         start = int(self.rng.random() * group.weight) if group.weight > 1 else 0
@@ -298,10 +296,9 @@ class Router:
         return group.leaves[int(self.rng.random() * len(group.leaves))][0] if group.leaves else None
 
     def backlog(self, subject: bytes) -> int:
-        """Bytes that the slowest taker of `subject` has not been sent yet: a connection of this node, or what other
-        nodes have for their clients. A publisher of much to one reply subject waits while this is large: a client
-        would be closed as a slow consumer, and a congested link drops messages in the middle of an answer. -1 when
-        there is no taker."""
+        """Returns the bytes not sent yet to the slowest taker of `subject`, on this node or another; -1 if there is no
+        taker. A publisher of many messages to one reply subject waits while this is large: a client would be closed as
+        a slow consumer, and a congested link would drop messages in the middle of an answer."""
         if self.requesters is not None and subject.startswith(self.requesters.prefix):
             asker = self.requesters.find(subject)
             return -1 if asker is None else asker[0].backlog(asker[1])
@@ -314,14 +311,14 @@ class Router:
         return max(waiting, default=0)
 
     def _group_backlog(self, group: QueueRoute, subject: bytes) -> int:
-        """The backlog of the member that is least behind: the others are passed over."""
+        """Returns the smallest backlog of a member: `bulk` passes over slower ones."""
         waiting = [member.backlog for member in group.local]
         waiting += [max(peer.pending, self.peers.backlog.of(peer, subject)) for peer, _ in group.remote]
         waiting += [leaf.pending for leaf, _ in group.leaves]
         return min(waiting, default=0)
 
     def backlog_here(self, subject: bytes) -> int:
-        """`backlog` without other nodes."""
+        """Returns the backlog of `subject` on this node alone."""
         if self.requesters is not None and subject.startswith(self.requesters.prefix):
             asker = self.requesters.find(subject)
             return 0 if asker is None else asker[0].backlog_here(asker[1])
@@ -332,7 +329,7 @@ class Router:
         return max(waiting, default=0)
 
     def subscription_of(self, owner: Sink, subject: bytes) -> ClientSubscription | None:
-        """The first plain subscription of a connection that takes `subject`."""
+        """Returns a connection's first plain subscription that takes `subject`."""
         for client in self._open(subject).clients:
             if client.owner is owner:
                 return cast(ClientSubscription, client)
@@ -341,7 +338,7 @@ class Router:
     # ---- other accounts
 
     def use_routes(self, kind: type[SharedRoute]) -> None:
-        """This account maps subjects, or others import its streams."""
+        """Makes all routes `kind`: this account maps subjects, or others import its streams."""
         if not self._shared:
             self._shared = True
             self.gone.use(kind)
@@ -356,13 +353,13 @@ class Router:
         return any(subjects.collide(filter, passage.subject) for passage in self._away)
 
     def mapping_of(self, subject: bytes) -> MappedSubject | None:
-        """The mapping that says where clients' messages to `subject` go instead."""
+        """Returns the mapping of clients' messages to `subject`."""
         if not self._shared:
             return None
         return cast("SharedRoute", self.literals.get(subject) or self.lookup(subject)).mapping
 
     def add_passage(self, passage: Passage, *, told: bool, to_leaves: bool = False) -> None:
-        """`told`: other nodes are to send what it takes. `to_leaves`: only leaf links are."""
+        """Adds a passage. `told`: its interest is announced to other nodes; `to_leaves`: to leaf links only."""
         self.index.insert(passage)
         if passage.leads_away:
             self._away.append(passage)
@@ -381,8 +378,8 @@ class Router:
             self.local.offer(passage.subject, -1)
 
     def enter(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> int:
-        """Routes a message that a service import brings from another account, as a client's of this one; it is not
-        exported again as a stream. Returns how many took it."""
+        """Routes a message that a service import brings from another account, as a client's of this one, but never
+        exports it again as a stream. Returns the number of takers."""
         route = self.literals.get(subject) or self.lookup(subject)
         if route.reserved:
             return 0
@@ -394,7 +391,7 @@ class Router:
         return self.deliver(route, subject, reply, headers, payload, origin)
 
     def enter_many(self, target: bytes, messages: Sequence[Outgoing], origin: Origin) -> int:
-        """As `enter`, of responses that are routed by `target` and show their own subjects."""
+        """Does the same for responses that are routed by `target` and show their own subjects."""
         route = self.literals.get(target) or self.lookup(target)
         if self._shared:
             route = cast("SharedRoute", route).bare
@@ -448,8 +445,8 @@ class Router:
     def deliver_each_from_peer(
         self, peer: RemotePeer, messages: Sequence[Outgoing], failed: Callable[[], None]
     ) -> None:
-        """See `protocol.interest.Switchboard`; the account is this router's. What runs to one client goes to it at
-        once; else a route is looked up per message, as a taker may change what is wanted."""
+        """See `protocol.interest.Switchboard`; the account is this router's. Consecutive messages to one client go to
+        it in one call. The route is looked up per message, as a taker may change the interest."""
         origin = self.peers.origins.get(peer) or self.peers.origin_of(peer)
         literals = self.literals
         run: list[Outgoing] = []
@@ -473,7 +470,7 @@ class Router:
                         callback(subject, reply, headers, payload, origin)
                 else:
                     self.deliver_from_peer(peer, subject, reply, [], headers, payload)
-            except Exception:  # noqa: BLE001 - one message's failure must not lose those behind it
+            except Exception:  # noqa: BLE001 - a failure loses one message, not those after it
                 failed()
         if taker is not None:
             _take_run(taker, run, origin, failed)

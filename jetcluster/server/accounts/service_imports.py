@@ -1,9 +1,9 @@
-"""Service imports: a request of one account is delivered in another, and what is answered comes back.
+"""Service imports: a request of one account is delivered in another, and the response comes back.
 
-The request travels on in the exporting account under the exported subject, with a reply subject made for it there,
-`_R_.<account's>.<request's>`. What comes to that subject, on any node, goes to the requester's own reply subject in
-its own account (`Responses`). Requests enter the other account on the node where they were published; its routes do
-the rest (precedent: processServiceImport in nats-server's client.go).
+In the exporting account the request has the exported subject, and a reply subject made for it,
+`_R_.<account's token>.<request's token>`. A response to that subject, on any node, goes to the requester's own reply
+subject in its own account (`Responses`). A request enters the exporting account on the node where it was published
+(precedent: processServiceImport in nats-server's client.go).
 """
 
 from __future__ import annotations
@@ -28,24 +28,21 @@ from jetcluster.server.accounts.import_context import (
     tell_bad_request,
 )
 from jetcluster.server.accounts.router import Requesters, Router
+from jetcluster.server.accounts.shared_routes import cache
 from jetcluster.server.accounts.subscription import Passage
 from jetcluster.server.permissions import REQUEST_INFO, of_another_account
 
 REPLIES = b"_R_."
 MAX_PENDING = 65_536
-"""Requests of one exporting account that wait for an answer on this node; beyond it the oldest is given up."""
+"""Requests to one exporting account that wait for a response on this node; beyond it the oldest is dropped."""
 MAX_CHAIN = 32
-"""Accounts that one request may go through."""
-MAX_CACHED = 4096
-"""Exported subjects that are remembered per import."""
-LONGEST_CACHED = 512
-"""Bytes of a subject and what it becomes: longer ones are made each time."""
+"""Service imports on the path of one request."""
 _JETSTREAM = b"$JS."
 _ACK = b"$JS.ACK."
 
 
 class Response:
-    """A response that is awaited in an exporting account, on behalf of a requester of another one."""
+    """A response awaited in an exporting account for a requester of another one."""
 
     __slots__ = ("_replies", "end_watch", "export", "importer", "link", "measurement", "reply", "since", "subject")
 
@@ -58,9 +55,9 @@ class Response:
         self.reply = reply
         self.export = export
         self.link = link
-        """The import that it is a response by."""
+        """The request's service import."""
         self.since = 0.0
-        """When it was asked, or last answered; monotonic seconds."""
+        """Monotonic seconds of the request or the last response."""
         self.measurement: Measurement | None = None
         self.end_watch: Callable[[], None] = _nothing
 
@@ -73,13 +70,13 @@ class Response:
         return self.export.patience if self.export is not None else DEFAULT_THRESHOLD
 
     def end(self, why: str = "") -> None:
-        """`why` it was not answered: "no responders", "timeout", "interest lost"."""
+        """Stops waiting. `why` there was no response: "no responders", "timeout", "interest lost"; "" if there was."""
         if self._replies.forget(self) and self.measurement is not None and why:
             self.measurement.failed(why)
 
 
 class Replies(Passage):
-    """The responses that requests of other accounts wait for in one account, on this node."""
+    """The responses awaited in one exporting account on this node, and the taker of their subjects."""
 
     __slots__ = ("_all", "_context", "_due", "_prefix", "_router", "_timer", "pending")
 
@@ -91,7 +88,7 @@ class Replies(Passage):
         self._router = router
         self._timer: TimerHandle | None = None
         self._due = 0.0
-        """When the timer goes off."""
+        """Monotonic seconds at which the timer is due."""
         self.pending: dict[bytes, Response] = {}
 
     def expect(self, importer: Router, reply: bytes, export: ExportOptions | None, link: Link) -> Response:
@@ -106,7 +103,7 @@ class Replies(Passage):
         return response
 
     def forget(self, response: Response) -> bool:
-        """False when it was gone already."""
+        """Removes an awaited response; False if it was removed before."""
         response.end_watch()
         return self.pending.pop(response.subject, None) is not None
 
@@ -124,7 +121,7 @@ class Replies(Passage):
         self._timer = self._context.timers.call_later(seconds, self._sweep)
 
     def _sweep(self) -> None:
-        """Looks at all, and so not more often than four times in somebody's patience."""
+        """Ends all responses that are overdue. As it scans all, it runs at most four times within `patience`."""
         self._timer = None
         now = self._context.clock.monotonic()
         for response in [r for r in self.pending.values() if now - r.since >= r.patience]:
@@ -174,8 +171,8 @@ class Replies(Passage):
         return taken
 
     def _back(self, response: Response, reply: bytes) -> bytes:
-        """A response may want an answer itself: that goes the other way in the same manner. Acks keep their subject:
-        who may ack imports that as a service."""
+        """Returns the reply subject of a response: a response that is itself a request gets one made in the importing
+        account. Ack subjects stay: an account that may ack imports them as a service."""
         if not reply or reply.startswith(_ACK):
             return reply
         return self._all.of(response.importer).expect(self._router, reply, response.export, response.link).subject
@@ -186,7 +183,7 @@ class Replies(Passage):
         else:
             response.since = self._context.clock.monotonic()
 
-    # ---- questions about a requester's reply subject, asked in this account
+    # ---- interest and backlog of requesters
 
     @property
     def requesters(self) -> Requesters:
@@ -209,7 +206,7 @@ class Responses:
         self._replies: dict[str, Replies] = {}
 
     def of(self, router: Router) -> Replies:
-        """Those of an account; made when it is first asked for something."""
+        """Returns the awaited responses of an account, made at its first request."""
         found = self._replies.get(router.account)
         if found is None:
             found = self._replies[router.account] = Replies(self._context, self, router)
@@ -218,7 +215,7 @@ class Responses:
         return found
 
     def awaited_in(self, account: str) -> dict[bytes, Response]:
-        """By reply subject; empty where nobody has asked."""
+        """Returns the awaited responses of an account by reply subject, without making any."""
         found = self._replies.get(account)
         return {} if found is None else found.pending
 
@@ -261,11 +258,7 @@ class ServiceEntry(Passage):
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or imported.remote
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
@@ -301,12 +294,12 @@ class ServiceEntry(Passage):
         return taken > 0
 
     def _covers(self, remote: bytes) -> bool:
-        """A wildcard in a request to JetStream is a filter (Direct Get, CONSUMER.CREATE): as plain text `>` would pass
-        for one token of what is imported, and reach more than that."""
+        """True unless a wildcard in a request to JetStream exceeds the import. There a wildcard is a filter (Direct
+        Get, CONSUMER.CREATE), but `>` would match one token of the import as plain text."""
         return subjects.is_literal(remote) or subjects.is_subset(remote, self._import.options.subject.encode())
 
     def _describe(self, origin: Origin, chain: tuple[Link, ...], share: bool) -> dict[str, Any]:
-        """The requester, as `Nats-Request-Info` has it: its account, and all about it when it is shared."""
+        """Returns `Nats-Request-Info`: the requester's account, or its whole info if that is shared."""
         context = self._context
         first = chain[-1][1] if chain else None
         if first is not None:
@@ -327,7 +320,7 @@ class ServiceEntry(Passage):
         return found
 
     def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
-        """Messages that are routed by `target` are requests to it."""
+        """Takes each message as a request to `target`, which routed it."""
         taken = False
         for _, reply, headers, payload in messages:
             taken = self.take(target, reply, headers, payload, origin)

@@ -1,19 +1,19 @@
-"""Stream imports and subject mappings: what is published in one account appears in another for those who subscribe
-there, or in the same one under another subject.
+"""Stream imports and subject mappings: messages of one account reach subscriptions in another, or in the same one under
+another subject.
 
-A subscription of the importing account that touches an import has a shadow in the exporting account: interest
-there, told to other nodes like any other, whose messages go to the subscription under the local subject (precedent:
-addShadowSubscriptions in nats-server's client.go). No shadow has a shadow of its own: an imported stream is not
-exported again.
+A subscription of the importing account that overlaps an import has a shadow in the exporting account. The shadow is
+interest there, announced to other nodes as usual; its messages go to the subscription under the local subject
+(precedent: addShadowSubscriptions in nats-server's client.go). A shadow has no shadow of its own: an imported stream is
+not exported again.
 
-The routes of such accounts are `SharedRoute`s: the same cached answer, with what the plain one lacks. An account
-without mappings and whose streams nobody imports has plain `Route`s and pays nothing.
+The routes of such accounts are `SharedRoute`s. An account without mappings, and whose streams are not imported, has
+plain `Route`s without this cost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from jetcluster.clock import Rng
 from jetcluster.config.import_rules import StreamImport, SubjectMapping
@@ -32,18 +32,27 @@ from jetcluster.server.accounts.subscription import (
 from jetcluster.server.permissions import of_another_account
 
 MAX_CACHED = 4096
-"""Subjects that are remembered per import or mapping."""
+"""Subjects cached per import or mapping."""
 LONGEST_CACHED = 512
-"""Bytes of a subject and what it becomes: longer ones are made each time."""
+"""Bytes of a subject and its mapped one up to which they are cached."""
 
+_Mapped = TypeVar("_Mapped", bytes, bytes | None)
 _OWN = (b"$JS.", b"$SYS.", b"_R_.")
-"""Subjects of the server's own callbacks that no other account reaches by a stream import."""
+"""Prefixes of the server's own callbacks that get no messages by stream imports."""
 Deliver = Callable[[Route, bytes, bytes, bytes, bytes, Origin], int]
-"""(route, subject, reply, headers, payload, origin) -> how many took it."""
+"""(route, subject, reply, headers, payload, origin) -> number of takers."""
+
+
+def cache(cached: dict[bytes, _Mapped], subject: bytes, mapped: _Mapped) -> None:
+    """Caches a mapped subject, unless the two are long; a full cache is emptied."""
+    if len(subject) + len(mapped or b"") <= LONGEST_CACHED:
+        if len(cached) >= MAX_CACHED:
+            cached.clear()
+        cached[subject] = mapped
 
 
 class Names:
-    """Local subjects of an import by remote ones."""
+    """The local subjects of a stream import, by remote ones."""
 
     __slots__ = ("_cached", "imported")
 
@@ -52,8 +61,8 @@ class Names:
         self._cached: dict[bytes, bytes] = {}
 
     def local(self, subject: bytes) -> bytes:
-        """TOO_LONG for one that nobody may get. A subject that the import does not take stays as it is: what a consumer
-        delivers shows the stream's own."""
+        """Returns the local subject, or TOO_LONG if it may not be delivered. A subject outside of the import stays as
+        it is: a consumer's deliveries show the stream's subjects."""
         imported = self.imported
         if imported.same:
             return subject
@@ -62,16 +71,12 @@ class Names:
         found = self._cached.get(subject)
         if found is None:
             found = imported.transform.match(subject) or subject
-            if len(subject) + len(found) > LONGEST_CACHED:
-                return found
-            if len(self._cached) >= MAX_CACHED:
-                self._cached.clear()
-            self._cached[subject] = found
+            cache(self._cached, subject, found)
         return found
 
 
 class Shadow(Passage):
-    """A subscription of the importing account, as the exporting account has it."""
+    """A subscription of the importing account as a taker in the exporting account."""
 
     __slots__ = ("names", "target")
 
@@ -105,14 +110,14 @@ class Shadow(Passage):
 
 
 class LeafShadow(Shadow):
-    """The same of what the other end of a leaf link wants."""
+    """The shadow of a leaf link's interest."""
 
     __slots__ = ("account",)
 
     def __init__(self, subject: bytes, target: LeafInterest, names: Names, account: str) -> None:
         super().__init__(subject, target, names)
         self.account = account
-        """The importing one, which the link belongs to."""
+        """The importing account, which is the link's."""
 
     @property
     def link(self) -> LeafPeer:
@@ -133,22 +138,21 @@ class LeafShadow(Shadow):
 
 
 class PassageChange(Protocol):
-    """A function that puts a passage into an account, or takes it out."""
+    """A function that adds a passage to an account, or removes it."""
 
     def __call__(self, passage: Passage, *, told: bool) -> None:
-        """`told`: other nodes hear of the change, so that they send (or stop sending) what `passage` takes."""
-        ...
+        """`told`: announces the change to other nodes, which send the passage's messages or stop that."""
 
 
 class Exporter(NamedTuple):
-    """Functions that put a shadow into the account that exports a stream, and that take it out again."""
+    """Functions that add a shadow to the account that exports a stream, and remove it."""
 
     add: PassageChange
     remove: PassageChange
 
 
 class _Import:
-    """One stream import with the account that it is of."""
+    """One stream import with its exporting account."""
 
     __slots__ = ("_back", "_same", "exporter", "local", "names", "remote")
 
@@ -161,7 +165,8 @@ class _Import:
         self._back: SubjectTransform | None = imported.back()
 
     def remote_of(self, subject: bytes) -> bytes | None:
-        """The subject that a subscription to `subject` wants of the exporting account; None for none."""
+        """Returns the subject of a shadow, in the exporting account, for a subscription to `subject`; None if they do
+        not overlap."""
         local = self.local
         if subject == local:
             return self.remote
@@ -184,7 +189,7 @@ class _Import:
 
 
 def _overlap(wanted: list[bytes], local: list[bytes]) -> bytes:
-    """A subscription's tokens made as narrow as the import's; whether they fit is for the caller to see."""
+    """Narrows a subscription's tokens to the import's; the caller checks that the result is within the import."""
     tokens = [
         local[at] if token == b"*" and at < len(local) and local[at] != b">" else token
         for at, token in enumerate(wanted)
@@ -195,12 +200,12 @@ def _overlap(wanted: list[bytes], local: list[bytes]) -> bytes:
 
 
 class Shadows:
-    """All shadows of one importing account's subscriptions."""
+    """The shadows of one importing account's subscriptions."""
 
     def __init__(
         self, account: str, subscriptions: Iterable[AnySubscription], imports: Sequence[tuple[StreamImport, Exporter]]
     ) -> None:
-        """`subscriptions` of `account` that there are already."""
+        """`subscriptions`: the existing ones of `account`, which get their shadows at once."""
         self._account = account
         self._imports = [_Import(imported, exporter) for imported, exporter in imports]
         self._of: dict[AnySubscription, list[tuple[Exporter, Shadow]]] = {}
@@ -241,13 +246,13 @@ def _may_cast(subscription: AnySubscription) -> bool:
 
 
 def _is_of_spoke(subscription: AnySubscription) -> bool:
-    """True for a link whose other end is a hub: each node has its own, so other nodes need not know."""
+    """True for interest of a hub on a leaf link: each node has its own link, so it is not announced to other nodes."""
     return isinstance(subscription, LeafInterest) and subscription.peer.spoke
 
 
 class SharedRoute(Route):
-    """A route with a mapping, which alone clients' messages meet; `open`, as for `exclusive` takers, is for the
-    server itself and for peers: what they send has been mapped where it came in."""
+    """A route that may have a mapping, then the only taker of clients' messages. Messages of the server itself, and of
+    peers, which have mapped them already, take `open`, as with `exclusive` takers."""
 
     __slots__ = ("bare", "mapping", "unmapped")
 
@@ -259,19 +264,19 @@ class SharedRoute(Route):
         super().__init__(subject, rest if mapping is None else [mapping], queues if mapping is None else {})
         self.mapping = mapping
         self.unmapped: Route = self if mapping is None else Route(subject, rest, queues)
-        """As if there were no mapping."""
+        """The route without the mapping."""
         if mapping is not None:
             self.open = self.unmapped.open or self.unmapped
         shadows = any(isinstance(s, Shadow) for members in (rest, *queues.values()) for s in members)
         self.bare: Route = self.unmapped
-        """`unmapped` for what came by a service import: it is not exported again as a stream."""
+        """`unmapped` without shadows, for messages of service imports, which are not exported again as a stream."""
         if shadows:
             groups = {name: _without_shadows(members) for name, members in queues.items()}
             self.bare = Route(subject, _without_shadows(rest), {name: some for name, some in groups.items() if some})
 
 
 class MappedSubject(Passage):
-    """A subject mapping of an account, in its index; the first one that takes a subject counts."""
+    """A subject mapping in its account's index; the first one in `order` that matches a subject applies."""
 
     __slots__ = ("_cached", "_deliver", "_only", "_rng", "_route_of", "_ways", "last", "order")
 
@@ -284,11 +289,11 @@ class MappedSubject(Passage):
         route_of: Callable[[bytes], Route],
         deliver: Deliver,
     ) -> None:
-        """`route_of` a subject of the account; `deliver` takes on what has its new subject."""
+        """`route_of` returns the route of a subject; `deliver` delivers a message under its new subject."""
         super().__init__(mapping.source)
         self.order = order
         self.last = b""
-        """Where the last message went, b"" if it was lost: a requester whom nobody answers is told that subject."""
+        """The last message's new subject, b"" if it was dropped: shown to a requester without responders."""
         self._rng = rng
         self._route_of = route_of
         self._deliver = deliver
@@ -298,7 +303,7 @@ class MappedSubject(Passage):
         self._cached: dict[bytes, bytes | None] = {}
 
     def destination(self, subject: bytes) -> bytes | None:
-        """Where a message goes; None when its share of the weights is lost."""
+        """Returns a message's new subject; None if it is dropped, as when the weights add up to less than 100."""
         if self._only is not None:
             return self._remembered(subject)
         rng = self._rng
@@ -310,15 +315,11 @@ class MappedSubject(Passage):
 
     def _remembered(self, subject: bytes) -> bytes | None:
         assert self._only is not None
-        cached = self._cached
-        if subject not in cached:
-            found = _sendable(self._only.match(subject))
-            if len(subject) + len(found or b"") > LONGEST_CACHED:
-                return found
-            if len(cached) >= MAX_CACHED:
-                cached.clear()
-            cached[subject] = found
-        return cached[subject]
+        if subject in self._cached:
+            return self._cached[subject]
+        found = _sendable(self._only.match(subject))
+        cache(self._cached, subject, found)
+        return found
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
         return self.pass_on(subject, reply, headers, payload, origin, bare=False) > 0
@@ -326,7 +327,7 @@ class MappedSubject(Passage):
     def pass_on(
         self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin, *, bare: bool
     ) -> int:
-        """`bare`: see `SharedRoute.bare`. Returns how many took it."""
+        """Delivers a message under its new subject; returns the number of takers. `bare`: see `SharedRoute.bare`."""
         target = self.destination(subject)
         self.last = target or b""
         if target is None:
@@ -335,7 +336,7 @@ class MappedSubject(Passage):
         if isinstance(route, SharedRoute):
             route = route.bare if bare else route.unmapped
         if not bare and not origin.may_publish_mapped(target):
-            return 1  # it has been told
+            return 1  # the client has got an -ERR
         if route.reserved:
             return 0
         return self._deliver(route, target, reply, headers, payload, origin)
@@ -345,7 +346,7 @@ class MappedSubject(Passage):
 
 
 def _sendable(target: bytes | None) -> bytes | None:
-    """The subject to deliver to; None for one that has become too long, whose message is dropped."""
+    """Returns None for TOO_LONG, whose message is dropped, else `target`."""
     return None if target is TOO_LONG else target
 
 

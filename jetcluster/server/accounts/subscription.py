@@ -1,9 +1,9 @@
-"""The kinds of takers a subject can have on a node: a client's subscription, an internal callback, a peer, a leaf
-link, and what hands a message on to another subject or account (`imports`).
+"""The kinds of takers of a subject: a client's subscription, an internal callback, a peer, a leaf link, and a passage
+to another subject or account (`imports`).
 
-A leaf link has a hub's end and a spoke's end. The hub's end is like a client of this node: what the spoke wants is
-told to the mesh, and what it sends goes to the mesh. The spoke's end is this node's own affair: each node of a
-cluster that is a leaf has its own link, so nothing that concerns it crosses the mesh.
+A leaf link has a hub end and a spoke end. The hub end behaves like a client of this node: the spoke's interest and its
+messages go to the mesh. The spoke end is local to this node: each node of a leaf cluster has its own link, so nothing
+of it crosses the mesh.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ from jetcluster.protocol.interest import FORWARDED, RemotePeer
 from jetcluster.protocol.writer import CRLF, HMSG_, MSG_, SIZE_LINES, SIZE_LINES_LEN, size_line
 
 ORIGIN = b"\x01"
-"""First entry of `queues` of a message that a leaf link brought into this cluster: this byte and the name of the
-cluster at the other end, which has the message already. Clients and leaves cannot make such a queue name: see
-`is_marked`."""
-SMALL = 1024
-"""Bytes: a frame up to there is rendered in one piece, as joining many costs more than copying twice."""
+"""First byte of the first of `queues` of a message from a leaf link, before the name of the cluster at the other end,
+which must not get the message again. Clients and leaf nodes cannot use such queue names: see `is_marked`."""
+SMALL_FRAME_BYTES = 1024
+"""Frames up to this size are rendered in one piece: copying twice costs less than joining several pieces."""
 
 
 class LeafPeer(Origin):
-    """One leaf link of one account: a `RemotePeer` and the origin of its messages. `leaf.link.LeafLink` is it."""
+    """One leaf link of one account: a `RemotePeer` and the origin of its messages. Implemented by `LeafLink`."""
 
     peer_id: str
     valve: Valve
     pending: int
-    """These as in `RemotePeer`."""
+    """All three as in `RemotePeer`."""
 
     spoke: bool
-    """True at the spoke's end: the other end is the hub."""
+    """True at the spoke end: the other end is the hub."""
 
     remote_cluster: bytes
     """Name of the cluster at the other end, or of its only node."""
@@ -45,7 +44,7 @@ class LeafPeer(Origin):
 
     @property
     def joined(self) -> bool:
-        """False once it is gone, though what it wanted may still be here (`accounts.Removals`)."""
+        """False once the link is gone, although its interest may still be in the index (`accounts.Removals`)."""
         raise NotImplementedError
 
     def send_msg(
@@ -60,13 +59,13 @@ class LeafPeer(Origin):
         raise NotImplementedError
 
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
-        """Members of (subject, queue) that came, or went when `change` is negative. `source`: None for this node's
-        clients and itself, else the node or the other link that has them. Queue a frame, never block."""
+        """Called when `change` members of (subject, queue) were added (negative: removed). `source`: the node or the
+        other link that has them, None for this node and its clients. Must not block."""
         raise NotImplementedError
 
 
 def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]) -> bool:
-    """True when what `source` wants is told on `link`, and so what comes on `link` may go to `source`."""
+    """True when the interest of `source` is announced on `link`, and so messages of `link` may go to `source`."""
     if source is link:
         return False
     if source is None:
@@ -80,48 +79,48 @@ def passes(source: RemotePeer | None, link: LeafPeer, leaves: Sequence[LeafPeer]
 
 
 def is_marked(queue: bytes) -> bool:
-    """True for what nodes put among queue names for each other, and nobody else may."""
+    """True for marks that nodes add to queue names for each other; clients and leaf nodes must not send them."""
     return queue.startswith((ORIGIN, FORWARDED))
 
 
 def take_origin(queues: list[bytes]) -> tuple[bytes, list[bytes]]:
-    """(cluster the message came from or b"", queue names) of a peer's `queues`."""
+    """Splits a peer's `queues` into (cluster of origin or b"", queue names)."""
     if queues and queues[0].startswith(ORIGIN):
         return queues[0][1:], queues[1:]
     return b"", queues
 
 
 class Sink(Origin):
-    """A client connection as deliveries see it: `client.connection.ClientConnection`."""
+    """A client connection as deliveries see it. Implemented by `ClientConnection`."""
 
     cid: int
     name: str
-    """The name it gave itself; "" when it gave none."""
+    """The name in its CONNECT, or ""."""
     out: list[bytes]
     """Pieces to write, joined once per loop turn."""
     pending: int
-    """Bytes in `out`, plus what the transport still holds as of the last flush."""
+    """Bytes in `out`, and bytes that the transport held at the last flush."""
     congestion_mark: int
-    """`pending` beyond this calls `congested`."""
+    """`congested` is called when `pending` exceeds this."""
     echo: bool
     headers: bool
     out_msgs: int
     out_bytes: int
 
     def wake(self) -> None:
-        """Asks for a flush at the end of the loop turn; to be called before the first append to an empty `out`."""
+        """Requests a flush at the end of the loop turn; must be called before an append to an empty `out`."""
         raise NotImplementedError
 
     def congested(self, origin: Origin) -> None:
-        """Stalls the publisher, or closes this connection when it is beyond max_pending."""
+        """Stalls the publisher, or closes this connection beyond max_pending."""
         raise NotImplementedError
 
     def admits(self, subject: bytes, reply: bytes, queue: bytes | None) -> bool:
-        """The user's permissions at delivery: denied subjects are filtered, a reply subject is opened."""
+        """Checks the user's permissions for a delivery, and opens its reply subject if it is permitted."""
         raise NotImplementedError
 
     def expire(self, subscription: ClientSubscription) -> None:
-        """Removes a subscription that has had its last message."""
+        """Removes a subscription after its last message."""
         raise NotImplementedError
 
 
@@ -142,13 +141,13 @@ class ClientSubscription:
         """The part of a frame between the subject and the reply or size."""
         self.delivered = 0
         self.max = 0
-        """Total deliveries after which it goes (UNSUB sid max); 0 is no limit."""
+        """Total deliveries after which it is removed (UNSUB sid max); 0 for no limit."""
         self.special = special
-        """True when a delivery needs more than an append: a maximum, or permissions to look at."""
+        """True when a delivery needs more than an append: `max` or permissions."""
         self.closed = False
 
     def take(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes, origin: Origin) -> bool:
-        """Queues one message; False when this subscription cannot have it (closed, own message without echo)."""
+        """Queues one message; False if the subscription is closed, echo is off, or permissions deny it."""
         owner = self.owner
         if self.closed or (origin is owner and not owner.echo):
             return False
@@ -161,7 +160,7 @@ class ClientSubscription:
         if headers and owner.headers:
             length = len(headers)
             size += length
-            if reply or size > SMALL:
+            if reply or size > SMALL_FRAME_BYTES:
                 lead = b"%b %d " % (reply, length) if reply else b"%d " % length
                 out += (HMSG_, subject, self.mid, lead, size_line(size), headers, payload, CRLF)
             else:
@@ -183,8 +182,8 @@ class ClientSubscription:
         return True
 
     def take_frames(self, subject: bytes, frames: Sequence[tuple[bytes, bytes]], origin: Origin) -> int:
-        """As `take` for each (headers, payload), for a subscription that is not special; 1, or 0 when it is closed. The
-        pieces are few and large, as they are many."""
+        """Queues each (headers, payload), for a subscription that is not special; returns 1, or 0 when it is closed.
+        Each frame is one piece, as there are many."""
         owner = self.owner
         if self.closed:
             return 0
@@ -215,7 +214,7 @@ class ClientSubscription:
         return 1
 
     def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes = b"") -> int:
-        """As `take` for each message; 1 when it took the last one, else 0. `target`: see `Passage.take_many`."""
+        """Queues each message; returns 1 if it took the last one, else 0. `target`: see `Passage.take_many`."""
         if self.special:
             taken = False
             for subject, reply, headers, payload in messages:
@@ -256,7 +255,7 @@ class ClientSubscription:
 
     @property
     def backlog(self) -> int:
-        """Bytes that its connection has not been sent yet."""
+        """Bytes not sent to its connection yet."""
         return self.owner.pending
 
 
@@ -286,15 +285,15 @@ class InternalSubscription:
 
 
 class Passage:
-    """A taker that hands messages on: to another account, or under another subject. Of what it is given it says itself
-    whether somebody had it, so that who asks where nobody answers is told."""
+    """A taker that passes messages on, to another account or under another subject. It returns whether anything took
+    them, so that a requester without responders gets its 503."""
 
     __slots__ = ("queue", "subject")
 
     special = True
     """Deliveries go through `take`."""
     leads_away = False
-    """Its messages are requests to another account."""
+    """True for a service import, whose messages are requests to another account."""
     owner: Sink | None = None
     closed = False
     delivered = 0
@@ -307,7 +306,7 @@ class Passage:
         raise NotImplementedError
 
     def take_many(self, messages: Sequence[Outgoing], origin: Origin, target: bytes) -> int:
-        """Messages that are routed by `target` and show their own subjects; 1 when it took the last one, else 0."""
+        """Takes messages that are routed by `target` and show their own subjects; 1 if it took the last one, else 0."""
         raise NotImplementedError
 
     @property
@@ -326,10 +325,10 @@ class RemoteInterest:
         self.queue = queue
         self.count = count
         self.valve: Valve | None = None
-        """The valve of the taker there, once it had enough to do (`Switchboard.valve_told`)."""
+        """The valve of the taker at the peer, once it has closed (`Switchboard.valve_told`)."""
 
     def hold(self, origin: Origin) -> None:
-        """Has the publisher wait if the taker there, or the link, has enough to do."""
+        """Makes the publisher wait if the valve of the taker at the peer, or of the link, is closed."""
         if self.valve is not None and self.valve.closed:
             origin.wait_at(self.valve)
         elif self.peer.valve.closed:
@@ -345,7 +344,7 @@ class RemoteInterest:
 
 
 class LeafInterest(RemoteInterest):
-    """Interest of the other end of a leaf link."""
+    """The interest of the other end of a leaf link."""
 
     __slots__ = ()
 

@@ -12,7 +12,7 @@ from jetcluster.server.client.login import Login
 
 
 class Client(ClientConnection):
-    """One connection of a client, from its first INFO until its last message has had its turn."""
+    """One connection of a client, from its first INFO until its last message is processed."""
 
     def __init__(self, parts: ServerParts, cid: int, entrance: Entrance) -> None:
         super().__init__(parts.state, parts.sockets, cid, entrance)
@@ -22,12 +22,12 @@ class Client(ClientConnection):
         self.login = Login(self, parts, parser)
         self.commands = self.reader = Commands(self, parts, parser, self.login)
         self._lost: tuple[Exception | None] | None = None
-        """Why the connection is gone, while what it had sent still has its turns."""
+        """The exception of `connection_lost`, while input received before it waits for turns."""
 
     # ---- beginning and end
 
     def greeting(self) -> bytes:
-        """The first INFO, for a port that sends it before the connection is made; `ip` and `port` are known by then."""
+        """Returns the first INFO, for a port that sends it before the transport exists; `ip` and `port` are set."""
         self.advance(ConnectionEvent.GREET)
         return writer.info(self.first_info())
 
@@ -40,18 +40,18 @@ class Client(ClientConnection):
         self.login.drop_subscriptions()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        self.holds.add("over")  # the transport is gone: it must not be paused or resumed
         if self.state in BEING_CHECKED:
-            self.commands.forget()  # behind a CONNECT that nobody has agreed to yet
+            self.commands.forget()  # input after a CONNECT that is not authenticated yet
         if self.commands.has_input and not self.close_reason:
-            self._lost = (exc,)  # what it had published counts; when its turn comes, as always
+            self._lost = (exc,)  # messages it published before are still delivered, in turns as usual
             self.is_lost = True
             self._depart()
         else:
             super().connection_lost(exc)
 
     def _depart(self) -> None:
-        """Nothing reaches this client any more: it takes nothing, and no time limit is for it."""
+        """Drops the subscriptions, output and timers: the client can receive nothing more."""
         self.blocked = True
         self.disarm_all()
         self.login.drop_subscriptions()

@@ -1,5 +1,5 @@
-"""`Clients`: the connections of a server's clients, those that are gone, and what both have sent and been sent; and
-`ServerParts`, the parts of a server that its connections use.
+"""`Clients`: a server's connected and closed clients with their traffic; and `ServerParts`, the parts of a server that
+its connections use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _nothing(_: Exception) -> None:
 
 @dataclass(slots=True)
 class ServerParts:
-    """Made by `server.Server`, which keeps what is for itself alone: the port, and what it does about all of them."""
+    """The parts of a server that its connections use; made by `server.Server`."""
 
     state: ServerState
     sockets: Sockets
@@ -40,13 +40,13 @@ class ServerParts:
     governor: Governor
     slow_logins: SlowLogins
     look_up: LookUp = _nothing
-    """The work of finding out what may turn a refusal into a welcome; None when there is nothing to be found."""
+    """Maps the error of a refused login to a look-up after which it may succeed; None if there is none."""
     tasks: OrderedSet[asyncio.Task[None]] = field(default_factory=OrderedSet)
-    """Under way until the server stops."""
+    """Running tasks, cancelled when the server stops."""
     last_cid: int = 0
 
     def new_cid(self) -> int:
-        """The number of a connection; never given twice."""
+        """Returns a new connection's number; no number is used twice."""
         self.last_cid += 1
         return self.last_cid
 
@@ -58,7 +58,7 @@ class ServerParts:
 
 @dataclass(slots=True, frozen=True)
 class ClosedClient:
-    """A connection that is gone, as monitoring shows it. Times: nanoseconds since the epoch."""
+    """A closed connection, as monitoring shows it. Times are nanoseconds since the epoch; `rtt` is seconds."""
 
     cid: int
     ip: str
@@ -89,7 +89,7 @@ class Totals:
     in_bytes: int = 0
     out_bytes: int = 0
     slow_consumers: int = 0
-    """Connections that were closed because they did not read."""
+    """Connections closed because they did not read."""
 
     def add(self, other: Totals | ClientConnection) -> None:
         self.in_msgs += other.in_msgs
@@ -99,42 +99,40 @@ class Totals:
 
 
 class ConnectionWatcher(Protocol):
-    """Called from the read loop: must not block and not raise."""
+    """Callbacks from the read loop, which must not block and not raise."""
 
     def connected(self, client: ClientConnection) -> None:
-        """The client has logged in; its account is known."""
-        ...
+        """Called when a client has logged in; its account is set."""
 
     def disconnected(self, client: ClientConnection) -> None:
-        """`close_reason` says why. Also of connections that never logged in: their account is ""."""
-        ...
+        """Called when a connection has ended, with `close_reason` set; its account is "" if it never logged in."""
 
 
 class Clients:
-    """Those of one server; iterating gives them as they came. A client is admitted once and forgotten once."""
+    """The clients of one server, iterated in the order of their arrival. Each is admitted once and forgotten once."""
 
     def __init__(self, state: ServerState, crowd: Crowd) -> None:
         self._state = state
         self._crowd = crowd
         self._present: dict[int, ClientConnection] = {}
         self.departed: set[int] = set()
-        """Those of them, by cid, whose connection is gone and whose last messages wait for their turn."""
+        """Cids of present clients whose connection is gone and whose last messages wait for a turn."""
         self.closed: deque[ClosedClient] = deque(maxlen=max(state.options.max_closed_clients, 0))
         self.closed_totals: dict[str, Totals] = {}
-        """Traffic of connections that are gone, by account."""
+        """Traffic of closed connections, by account."""
         self.total = 0
         """Connections since the start."""
         self.handshakes = 0
-        """Connections whose TLS handshake is under way: they count as connections."""
+        """Connections in their TLS handshake; they count towards max_connections."""
         self.watcher: ConnectionWatcher | None = None
-        """Told of clients that log in and of connections that end (`$SYS` events)."""
+        """Publishes `$SYS` events of logins and of connections that end."""
 
     def __iter__(self) -> Iterator[ClientConnection]:
-        """As they are when it begins: one may be closed meanwhile."""
+        """Iterates over a copy: a client may close meanwhile."""
         return iter(list(self._present.values()))
 
     def __len__(self) -> int:
-        """With those that have departed."""
+        """The number of clients, with departed ones."""
         return len(self._present)
 
     def get(self, cid: int) -> ClientConnection | None:
@@ -142,7 +140,7 @@ class Clients:
 
     @property
     def connected(self) -> int:
-        """Without those that have departed."""
+        """The number of clients, without departed ones."""
         return len(self._present) - len(self.departed)
 
     @property
@@ -150,11 +148,11 @@ class Clients:
         return self.connected + self.handshakes > self._state.options.max_connections
 
     def of_account(self, account: str) -> list[ClientConnection]:
-        """Those that are not closed."""
+        """Returns the clients of an account that are not closed."""
         return [client for client in self if client.account == account and not client.close_reason]
 
     def has_room(self, account: str) -> bool:
-        """False when one more connection of the account would be one too many."""
+        """False when the account has as many connections as it may have."""
         limit, departed = self._state.limits_of(account).max_connections, self.departed
         if limit < 0:
             return True
@@ -163,8 +161,8 @@ class Clients:
     # ---- coming and going
 
     def admit(self, client: ClientConnection) -> bool:
-        """Takes a new connection in; False when max_connections is reached, or the store needs what descriptors are
-        left."""
+        """Adds a new connection; False when max_connections is reached, or the store needs the remaining
+        descriptors."""
         most = self._state.options.max_connections
         if self.connected >= most or len(self.departed) > most or not self._crowd.has_room_for(client):
             return False
@@ -174,23 +172,23 @@ class Clients:
         return True
 
     def departs(self, client: ClientConnection) -> None:
-        """Its connection is gone, and counts no more; `forget` comes when its last messages have had their turn."""
+        """Marks a client whose connection is gone; `forget` follows when its last messages are processed."""
         self.departed.add(client.cid)
         self._crowd.strangers.pop(client.cid, None)
 
     def never_came(self, client: ClientConnection) -> None:
-        """One whose handshake came to nothing: it has been a connection all the same."""
+        """Counts a connection whose TLS handshake failed, as a closed one."""
         self._present[client.cid] = client
         self.total += 1
         self.forget(client)
 
     def logged_in(self, client: ClientConnection) -> None:
-        """Called once by every connection that gets that far."""
+        """Reports a login; called once per connection that logs in."""
         if self.watcher is not None:
             self.watcher.connected(client)
 
     def forget(self, client: ClientConnection) -> None:
-        """Called once by every connection that ends."""
+        """Removes a connection that has ended and keeps its traffic; called once per connection."""
         if self._present.pop(client.cid, None) is None:
             return
         self.departed.discard(client.cid)
@@ -224,21 +222,21 @@ class Clients:
             self.watcher.disconnected(client)
 
     def shed(self, most: int) -> int:
-        """Closes the newest where there are more than `most`; how many that were."""
+        """Closes the newest connections beyond `most`; returns their number."""
         excess = [client for client in self if client.cid not in self.departed][max(most, 0) :]
         for client in excess:
             client.close("Maximum Connections Exceeded", "maximum connections exceeded")
         return len(excess)
 
     def shed_of(self, account: str) -> None:
-        """Closes the newest of an account where there are more than it may have."""
+        """Closes the newest connections of an account beyond its limit."""
         present = [client for client in self.of_account(account) if client.cid not in self.departed]
         limit = self._state.limits_of(account).max_connections
         for client in present[limit:] if limit >= 0 else ():
             client.close("Maximum Account Connections Exceeded", "maximum account active connections exceeded")
 
     def totals(self) -> Totals:
-        """Traffic since the start, of connections open and closed."""
+        """Returns the traffic since the start, of open and closed connections."""
         found = Totals()
         for closed in self.closed_totals.values():
             found.add(closed)
@@ -247,6 +245,6 @@ class Clients:
         return found
 
     def tell_info(self) -> None:
-        """INFO has changed: told to those that may hear of it unasked."""
+        """Sends a changed INFO to the clients that may receive one unasked."""
         for client in self:
             client.tell_info()

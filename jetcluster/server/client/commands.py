@@ -1,4 +1,4 @@
-"""`Commands`: what a client sends, run in portions, in turns with others who send much (`fairness.Governor`)."""
+"""`Commands`: a client's input, run in portions, in turns with other heavy senders (`fairness.Governor`)."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ log = logging.getLogger("jetcluster.server")
 
 TRACE_DEST = b"Nats-Trace-Dest"
 
-PORTION_OUTPUT: Final = 8192
-"""Bytes of answers and messages after which the rest of what a client sent waits for the loop's next turn, as it does
-after `MAX_QUANTUM` messages. What is answered goes out meanwhile, so that client and server work at the same time, not
-by turns; and one client's 256 KiB do not keep the others waiting (`fairness.Governor` says which one is next)."""
+PORTION_OUTPUT_BYTES: Final = 8192
+"""Bytes of output after which the rest of a client's input waits for the loop's next turn, as after `MAX_QUANTUM`
+messages. The answers are written meanwhile, so that client and server work in parallel, and one read of 256 KiB does
+not delay other clients."""
 MESSAGE_BYTES: Final = 512
-"""Bytes for each message of a portion that end it as well."""
-TAKERS: Final = 4
-"""Takers of a message that are worth one message more."""
-INDEX_NODES: Final = 16
-"""Nodes of the index, looked at for a subject that no cache has, that are worth one message."""
-REFUSED: Final = 8
-"""Messages that a publish is worth which is refused."""
-FEW_LINES: Final = 64
-"""A read that has no more lines is worked on at once, however much others have sent, if it is not `HEAVY_READ`."""
-LIGHT_MESSAGES: Final = 4
-"""A client that has sent no more before it met a closed valve goes on before the others."""
+"""Bytes of messages per message of quantum: a portion ends at either limit."""
+TAKERS_PER_MESSAGE: Final = 4
+"""Takers of a message for which it is charged one message more."""
+INDEX_NODES_PER_MESSAGE: Final = 16
+"""Index nodes visited for an uncached subject for which one message more is charged."""
+REFUSED_MESSAGES: Final = 8
+"""Messages charged for a refused publish."""
+MAX_LIGHT_LINES: Final = 64
+"""A read with at most so many lines, smaller than `HEAVY_READ`, is processed at once, however many others wait."""
+MAX_LIGHT_MESSAGES: Final = 4
+"""A client that has sent no more messages before it met a closed valve has its turn before the others."""
 NARROW_BYTES: Final = 128 * 1024
-"""Bytes that the kernel takes in for a connection that sends much in a flood (`Governor.flooded`), for as long as it
-lives: 1.3 MB/s over 100 ms (docs/limits.md). Linux would let it grow to 6 MB each, all of which is worked on after the
-end of the flood, before anything new."""
+"""Receive buffer in the kernel, for the rest of its life, of a connection that sends much in a flood
+(`Governor.flooded`): 1.3 MB/s over 100 ms (docs/limits.md). Linux would let it grow to 6 MB, and these backlogs would
+be processed after the flood before anything new."""
 
 _CONNECT_BEGINS = (b"C", b"c")
 
 
 class Portion:
-    """The work that a client may do in one turn of the loop, counted in messages; other work is charged as several."""
+    """The work of a client in one turn of the loop, in messages; expensive work is charged as several messages."""
 
-    # No __init__: a portion is made for each read, by `Commands._work`, and a call is saved.
+    # No __init__, which saves a call: `Commands._work` makes a portion for each read.
     __slots__ = ("bytes", "in_bytes", "in_msgs", "messages", "output")
 
     messages: int
     bytes: int
     output: int
-    """The messages, their bytes, and the client's `pending` with which the portion ends."""
+    """The numbers of messages, of their bytes, and of the client's `pending` bytes that end the portion."""
     in_msgs: int
     in_bytes: int
-    """The messages of the portion so far, and their bytes."""
+    """The portion's messages so far, and their bytes."""
 
     def charge(self, messages: int) -> None:
-        """Takes off the portion what has cost as much as so many messages."""
+        """Shortens the portion by work that costs as much as so many messages."""
         self.messages -= messages
 
 
 class Commands:
-    """The input of one client. `login` answers CONNECT."""
+    """The input of one client. `login` handles CONNECT."""
 
     __slots__ = ("_client", "_login", "_narrowed", "_parser", "_parts", "_queued", "_rest", "_session")
 
@@ -79,47 +79,47 @@ class Commands:
         self._parser = parser
         self._login = login
         self._rest: list[Command] = []
-        """Commands that were read and wait for their turn."""
+        """Parsed commands that wait for a turn."""
         self._queued = False
-        """The client waits for a turn (`fairness.Governor`)."""
+        """True while the client waits for a turn (`fairness.Governor`)."""
         self._narrowed = False
-        """The client was part of a flood."""
+        """True once the receive buffer was limited (NARROW_BYTES)."""
 
     # ---- reads
 
     def receive(self, data: bytes) -> None:
-        """Runs what was read, now or when the client's turn comes. Never raises."""
+        """Runs the input now or when the client's turn comes. Never raises."""
         client = self._client
         client.last_activity = client.server.clock.monotonic()
         try:
             if client.state is OPEN and data[:1] not in _CONNECT_BEGINS and self._login.is_guarded:
-                # Told by its first byte: a PUB of a stranger is not read to its end.
+                # The first byte decides: the PUB of a client that has not logged in is not read to its end.
                 client.close("Authentication Failure", "Authorization Violation")
                 return
             self._parser.push(data)
             if self._queued or self._rest:
-                return  # reading is paused, but this may have been under way
+                return  # reading is paused, but this read was in progress
             size = len(data)
-            light = size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= FEW_LINES)
+            light = size < SMALL_READ or (size < HEAVY_READ and data.count(b"\n") <= MAX_LIGHT_LINES)
             if (light and self._session.router is not None) or self._is_admitted(size):
                 self._work([])
-        except Exception:  # noqa: BLE001 - it is told there
+        except Exception:  # noqa: BLE001 - logged there
             self._failed()
 
     def _is_admitted(self, size: int) -> bool:
-        """False when this read has to wait behind others."""
+        """False when this read must wait behind others."""
         heavy = self._session.router is not None and size >= HEAVY_READ
         if self._parts.governor.admits(heavy=heavy):
             return True
         self._rest = self._parsed(1)
         if not self.has_input:
-            return True  # what is no command at all is told at once
+            return True  # a syntax error is answered at once
         self._client.valve = None
         self._queue(light=not heavy)
         return False
 
     def _parsed(self, size: int) -> list[Command]:
-        """The commands that begin in the next `size` bytes of what was read."""
+        """Returns the commands that begin in the next `size` bytes of input."""
         commands = self._parser.take(size)
         if self._client.server.tracer is not None:
             self._client.server.tracer.received(self._client.head(), commands)
@@ -127,23 +127,23 @@ class Commands:
 
     @property
     def has_input(self) -> bool:
-        """Something has been read and waits for its turn."""
+        """True when input waits for a turn."""
         return bool(self._rest or self._parser.waiting)
 
     def forget(self) -> None:
-        """Drops what was read and waits."""
+        """Drops the input that waits."""
         self._rest.clear()
         self._parser.drop()
 
     def end(self) -> None:
-        """The client is gone: nothing that was read has a turn any more."""
+        """Drops the input of a client that is gone, and its place in the queue."""
         self.forget()
         if self._queued:
             self._queued = False
             self._parts.governor.leave(self._client, self._client.valve)
 
     def _failed(self) -> None:
-        """A fault of ours with one client's input must not reach the loop or another client."""
+        """Closes the client after an unexpected exception, which must not affect the loop or other clients."""
         log.exception("cid %d: internal error, closing the connection", self._client.cid)
         self._client.close("Internal Error")
 
@@ -159,27 +159,27 @@ class Commands:
             client.bound_input(NARROW_BYTES)
 
     def take_turn(self, quantum: int) -> bool:
-        """Works on what waits, `quantum` messages at most. False when nothing waits any more."""
+        """Processes at most `quantum` messages of the waiting input. False when no input waits any more."""
         self._queued = False
         rest, self._rest = self._rest, []
         if not self._client.close_reason:
             try:
                 self._work(rest, quantum)
-            except Exception:  # noqa: BLE001 - it is told there
+            except Exception:  # noqa: BLE001 - logged there
                 self._failed()
         return self._queued
 
     def go_on(self) -> None:
-        """Works on what was read while it was not known who this is."""
+        """Processes the input that waited for a slow login."""
         if self._rest:
             self.take_turn(MAX_QUANTUM)
 
     def _work(self, commands: list[Command], quantum: int = MAX_QUANTUM) -> None:
-        """Runs commands, then what has been read behind them, up to the end of this turn's portion; the others follow
-        when this client's turn comes."""
+        """Runs `commands`, then the input after them, up to the end of this turn's portion. The rest waits for the
+        client's next turn."""
         client, parser, portion = self._client, self._parser, Portion()
         portion.messages, portion.bytes = quantum, quantum * MESSAGE_BYTES
-        portion.output = client.pending + PORTION_OUTPUT
+        portion.output = client.pending + PORTION_OUTPUT_BYTES
         portion.in_msgs = portion.in_bytes = 0
         client.valve = None
         end = 0.0
@@ -191,7 +191,7 @@ class Commands:
             rest = self._run(iter(commands), portion)
             if rest is not None or not parser.waiting or portion.in_msgs >= portion.messages or client.close_reason:
                 break
-            now = client.server.clock.monotonic()  # the next chunk, if this portion has time
+            now = client.server.clock.monotonic()  # the clock is not read when one chunk is all
             end = end or now + PORTION_SECONDS
             if now >= end:
                 break
@@ -204,7 +204,7 @@ class Commands:
         if client.state in BEING_CHECKED:
             client.pause_reading("login")
         elif rest or parser.waiting or client.valve is not None:
-            self._queue(light=portion.in_msgs <= LIGHT_MESSAGES and not self.has_input)
+            self._queue(light=portion.in_msgs <= MAX_LIGHT_MESSAGES and not self.has_input)
         else:
             if client.holds:
                 client.resume_reading("portion")
@@ -213,8 +213,7 @@ class Commands:
                 client.close(parser.error.reason, parser.error.text)
 
     def _run(self, commands: Iterator[Command], portion: Portion) -> list[Command] | None:
-        """Runs commands; returns those that are left when the portion or the connection ends before, None when it did
-        not."""
+        """Runs commands. Returns the rest if the portion or the connection ends first, None if all have run."""
         client, session = self._client, self._session
         router = session.router
         in_msgs, in_bytes, most_bytes, most_output = portion.in_msgs, portion.in_bytes, portion.bytes, portion.output
@@ -232,7 +231,7 @@ class Commands:
                 row = _ROWS[kind]
                 if row.always or not client.is_lost:
                     row.run(self, subject, reply, headers)
-                if client.state in BEING_CHECKED:  # this CONNECT again, and what is behind it, once that is known
+                if client.state in BEING_CHECKED:  # this CONNECT runs again after the check, then those after it
                     commands = itertools.chain([(kind, subject, reply, headers, payload)], commands)
                     break
                 router = session.router
@@ -247,7 +246,7 @@ class Commands:
                 or (headers and (not client.headers or TRACE_DEST in headers))
                 or (reply and not reply.startswith(b"_INBOX."))
             ) and not self._may_publish(subject, reply, headers, payload):
-                portion.charge(REFUSED + session.spent)
+                portion.charge(REFUSED_MESSAGES + session.spent)
                 session.spent = 0
                 if client.pending > most_output or in_msgs >= portion.messages:
                     break
@@ -256,7 +255,7 @@ class Commands:
             if route is None:
                 walked = router.index.walked
                 route = router.lookup(subject)
-                portion.messages -= (router.index.walked - walked) // INDEX_NODES
+                portion.messages -= (router.index.walked - walked) // INDEX_NODES_PER_MESSAGE
             try:
                 callback = route.single
                 if callback is not None:
@@ -264,11 +263,11 @@ class Commands:
                 elif route.reserved:
                     client.refuse("Publish to", subject)
                 else:
-                    portion.messages -= route.takers // TAKERS
+                    portion.messages -= route.takers // TAKERS_PER_MESSAGE
                     taken = router.deliver(route, subject, reply, headers, payload, client)
                     if not taken and reply and client.no_responders:
                         self._tell_no_responders(router, subject, reply)
-            except Exception:  # a callback's contract is not to raise; its mistake costs one message, not all
+            except Exception:  # a callback must not raise; if one does, only this message is lost
                 log.exception("cid %d: error in a subscription to %r", client.cid, subject)
             if (
                 client.pending > most_output
@@ -285,8 +284,8 @@ class Commands:
     # ---- PUB
 
     def _may_publish(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
-        """The checks of a publish that is not of the plainest kind, in nats-server's order. False when it may not, or
-        has gone out already."""
+        """Runs the checks of a publish off the fast path, in nats-server's order. False when it is refused, or was
+        delivered here (message tracing)."""
         client, session = self._client, self._session
         if headers and not client.headers:
             client.close("Message Header Violation")
@@ -305,8 +304,8 @@ class Commands:
         return not (headers and TRACE_DEST in headers and self._traced(subject, reply, headers, payload))
 
     def _may_publish_to(self, subject: bytes) -> bool:
-        """False when it may not, and has been told. The subject that a mapped one is mapped to is judged later, by
-        `may_publish_mapped`."""
+        """False when the client may not, after an -ERR. For a mapped subject, `may_publish_mapped` checks the target
+        later."""
         router = self._session.router
         if self._session.permissions is None or (router is not None and router.mapping_of(subject) is not None):
             return True
@@ -320,7 +319,8 @@ class Commands:
         return foreign is None
 
     def _traced(self, subject: bytes, reply: bytes, headers: bytes, payload: bytes) -> bool:
-        """True when the message has gone out with a report of its way, or may not because of where that would go."""
+        """Delivers a message with a trace report. False when it is not traced; True also when the client may not
+        publish to the report's subject."""
         from jetcluster.server.client import message_trace
 
         client, router, permissions = self._client, self._session.router, self._session.permissions
@@ -336,7 +336,7 @@ class Commands:
         return True
 
     def _tell_no_responders(self, router: Router, subject: bytes, reply: bytes) -> None:
-        """The 503 frame, if this connection listens on its own reply subject."""
+        """Sends the 503 frame if this connection subscribes to its reply subject."""
         client = self._client
         subscription = router.subscription_of(client, reply)
         if subscription is not None:
@@ -407,7 +407,7 @@ class _Row(NamedTuple):
     run: Callable[[Commands, bytes, bytes, bytes], None]
     messages: int
     always: bool = False
-    """True for a command that is also run when nobody is there to be answered."""
+    """True for a command that also runs when the connection is gone."""
 
 
 _ROWS: Final = {

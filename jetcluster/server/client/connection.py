@@ -1,5 +1,5 @@
-"""`ClientConnection`: a client's connection as takers, its server and monitoring know it, with its session, and the
-port it has come by.
+"""`ClientConnection`: a client's connection as takers, its server and monitoring see it, with its session and the port
+that accepted it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 _HEARS: Final = (SETTLED, RECHECKING, RECHECKED)
-"""INFO may come unasked only after the first PING that followed a CONNECT."""
+"""States in which INFO may be sent unasked: after the first PING that followed a CONNECT."""
 
 
 class Entrance:
-    """The port that clients come by: what they are told there, and how they are let in. This one is the client port;
-    `ws.port.WsEntrance` is the other one. A reload changes its answers."""
+    """The INFO and the login rules of the port that accepted a client: here the client port; `ws.port.WsEntrance` is
+    the WebSocket port's. A reload changes its properties."""
 
     trace_kind = "cid"
     client_type = "nats"
-    """As monitoring calls it."""
+    """Monitoring's name of it."""
     connection_type = STANDARD
-    """As `allowed_connection_types` of a user calls it."""
+    """Its name in a user's `allowed_connection_types`."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
@@ -48,12 +48,12 @@ class Entrance:
 
     @property
     def no_auth_user(self) -> str:
-        """The user that a client without credentials is; "" when there is none."""
+        """The user of clients without credentials; "" if there is none."""
         return self._server.options.no_auth_user
 
     @property
     def login_seconds(self) -> float:
-        """Seconds that a client has to say its credentials."""
+        """Seconds that a client has to send CONNECT."""
         return self._server.options.auth_timeout
 
     @property
@@ -65,41 +65,41 @@ class Entrance:
         return self._server.options.tls
 
     def info(self) -> dict[str, Any]:
-        """The server's INFO, as it is for this port; a new object."""
+        """Returns a new copy of the server's INFO for this port."""
         return server_info(self._server)
 
     def completed(self, connect: dict[str, Any]) -> dict[str, Any]:
-        """CONNECT with what the connection has brought besides."""
+        """Returns CONNECT's fields, completed with credentials from the connection itself."""
         return connect
 
 
 class ClientSession:
-    """The place of a client in its account: the router, and what the client may do there."""
+    """A client's router, permissions and limits in its account."""
 
     __slots__ = ("careful", "limits", "pedantic", "permissions", "router", "spent", "verbose")
 
     def __init__(self) -> None:
         self.router: Router | None = None
-        """None until the client is let in."""
+        """None until the client is logged in."""
         self.permissions: ConnectionPermissions | None = None
-        """None: everything is permitted."""
+        """None when everything is permitted."""
         self.limits: Session | None = None
-        """Limits of this connection alone; None: it has those of its account."""
+        """Limits of this connection; None when only its account's apply."""
         self.verbose = True
         self.pedantic = True
         self.careful = True
         """True when a publish needs more than a lookup: +OK, a pedantic check, or permissions."""
         self.spent = 0
-        """Messages of the portion that is worked on which were used up by work for others of them."""
+        """Messages to charge to the current portion for extra work (`ClientConnection.spend`)."""
 
     def obey(self, permissions: ConnectionPermissions | None) -> None:
-        """From now on these are the permissions; called whenever one of the flags has changed as well."""
+        """Sets the permissions; called also when a flag has changed."""
         self.permissions = permissions
         self.careful = self.verbose or self.pedantic or permissions is not None
 
 
 class ClientConnection(Connection, Sink):
-    """A client's connection, whose parts `client.Client` puts together."""
+    """A client's connection; `client.Client` adds its parts."""
 
     def __init__(self, server: ServerState, sockets: Sockets, cid: int, entrance: Entrance) -> None:
         super().__init__(server, sockets, cid)
@@ -117,18 +117,18 @@ class ClientConnection(Connection, Sink):
         self.protocol = 0
         self.nonce = b""
         self.tls_first = False
-        """The handshake came before the INFO."""
+        """True when the TLS handshake came before INFO."""
         self.valve: Valve | None = None
-        """The valve of a taker that takes no more of what this client publishes."""
+        """The closed valve of a taker of this client's messages."""
         self.is_lost = False
-        """The connection is gone, while what had been read still has its turns."""
+        """True when the connection is gone and its input still waits for turns."""
 
     def reconfigured(self, *, new_pings: bool) -> None:
-        """The server has a new configuration: is this client still who it was, and what may it do now?"""
+        """Checks the client's credentials, permissions and limits against a new configuration."""
         raise NotImplementedError
 
     def answered(self) -> None:
-        """It is known now who this is: what was read meanwhile is worked on."""
+        """Processes the input that waited for the end of a slow login."""
         raise NotImplementedError
 
     def take_turn(self, quantum: int) -> None:
@@ -136,11 +136,11 @@ class ClientConnection(Connection, Sink):
         raise NotImplementedError
 
     def wait_at(self, valve: Valve) -> None:
-        """See `bus.Waiter`: this message is the last of its portion."""
+        """Ends the portion after this message: see `bus.Waiter`."""
         self.valve = valve
 
     def spend(self, messages: int) -> None:
-        """Takes so many messages off this portion of the client: one of them has cost as much."""
+        """Charges the current portion for the work of so many messages."""
         self.session.spent += messages
 
     @property
@@ -155,13 +155,13 @@ class ClientConnection(Connection, Sink):
 
     @property
     def permissions(self) -> UserPermissions | None:
-        """The rights that the authenticator gave this user; None: everything."""
+        """The user's permissions; None when everything is permitted."""
         permissions = self.session.permissions
         return None if permissions is None else permissions.of_user
 
     @property
     def max_payload(self) -> int:
-        """Bytes a message of this client may have: the smallest of the server's, its account's and its own limit."""
+        """Largest message in bytes: the smallest of the server's, the account's and the user's limit."""
         limits = self.session.limits
         of_user = -1 if limits is None else limits.max_payload
         found = (self.server.limits_of(self.account).max_payload, of_user)
@@ -169,7 +169,7 @@ class ClientConnection(Connection, Sink):
 
     @property
     def max_subscriptions(self) -> int:
-        """-1 is no limit."""
+        """The smallest limit of the server, the account and the user; -1 for none."""
         limits = self.session.limits
         found = (
             self.server.options.max_subscriptions or -1,
@@ -179,8 +179,8 @@ class ClientConnection(Connection, Sink):
         return min((limit for limit in found if limit >= 0), default=-1)
 
     def may_be_answered_at(self, reply: bytes) -> bool:
-        """The server answers many requests itself: a client that may not publish to its own subjects ($JS, $KV, $SYS,
-        ...) may not have it publish there either."""
+        """False for a reply subject in the server's own space ($JS, $KV, $SYS, ...) that the client may not publish to:
+        the server answers many requests itself, and must not publish there on the client's behalf."""
         permissions = self.session.permissions
         return reply[:1] != b"$" or permissions is None or permissions.can_publish(reply)
 
@@ -191,7 +191,7 @@ class ClientConnection(Connection, Sink):
         return session.permissions.can_publish_all(subject)
 
     def may_publish_mapped(self, subject: bytes) -> bool:
-        """False when it may not, and has been told."""
+        """False when the client may not, after an -ERR."""
         permissions = self.session.permissions
         if permissions is None or permissions.can_publish(subject):
             return True
@@ -212,7 +212,7 @@ class ClientConnection(Connection, Sink):
         return permissions is None or permissions.admits(subject, reply, queue)
 
     def expire(self, subscription: ClientSubscription) -> None:
-        """Removes one subscription; `Sink.expire`."""
+        """Removes one subscription: see `Sink.expire`."""
         router = self.session.router
         if router is not None and self.subscriptions.get(subscription.sid) is subscription:
             del self.subscriptions[subscription.sid]
@@ -221,12 +221,12 @@ class ClientConnection(Connection, Sink):
     # ---- INFO
 
     def info(self, *, first: bool) -> dict[str, Any]:
-        """INFO for this client: the first, or a later one, which also says where it has landed."""
+        """Returns the first INFO for this client, or a later one, which also has its account."""
         info = self.entrance.info()
         info["client_id"] = self.cid
         info["client_ip"] = self.ip
         if first:
-            # Clients with no credentials would give up at once, though no_auth_user lets them in.
+            # Clients without credentials would give up, although no_auth_user admits them.
             if self.entrance.no_auth_user:
                 info.pop("auth_required", None)
             if self.nonce:
@@ -240,23 +240,23 @@ class ClientConnection(Connection, Sink):
         return info
 
     def first_info(self) -> dict[str, Any]:
-        """With a nonce, where a configured credential signs one."""
+        """Returns the first INFO, with a nonce if any configured credential signs one."""
         self.nonce = new_nonce(self.server.rng) if self.server.authenticator.nonce_required else b""
         return self.info(first=True)
 
     def tell_info(self) -> None:
-        """The server's INFO has changed: told to a client that may hear of it unasked."""
+        """Sends a changed INFO if the client may receive one unasked."""
         if self.state in _HEARS:
             self.send(writer.info(self.info(first=False)))
 
     def tell_lame_duck(self) -> None:
-        """As if the server went away: this one client looks for another."""
+        """Sends INFO with lame duck mode, so that this client reconnects elsewhere."""
         self.send(writer.info({**self.info(first=False), "ldm": True}))
 
-    # ---- as others see it
+    # ---- logs and advisories
 
     def head(self) -> str:
-        """The head of lines of the log about this client: address, number, what it calls itself, its user."""
+        """Returns the head of log lines: address, number, the client's name and library, its user."""
         from jetcluster.server.tracing import head_of
 
         of_user = (self.account, self.user) if self.user else None
@@ -265,7 +265,7 @@ class ClientConnection(Connection, Sink):
         )
 
     def client_info(self) -> dict[str, Any]:
-        """The client, as the `client` of an advisory has it."""
+        """Returns the `client` field of an advisory."""
         info: dict[str, Any] = {
             "start": datetime.fromtimestamp(self.start_ns / 1e9, UTC).isoformat().replace("+00:00", "Z"),
             "host": self.ip,

@@ -1,4 +1,4 @@
-"""`Login`: how a client comes in: INFO, CONNECT, its account, limits and rights, and how a reload changes them."""
+"""`Login`: a client's INFO, CONNECT, account, limits and permissions, and their changes by a reload."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _CONNECT_TYPES: dict[str, type] = {
 }
 _WITHOUT_CONNECT: Final = (OPEN, ANONYMOUS)
 _ASKED: Final = (CHECKED, RECHECKED)
-"""The states in which it is not asked again: a check that takes time is made once."""
+"""States after a slow check, which is made once."""
 
 
 class Login:
-    """The login of one client. It gives the client's session its router and rights, and its parser the limits."""
+    """The login of one client. It sets the router and permissions of the session, and the limits of the parser."""
 
     __slots__ = ("_client", "_credentials", "_entrance", "_parser", "_parts", "_server", "_session")
 
@@ -50,18 +50,18 @@ class Login:
         self._parts = parts
         self._parser = parser
         self._credentials: dict[str, Any] = {}
-        """The CONNECT that let this client in, for the next reload of the configuration."""
+        """The accepted CONNECT, checked again at each reload."""
 
     # ---- before CONNECT
 
     def begin(self) -> None:
-        """The connection is made: INFO goes out, and the time to log in begins."""
+        """Sends INFO on a new connection and starts the login timeout."""
         client, parts = self._client, self._parts
         if client.state is not GREETED:
             client.out.append(writer.info(client.first_info()))
         client.advance(ConnectionEvent.MAKE)
         if not parts.clients.admit(client):
-            # A connection that lingers keeps its descriptor, which may be what there are too few of.
+            # A lingering connection keeps its descriptor, and descriptors may be short.
             spare = not parts.crowd.is_crowded(client)
             client.close("Maximum Connections Exceeded", "maximum connections exceeded", linger=spare)
             return
@@ -71,7 +71,7 @@ class Login:
         client.flush()
 
     def _is_pinned(self) -> bool:
-        """False when the certificate is none of those that may come by this port; the connection is closed then."""
+        """False when the certificate is not one of `pinned_certs`; closes the connection then."""
         client, tls = self._client, self._entrance.tls
         pins = frozenset(tls.pinned_certs) if tls is not None else frozenset()
         allowed = self._server.options.allow_non_tls and client.transport.get_extra_info("ssl_object") is None
@@ -94,13 +94,13 @@ class Login:
 
     @property
     def is_guarded(self) -> bool:
-        """True when nothing but CONNECT is served before CONNECT."""
+        """True when only CONNECT is served before a login."""
         entrance = self._entrance
         return entrance.authenticator.required and not (entrance.no_auth_user or self._server.options.global_is_open)
 
     def serve_unconnected(self) -> Router | None:
-        """Without authorization, or where credentials are no must, every verb is served before CONNECT. None when the
-        client is not in, or not yet."""
+        """Logs in a client that sends another verb before CONNECT, where credentials are not required. Returns None if
+        it is refused or not logged in yet."""
         if self.is_guarded:
             self._client.close("Authentication Failure", "Authorization Violation")
         else:
@@ -110,14 +110,14 @@ class Login:
     # ---- CONNECT
 
     def connect(self, text: bytes) -> None:
-        """CONNECT, with this JSON."""
+        """Runs CONNECT with this JSON."""
         client, session = self._client, self._session
         connect = _decode_connect(text)
         if connect is None:
             client.close("Parse Error")
             return
         if client.state not in _WITHOUT_CONNECT:
-            # A second CONNECT authenticates anew and loses all subscriptions.
+            # A second CONNECT authenticates again and drops all subscriptions.
             self.drop_subscriptions()
         self._parts.crowd.strangers.pop(client.cid, None)
         session.verbose = connect.get("verbose", session.verbose)
@@ -141,8 +141,8 @@ class Login:
             client.send(writer.OK)
 
     def _log_in(self, connect: dict[str, Any], event: ConnectionEvent) -> bool:
-        """Asks the authenticator and takes the place it gives, which is what `event` tells; closes the connection when
-        it refuses. False also while it takes time (`BEING_CHECKED`)."""
+        """Asks the authenticator and enters the account it returns, with `event` for the state; closes the connection
+        on a refusal. False also while a slow check runs (`BEING_CHECKED`)."""
         client, session, parts = self._client, self._session, self._parts
         identity = self._identify(connect)
         if identity is None:
@@ -159,7 +159,7 @@ class Login:
         router, first = parts.accounts[identity.account], session.router is None
         permissions = identity.permissions
         if router is not session.router or permissions is not None:
-            self.drop_subscriptions()  # made before CONNECT, by the rules of somebody else
+            self.drop_subscriptions()  # made before CONNECT, with another account or other permissions
         session.router = router
         self._take_limits(identity)
         self._obey(permissions)
@@ -169,8 +169,8 @@ class Login:
         return not client.close_reason
 
     def _identify(self, connect: dict[str, Any], *, live: bool = False) -> AuthResult | None:
-        """The account and user of these credentials; None when they are refused, and the connection is closed. `live`:
-        they were good before, so the client is told why they are not any more."""
+        """Returns the account and user of these credentials; None if they are refused, with the connection closed, or
+        while a slow check runs. `live`: they were valid before, so the error names the reason."""
         client, parts = self._client, self._parts
         asked = live or client.state in _ASKED
         slow = None if asked else self._entrance.authenticator.slow_part(self._entrance.completed(connect))
@@ -180,7 +180,7 @@ class Login:
             return None
         try:
             return self._check(connect)
-        except Exception as error:  # noqa: BLE001 - any failure in there means no
+        except Exception as error:  # noqa: BLE001 - any exception refuses the login
             work = None if asked else parts.look_up(error)
             if work is not None:
                 client.advance(ConnectionEvent.CHECK)
@@ -189,13 +189,13 @@ class Login:
             refusal = error if isinstance(error, AuthError) else AuthError()
             text, reason = (refusal.live_text, refusal.live_reason) if live else (refusal.text, "")
             log.info("cid %d: authentication refused: %s", client.cid, error)
-            # For monitoring, which may ask later.
+            # For monitoring, which shows closed connections.
             client.user = client.user or str(connect.get("user") or connect.get("nkey") or "")
             client.close(reason or "Authentication Failure", text or None)
             return None
 
     def _check(self, connect: dict[str, Any]) -> AuthResult:
-        """Raises AuthError, CertificateError."""
+        """Runs the authenticator. Raises AuthError and CertificateError."""
         client, entrance = self._client, self._entrance
         mapped = entrance.tls is not None and entrance.tls.verify_and_map
         return entrance.authenticator.check(
@@ -205,7 +205,7 @@ class Login:
 
     @property
     def _certificate(self) -> PeerCertificate | None:
-        """The certificate that the client has shown. Raises CertificateError."""
+        """The certificate that the client presented. Raises CertificateError."""
         from jetcluster.auth.certificates import certificate_of
 
         return certificate_of(self._client.transport)
@@ -213,7 +213,7 @@ class Login:
     # ---- a check that takes time
 
     def _wait_for_check(self, slow: SlowPart, user: str) -> None:
-        """The time to log in is over once a password was said; there is another one for the check."""
+        """Replaces the login timeout with that of the password check, and starts the check."""
         client, slow_logins, text = self._client, self._parts.slow_logins, "Authentication Timeout"
         client.arm("auth", SLOW_LOGIN_SECONDS, client.close, text, text)
 
@@ -248,13 +248,13 @@ class Login:
         self._parser.max_payload = self._client.max_payload
 
     def _check_limits(self) -> None:
-        """A connection that has more subscriptions than it may have ends, and so does one that may have none."""
+        """Closes a connection with more subscriptions than it may have, or that may have none."""
         limit = self._client.max_subscriptions
         if limit == 0 or 0 < limit < len(self._client.subscriptions):
             self._client.close("Maximum Subscriptions Exceeded", "maximum subscriptions exceeded")
 
     def drop_subscriptions(self) -> None:
-        """The client has no subscriptions any more."""
+        """Removes all subscriptions of the client."""
         client, router = self._client, self._session.router
         dropped, client.subscriptions = client.subscriptions, {}
         if router is not None and dropped:
@@ -279,7 +279,7 @@ class Login:
         if identity is None:
             return
         if identity.account != client.account:
-            client.close("Credentials Revoked")  # without an error: the client is welcome, in its new account
+            client.close("Credentials Revoked")  # without an -ERR: it may reconnect, into its new account
             return
         client.user = identity.user
         self._take_limits(identity)
@@ -305,11 +305,11 @@ class Login:
 
 
 def _decode_connect(text: bytes) -> dict[str, Any] | None:
-    """The CONNECT object without nulls; None when it is not JSON, no object, or a known key has another type."""
+    """Returns the CONNECT object without nulls; None if it is not a JSON object or a known key has another type."""
     try:
         value = json.loads(text.decode("utf-8", "replace"))
         if b"\\u" in text:
-            value = without_surrogates(value)  # which nobody could encode for /connz or a log
+            value = without_surrogates(value)  # /connz and the log could not encode them
     except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict):

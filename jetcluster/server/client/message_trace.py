@@ -1,8 +1,8 @@
-"""Message tracing (ADR-41): a client's message with the header Nats-Trace-Dest is reported there, with those who got
-it, and with Nats-Trace-Only it is only reported.
+"""Message tracing (ADR-41): the takers of a message with the header Nats-Trace-Dest are reported to that subject; with
+Nats-Trace-Only the message is not delivered.
 
-A report is about this node. What goes to another node or a leaf link is shown as handed over and not followed, and of
-internal takers (a stream, the API) only that they took it: nats-server would add their own verdicts.
+A report covers this node. It shows that a message went to another node or leaf link, and that an internal taker (a
+stream, the API) took it; nats-server would add events of those.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ Json = dict[str, Any]
 _DEST: Final = b"Nats-Trace-Dest"
 _ONLY: Final = b"Nats-Trace-Only"
 _TRUE: Final = frozenset((b"1", b"true", b"on"))
-MOST_TAKERS: Final = 1000
-MOST_HEADERS: Final = 4096
-"""Takers, and bytes of headers, that a report shows; it is no longer than any message may be."""
-EVENT_COST: Final = 2
-HEADER_BYTES: Final = 64
-"""Messages that an event is worth to the portion of its client, and bytes of shown headers that are worth one."""
+MAX_TAKERS: Final = 1000
+MAX_HEADER_BYTES: Final = 4096
+"""Takers, and bytes of headers, that a report shows; max_payload limits a report too."""
+MESSAGES_PER_EVENT: Final = 2
+HEADER_BYTES_PER_MESSAGE: Final = 64
+"""Messages charged to the client's portion for an event, and bytes of shown headers for which one is charged."""
 CLIENT, ROUTER, LEAF, JETSTREAM = 0, 1, 4, 5
 """Kinds of takers, as nats-server numbers them."""
 
 
 def destination(headers: bytes) -> bytes | None:
-    """Where a report of the message goes; None: it is not traced."""
+    """Returns the subject of the message's report; None when it is not traced."""
     found = header_block.get(headers, _DEST)
     return found if found and subjects.is_valid_literal(found) else None
 
@@ -57,34 +57,34 @@ def publish_traced(
     headers: bytes,
     payload: bytes,
 ) -> int:
-    """Delivers the message, unless it is only traced, and reports to `target`; returns how many took it."""
-    # A report shows the first takers; more would take milliseconds, and megabytes, of what one small message asks for.
+    """Delivers the message, unless it is only traced, and reports to `target`; returns the number of takers."""
+    # A report shows only the first takers: all could take milliseconds and megabytes for one small message.
     route = router.literals.get(subject) or router.lookup(subject)
     events: list[Json] = [_event(client, "in", CLIENT, client) | {"acc": client.account, "subj": _text(subject)}]
     members = _clients(route.clients)
     if only_traced(headers):
         taken = route.takers
         got = [member for member in members if not member.closed and (client.echo or member.owner.cid != client.cid)]
-        got += [one for group in route.queues[:MOST_TAKERS] for one in _clients(group.local[:1])]
+        got += [one for group in route.queues[:MAX_TAKERS] for one in _clients(group.local[:1])]
     else:
-        for group in route.queues[:MOST_TAKERS]:
-            members += _clients(group.local[: MOST_TAKERS // len(route.queues) + 1])
+        for group in route.queues[:MAX_TAKERS]:
+            members += _clients(group.local[: MAX_TAKERS // len(route.queues) + 1])
         before = [member.delivered for member in members]
         taken = router.deliver(route, subject, reply, headers, payload, client)
         got = [member for member, count in zip(members, before, strict=True) if member.delivered > count]
     room = client.server.options.max_payload
-    for subscription in got[:MOST_TAKERS]:
+    for subscription in got[:MAX_TAKERS]:
         room -= len(subscription.subject) + len(subscription.owner.name)
         if room > 0:
             events.append(_egress(client, subscription))
-    events += _others(client, route)[:MOST_TAKERS]
-    client.spend(len(events) * EVENT_COST + min(len(headers), MOST_HEADERS) // HEADER_BYTES)
+    events += _others(client, route)[:MAX_TAKERS]
+    client.spend(len(events) * MESSAGES_PER_EVENT + min(len(headers), MAX_HEADER_BYTES) // HEADER_BYTES_PER_MESSAGE)
     router.publish(target, _encoded(client, headers, payload, events))
     return taken
 
 
 def _encoded(client: ClientConnection, headers: bytes, payload: bytes, events: list[Json]) -> bytes:
-    """A report that fits into a message: without headers, and with the first events only, where it would not."""
+    """Encodes a report; if it exceeds max_payload, without headers and with the first events only."""
     most = client.server.options.max_payload
     report = _report(client, headers, payload, events)
     encoded = json.dumps(report, separators=(",", ":")).encode()
@@ -96,19 +96,19 @@ def _encoded(client: ClientConnection, headers: bytes, payload: bytes, events: l
 
 
 def _clients(members: tuple[Any, ...]) -> list[ClientSubscription]:
-    """The clients' among the first of them."""
-    return [member for member in members[:MOST_TAKERS] if isinstance(member, ClientSubscription)]
+    """Returns the clients' subscriptions among the first MAX_TAKERS members."""
+    return [member for member in members[:MAX_TAKERS] if isinstance(member, ClientSubscription)]
 
 
 def _others(client: ClientConnection, route: Route) -> list[Json]:
-    """Takers that are no clients of this node."""
-    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks[:MOST_TAKERS]]
+    """Returns the events of takers other than clients of this node."""
+    events = [_event(client, "eg", JETSTREAM) for _ in route.callbacks[:MAX_TAKERS]]
     leaves: tuple[RemotePeer, ...] = route.leaves
     return events + [_event(client, "eg", LEAF if peer in leaves else ROUTER) | _link(peer) for peer in route.peers]
 
 
 def _link(peer: RemotePeer) -> Json:
-    """The server's name where it is known, and the number that /routez gives the link."""
+    """Returns the peer's name, and the link's number in /routez."""
     found: Json = {"name": peer.server_name}
     return found if peer.route_id is None else found | {"cid": peer.route_id}
 
@@ -133,7 +133,7 @@ def _report(client: ClientConnection, headers: bytes, payload: bytes, events: li
         who["cluster"] = server.options.cluster_name
     who |= {"ver": REPORTED_VERSION, "time": rfc3339(server.clock.time_ns())}
     fields: dict[str, list[str]] = {}
-    for name, value in header_block.parse(header_block.beginning(headers, MOST_HEADERS)):
+    for name, value in header_block.parse(header_block.beginning(headers, MAX_HEADER_BYTES)):
         fields.setdefault(_text(name), []).append(_text(value))
     request = {"header": fields, "msgsize": len(headers) + len(payload)}
     return {"server": who, "request": request, "events": events}

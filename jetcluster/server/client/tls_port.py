@@ -1,9 +1,8 @@
-"""The client port of a server with TLS: INFO in clear and then the handshake, or the handshake first, or a choice.
+"""The client port of a server with TLS, in nats-server's four modes.
 
-nats-server's four ways: the handshake follows the INFO; `handshake_first` turns that round;
-with a delay the server waits that long for a TLS hello before it sends INFO in clear; `allow_non_tls` leaves it to the
-client, whose first byte after the INFO says what it wants. What is to be done is asked anew for each connection, so a
-reload applies to the next one.
+By default the handshake follows INFO in clear. With `handshake_first` it comes before INFO; with a fallback delay the
+server waits that long for a TLS hello, then sends INFO in clear. With `allow_non_tls` the client's first byte after
+INFO decides. Each connection reads the options again, so a reload applies to the next one.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import socket
 from collections.abc import Callable
 
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.net.tls_listener import HELLO, Address, TlsListener, first_byte
+from jetcluster.net.tls_listener import TLS_HANDSHAKE_RECORD, Address, TlsListener, first_byte
 from jetcluster.protocol import writer
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
@@ -24,7 +23,7 @@ log = logging.getLogger("jetcluster.server")
 _THROTTLED = "Connection throttling is active. Please try again later."
 _FULL = "maximum connections exceeded"
 _NO_TLS = TlsOptions()
-_WINDOW = 1.0
+_RATE_WINDOW_SECONDS = 1.0
 """Seconds over which `connection_rate_limit` counts."""
 
 
@@ -32,7 +31,7 @@ class TlsPort(TlsListener):
     """The client port of a server with TLS."""
 
     def __init__(self, parts: ServerParts, new_client: Callable[[], Client]) -> None:
-        """`parts.state` has the context and the options, which a reload replaces."""
+        """`parts.state` holds the context and the options, which a reload replaces."""
         state = parts.state
         assert state.tls is not None and state.options.tls is not None
         super().__init__(state.tls, state.options.tls.timeout, new_client, self._never)
@@ -72,9 +71,9 @@ class TlsPort(TlsListener):
         if not first:
             await asyncio.get_running_loop().sock_sendall(connection, client.greeting())
         chooses = context is not None and not first and options.allow_non_tls
-        if chooses and await first_byte(connection, tls.timeout) != HELLO:
+        if chooses and await first_byte(connection, tls.timeout) != TLS_HANDSHAKE_RECORD:
             context = None
-        if context is None:  # also when a reload has just turned TLS off
+        if context is None:  # also after a reload that turned TLS off
             await self._stay_plain(connection, lambda: client)
             return
         if self._is_throttled(tls.connection_rate_limit):
@@ -94,7 +93,7 @@ class TlsPort(TlsListener):
         if now > self._window_ends:
             if self._throttled:
                 log.warning("Rejected %d connections due to TLS rate limiting", self._throttled)
-            self._window_ends, self._begun, self._throttled = now + _WINDOW, 0, 0
+            self._window_ends, self._begun, self._throttled = now + _RATE_WINDOW_SECONDS, 0, 0
         self._begun += 1
         if not limit or self._begun <= limit:
             return False
@@ -104,7 +103,7 @@ class TlsPort(TlsListener):
     def _failed(self, client: Client, error: Exception) -> None:
         from jetcluster.config.tls import handshake_failure
 
-        if not client.made:  # otherwise it is told where it stands
+        if not client.made:  # else the connection reports its own end
             log.info("cid %d, %s: TLS handshake error: %s", client.cid, client.ip, handshake_failure(error))
             client.never_made("TLS Handshake Failure")
             self._clients.never_came(client)

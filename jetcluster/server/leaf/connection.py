@@ -1,6 +1,5 @@
-"""`LeafConnection`: the connection of a leaf link as the router of its account and monitoring know it: who is at the
-other end, and what is sent there.
-"""
+"""`LeafConnection`: a leaf link's connection as its account's router and monitoring see it: its other end and
+output."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from jetcluster.server.leaf.state import LeafState
 
 log = logging.getLogger("jetcluster.server")
 
-LOOP_DELAY = 30.0
-"""Seconds before the next attempt when the last one closed a circle of links."""
+LOOP_DELAY_SECONDS = 30.0
+"""Pause before the next attempt after one that closed a loop of links."""
 ACK = b"$JS.ACK."
 
 
@@ -34,12 +33,11 @@ class LinkParts(NamedTuple):
     state: LeafState
     logins: LeafLogins
     links: list[LeafConnection]
-    """Those that take part in their accounts."""
+    """Links that have joined their accounts."""
 
 
 class LeafConnection(Connection, LeafPeer):
-    """A leaf link, whose parts `link.LeafLink` puts together. `url` has the credentials for the other end, "" at the
-    accepting end."""
+    """A leaf link; `link.LeafLink` adds its parts. `url` holds the credentials for the hub, "" at the accepting end."""
 
     def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None, url: str) -> None:
         super().__init__(own.server.state, own.server.sockets, own.server.new_cid())
@@ -47,31 +45,31 @@ class LeafConnection(Connection, LeafPeer):
         self.remote = remote
         self.url = url
         self.peer_id = ""
-        """Server id of the other end."""
+        """The other end's server id."""
         self.remote_name = ""
         self.remote_domain = ""
         self.remote_cluster = b""
         self.spoke = remote is not None and not remote.hub
         self.wanted = 0
-        """Subjects and queue groups the other end wants."""
+        """Size of the other end's interest, in subjects and queue groups."""
         self.retry_after = 0.0
-        """Seconds the other end, or a loop, tells this one to wait before it connects again."""
+        """Shortest pause in seconds before the next attempt to connect, after a detected loop."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.nonce = b""
         self.secure = False
         """True once the link has TLS."""
         self.rules: LeafRules | None = None
-        """None until the ends know each other."""
+        """None until the login."""
         self.router: Router | None = None
-        """None until the link takes part in its account."""
+        """None until the link joins its account."""
         self.was_up = False
-        """True once the link has taken part."""
+        """True once the link has joined."""
         self.valve = Valve()
         """Never closed: publishers are stalled instead (`congested`)."""
 
     @property
     def joined(self) -> bool:
-        """True while the link takes part in its account."""
+        """True while the link is part of its account."""
         return self.state is JOINED
 
     @property
@@ -79,15 +77,15 @@ class LeafConnection(Connection, LeafPeer):
         return self.remote is not None
 
     def join(self) -> None:
-        """Both ends know each other: the link becomes a part of its account."""
+        """Adds the link to its account after the handshake."""
         raise NotImplementedError
 
     def answered(self) -> None:
-        """It is known now who the other end is: what was read meanwhile is worked on."""
+        """Processes the input that waited for the end of a slow login."""
         raise NotImplementedError
 
     def recheck(self) -> None:
-        """Is the other end still who it was? With other permissions it has to connect anew."""
+        """See `Handshake.recheck`."""
         raise NotImplementedError
 
     def take_turn(self, quantum: int) -> None:
@@ -95,28 +93,28 @@ class LeafConnection(Connection, LeafPeer):
         raise NotImplementedError
 
     def wait_at(self, valve: Valve) -> None:
-        """A link is not held for what it brings: see `valve.Waiter`."""
+        """Does nothing: a link is not paused for its messages. See `bus.Waiter`."""
 
     def run_command(self, kind: int, subject: bytes, queue: bytes, weight: list[bytes]) -> None:
-        """Runs a command that brings no message, whose first field may be another than a subject (`protocol.leaf`)."""
+        """Runs a command other than a message; `subject` is its first field (`protocol.leaf`)."""
         raise NotImplementedError
 
     def take_message(self, subject: bytes, reply: bytes, queues: list[bytes], headers: bytes, payload: bytes) -> None:
-        """Routes a message of the other end."""
+        """Routes a message from the other end."""
         raise NotImplementedError
 
     def own_info(self) -> bytes:
         return writer.info(self._leaf.info_for(self.cid, self.account, self.nonce))
 
     def tell_info(self) -> None:
-        """Tells the other end, which has connected here, what this one is."""
+        """Sends INFO to the other end, which has connected here."""
         self.send(self.own_info())
 
     def refuse(self, reason: str, text: str) -> None:
         log.warning("leafnode cid %d: %s", self.cid, text)
         self.close(reason, text)
 
-    # ---- what goes to the other end
+    # ---- output
 
     def may_deliver_to(self, subject: bytes) -> bool:
         router, rules = self.router, self.rules
@@ -141,17 +139,17 @@ class LeafConnection(Connection, LeafPeer):
 
     def send_many(self, account: str, target: bytes, queues: list[bytes], messages: Sequence[Outgoing]) -> None:
         for subject, reply, headers, payload in messages:
-            # As nats-server does: the ack subject carries the subject that the last server is to show.
+            # As in nats-server, the ack subject carries the subject that the last server shows.
             marked = b"%b@%b" % (reply, subject) if subject != target and reply.startswith(ACK) else reply
             self.send_msg(account, target, marked, queues, headers, payload)
 
     def ask_backlog(self, account: str, target: bytes, mark: int) -> None:
-        # Nobody can be asked beyond the link; what waits on it is known here.
+        # The protocol has no question to the other end; the link's own backlog is known here.
         if self.router is not None:
             self.router.peers.backlog.told(self, target, mark, 0)
 
     def congested(self, origin: Origin) -> None:
-        # In the next turn: this may be in the middle of the router telling its links of a change.
+        # In the next turn: this may be called while the router iterates over its links.
         if "slow" not in self._timers and not self.close_reason:
             self.arm("slow", 0.0, self._look_again)
 
@@ -161,4 +159,4 @@ class LeafConnection(Connection, LeafPeer):
             super().congested(self)
 
     def stall(self) -> None:
-        """One slow client must not hold up everything that comes over the link: it is closed instead."""
+        """Does nothing: a slow client must not delay all messages of the link, and is closed instead."""

@@ -1,7 +1,7 @@
-"""`Handshake`: a leaf link until its ends know each other: TLS, INFO, CONNECT, and who is there.
+"""`Handshake`: the start of a leaf link: TLS, INFO, CONNECT, and the login.
 
-Which end connects and which end is the hub are two things. The accepting end speaks first (INFO), the other one answers
-with CONNECT, the accepting end says which account it is (INFO again); then both list what they want (`link`).
+The accepting end sends INFO, the connecting end CONNECT, then the accepting end INFO again with the account; then both
+announce their interest (`link`). Either end may be the hub.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jetcluster.model.codec import without_surrogates
 from jetcluster.protocol import leaf
 from jetcluster.protocol.connection_states import CONNECTED, OPEN, ConnectionEvent
 from jetcluster.server.fairness import SLOW_LOGIN_SECONDS
-from jetcluster.server.leaf.connection import LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS, LeafConnection, LinkParts
 from jetcluster.server.leaf.rules import LeafRules
 from jetcluster.server.leaf.state import wants_tls
 from jetcluster.server.listener import host_port
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("jetcluster.server")
 
 MAX_NAME = 256
-"""Characters of what the other end says of itself: its names travel with its messages."""
+"""Longest name accepted from the other end: names travel with its messages."""
 MAX_EARLY = 16
-"""Pieces that may come with the end of a handshake."""
+"""Reads of TLS input accepted before the handshake is known to be done."""
 
 
 class Handshake:
-    """The beginning of one link; its end calls `join`."""
+    """The handshake of one link; it calls the link's `join` at its end."""
 
     def __init__(self, link: LeafConnection, own: LinkParts) -> None:
         self._link = link
@@ -48,19 +48,19 @@ class Handshake:
         self._links = own.links
         self._login: dict[str, Any] = {}
         self._identity: AuthResult | None = None
-        """The CONNECT that the other end has logged in with, and who that was."""
+        """The accepted CONNECT, and the user it logged in."""
         self._certificate: PeerCertificate | None = None
         self._early: list[bytes] | None = None
-        """Input that has come by TLS before this end knows that the handshake is done; None while nothing can."""
+        """Input over TLS before this end knows that the handshake is done; None when there can be none."""
 
     # ---- TLS
 
     def begin(self) -> None:
-        """The connection is made."""
+        """Starts the handshake of a new connection."""
         link = self._link
         link.advance(ConnectionEvent.MAKE)
         if link.remote is None and self._parts.crowd.is_crowded(link) and not self._parts.crowd.make_room():
-            link.arm("crowded", 0.0, link.abort, "Maximum Connections Exceeded")  # uvloop has yet to begin reading
+            link.arm("crowded", 0.0, link.abort, "Maximum Connections Exceeded")  # uvloop has not started reading
             return
         options = self._leaf.options
         tls = options.tls if link.remote is None else link.remote.tls
@@ -77,12 +77,12 @@ class Handshake:
                 self._begin_tls(self._say_info, lambda: None)
 
     def _say_info(self) -> None:
-        """The accepting end speaks first."""
+        """Writes INFO at the accepting end, which speaks first."""
         link = self._link
         link.transport.write(link.own_info())
 
     def _begin_tls(self, before: Callable[[], None], then: Callable[[], None]) -> None:
-        """Nothing is read or written as it is until the handshake is done, but what `before` writes."""
+        """Runs `before`, the TLS handshake, then `then`. In clear, only `before` writes and nothing is read."""
         link = self._link
         link.advance(ConnectionEvent.SECURE)
         link.blocked = True
@@ -100,7 +100,7 @@ class Handshake:
         except ConfigError as error:
             self._not_secure(str(error))
             return
-        before()  # and in the same turn what comes is no longer read here
+        before()  # in the same turn as start_tls: no input may be read in clear after it
         self._early = []
         made = await handshake(link.transport, link, context, name, seconds)
         if isinstance(made, str):
@@ -122,7 +122,7 @@ class Handshake:
             link.data_received(data)
 
     def _check_certificate(self) -> bool:
-        """Reads what the other end has shown, where somebody asks; closes the link when it may not come in."""
+        """Checks the other end's certificate if the options require it; closes the link if it is not accepted."""
         link = self._link
         tls = self._leaf.options.tls if link.remote is None else link.remote.tls
         if tls is None or not (tls.pinned_certs or tls.verify_and_map):
@@ -143,17 +143,17 @@ class Handshake:
         link.abort("TLS Handshake Failure")
 
     def receive_early(self, data: bytes) -> None:
-        """Takes what has been read before the handshake of TLS is done."""
+        """Keeps input that is read before this end knows that the TLS handshake is done."""
         if self._early is not None and len(self._early) < MAX_EARLY:
             self._early.append(data)
         else:
             self._not_secure("the other end sends what is no TLS")
 
     def lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Logs a lost connection as a failed TLS handshake if it was lost before the link joined."""
         link = self._link
         if link.solicited and link.secure and not link.was_up and not link.close_reason:
-            # The accepting end looks at certificates after the connecting end is done with its handshake.
+            # The accepting end checks certificates after the connecting end has finished its handshake.
             from jetcluster.config.tls import handshake_failure
 
             self._not_secure(handshake_failure(exc or ConnectionError()))
@@ -164,7 +164,7 @@ class Handshake:
     # ---- commands
 
     def command(self, kind: int, text: bytes) -> None:
-        """INFO, CONNECT and -ERR."""
+        """Runs INFO, CONNECT and -ERR."""
         link = self._link
         if kind == leaf.INFO:
             self._info(_json(text))
@@ -186,11 +186,11 @@ class Handshake:
         if text.startswith("Permissions Violation"):
             return
         if "Loop detected" in text:
-            link.retry_after = LOOP_DELAY
+            link.retry_after = LOOP_DELAY_SECONDS
         link.close("Client Closed")
 
     async def _log_in_later(self, connect: dict[str, Any], slow: SlowPart) -> None:
-        """The input behind a CONNECT waits meanwhile."""
+        """Logs in after a slow password check; the input after CONNECT waits meanwhile."""
         link = self._link
         link.arm("auth", SLOW_LOGIN_SECONDS, self._nobody_came)
         logins = self._parts.slow_logins
@@ -206,7 +206,7 @@ class Handshake:
             link.answered()
 
     def _connect(self, connect: dict[str, Any]) -> None:
-        """The other end says what it is, at the accepting end."""
+        """Runs CONNECT, at the accepting end."""
         link = self._link
         if connect.get("lang"):
             link.refuse("Incorrect Port", "attempted to connect to leaf node port")
@@ -256,11 +256,11 @@ class Handshake:
             link.arm("expiry", left, link.close, "Authentication Expired", "User Authentication Expired")
 
     def recheck(self) -> None:
-        """Is the other end still who it was? With other permissions it has to connect anew."""
+        """Checks the login again; closes the link if its account or permissions have changed."""
         link = self._link
         try:
             identity = self._logins.identify(self._login, link.nonce, link.ip, self._certificate)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+        except Exception as error:  # noqa: BLE001 - any exception refuses the login
             refusal = error if isinstance(error, AuthError) else AuthError()
             log.info("leafnode cid %d refused: %s", link.cid, error)
             link.close(refusal.live_reason, refusal.live_text or None)
@@ -275,7 +275,7 @@ class Handshake:
         self._expect_end(identity)
 
     def _info(self, info: dict[str, Any]) -> None:
-        """The accepting end says what it is; later ones are news of its neighbours."""
+        """Runs INFO, at the connecting end: the first, the one after CONNECT, or a later one with new addresses."""
         link = self._link
         if link.remote is None:
             return
@@ -307,7 +307,7 @@ class Handshake:
             return
         cluster = _text(info, "cluster")
         if cluster and cluster == link.server.options.cluster_name:
-            link.retry_after = LOOP_DELAY
+            link.retry_after = LOOP_DELAY_SECONDS
             link.refuse("Cluster Names Identical", "remote leafnode has same cluster name")
             return
         link.peer_id = _text(info, "server_id")
@@ -332,7 +332,7 @@ class Handshake:
             link.join()
 
     def _has_room(self) -> bool:
-        """False when one more link of the account would be one too many."""
+        """False when the account has as many leaf links as it may have."""
         account, links = self._link.account, self._links
         limit = self._link.server.limits_of(account).max_leafnodes
         return limit < 0 or sum(one.account == account and not one.solicited for one in links) < limit
@@ -347,7 +347,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; other texts count as no version."""
+    """Compares versions such as `2.14.5` and `v2.12.0-beta.1`; a `version` of another form is too low."""
     given, wanted = (re.match(r"v?(\d+)\.(\d+)\.(\d+)", text) for text in (version, least))
     if given is None or wanted is None:
         return wanted is None

@@ -1,4 +1,4 @@
-"""The input of a leaf link, worked on in portions, in turns with others who send much (`fairness.Governor`)."""
+"""The input of a leaf link, run in portions, in turns with other heavy senders (`fairness.Governor`)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jetcluster.server.leaf.handshake import Handshake
 
 log = logging.getLogger("jetcluster.server")
 
-HEADROOM = 64 * 1024
-"""Bytes a message may have beyond max_payload: headers that servers add on the way."""
-LOOK_EVERY = 16
-"""Messages after which it is seen whether there is time left."""
-COMMAND_WORK = 8
-"""So many messages of a portion a command is worth that is none."""
+HEADROOM_BYTES = 64 * 1024
+"""Bytes by which a message may exceed max_payload, for headers that servers add on the way."""
+MESSAGES_PER_CLOCK_READ = 16
+"""Messages between two reads of the clock."""
+COMMAND_MESSAGES = 8
+"""Messages charged to a portion for a command other than a message."""
 
 
 class LeafInput:
@@ -30,11 +30,11 @@ class LeafInput:
         self._governor = parts.governor
         self._handshake = handshake
         options = parts.state.options
-        self._parser = leaf.LeafParser(options.max_payload + HEADROOM, options.max_control_line)
+        self._parser = leaf.LeafParser(options.max_payload + HEADROOM_BYTES, options.max_control_line)
         self._rest: list[leaf.Command] = []
-        """Commands that were read and wait for their turn, or for the password."""
+        """Parsed commands that wait for a turn, or for the end of a slow login."""
         self._queued = False
-        """The link waits for a turn (`fairness.Governor`)."""
+        """True while the link waits for a turn (`fairness.Governor`)."""
 
     def receive(self, data: bytes) -> None:
         link = self._link
@@ -44,14 +44,14 @@ class LeafInput:
         link.last_activity = link.server.clock.monotonic()
         self._parser.push(data)
         if link.state is CHECKING or self._queued:
-            return  # reading is paused, but this may have been under way
+            return  # reading is paused, but this read was in progress
         if len(data) < SMALL_READ or self._governor.admits(heavy=len(data) >= HEAVY_READ):
             self._work(MAX_QUANTUM)
         else:
             self._queue()
 
     def _work(self, quantum: int) -> None:
-        """Runs what has been read, up to the end of this turn's portion."""
+        """Runs the input, up to the end of this turn's portion."""
         link, parser, clock = self._link, self._parser, self._link.server.clock
         end = clock.monotonic() + PORTION_SECONDS
         work = 0
@@ -71,9 +71,9 @@ class LeafInput:
             link.close(parser.error.reason, parser.error.text)
 
     def _run(self, commands: Iterator[leaf.Command], quantum: int, end: float) -> int:
-        """Runs `commands`, or some of them when that is enough for one portion; how much work that was."""
+        """Runs `commands` up to the end of the portion and keeps the rest; returns the work done, in messages."""
         link = self._link
-        work = 1  # of those that say nothing
+        work = 1  # also without a command
         for kind, subject, reply, queues, headers, payload in commands:
             try:
                 if kind == leaf.MESSAGE:
@@ -81,14 +81,14 @@ class LeafInput:
                     work += 1
                 else:
                     link.run_command(kind, subject, reply, queues)
-                    work += COMMAND_WORK + len(subject) // LINE_BYTES
-            except Exception:  # a fault of ours with one command must not reach the loop or end the link
-                said = b"CONNECT" if kind == leaf.CONNECT else subject[:200]  # it holds a password
+                    work += COMMAND_MESSAGES + len(subject) // LINE_BYTES
+            except Exception:  # an unexpected exception in one command must not affect the loop or end the link
+                said = b"CONNECT" if kind == leaf.CONNECT else subject[:200]  # CONNECT holds a password
                 log.exception("leafnode cid %d: error in %r", link.cid, said)
             if link.close_reason or link.state is CHECKING or work >= quantum:
                 break
-            if not work % LOOK_EVERY and link.server.clock.monotonic() >= end:
-                break  # one of them may go to thousands
+            if not work % MESSAGES_PER_CLOCK_READ and link.server.clock.monotonic() >= end:
+                break  # one message may have thousands of takers
         self._rest = list(commands)
         return work
 
@@ -105,11 +105,11 @@ class LeafInput:
         self._work(quantum)
 
     def go_on(self) -> None:
-        """Works on what was read while it was not known who the other end is."""
+        """Processes the input that waited for a slow login."""
         self._work(MAX_QUANTUM)
 
     def end(self) -> None:
-        """The link is gone: nothing that was read has a turn any more."""
+        """Drops the input of a link that is gone, and its place in the queue."""
         self._rest.clear()
         self._parser.drop()
         if self._queued:
@@ -117,9 +117,9 @@ class LeafInput:
             self._governor.leave(self._link, None)
 
     def finish(self) -> None:
-        """Everything that the other end had sent counts: there is no more of it than of one read."""
+        """Runs all input that was received before the connection was lost, which is at most one read."""
         link = self._link
-        link.holds.add("over")  # the transport is gone: nothing pauses or resumes it
+        link.holds.add("over")  # the transport is gone: it must not be paused or resumed
         while link.state is JOINED and self._queued and not link.close_reason:
             self._governor.leave(link, None)
             self.take_turn(MAX_QUANTUM)

@@ -1,6 +1,4 @@
-"""`LeafLink`: a leaf link that takes part in an account: what its two ends tell each other that they want (`Told`),
-and the messages.
-"""
+"""`LeafLink`: a leaf link with its parts, the interest of both ends (`SentInterest`: of this one) and its messages."""
 
 from __future__ import annotations
 
@@ -20,45 +18,45 @@ from jetcluster.server.accounts.leaf_delivery import deliver_from_leaf
 from jetcluster.server.accounts.remote_peers import Wanted
 from jetcluster.server.accounts.subscription import LeafPeer, is_marked, passes
 from jetcluster.server.client.connection import text_of
-from jetcluster.server.leaf.connection import ACK, LOOP_DELAY, LeafConnection, LinkParts
+from jetcluster.server.leaf.connection import ACK, LOOP_DELAY_SECONDS, LeafConnection, LinkParts
 from jetcluster.server.leaf.handshake import Handshake
 from jetcluster.server.leaf.input import LeafInput
 from jetcluster.server.leaf.rules import API_PARTS
 
 log = logging.getLogger("jetcluster.server")
 
-TOLD_AT_ONCE: Final = 4096
-"""Subjects that are told in one turn of the loop when a link joins; more in steps."""
-TOLD_PER_STEP: Final = 256
+MAX_DIRECT_SUBJECTS: Final = 4096
+"""Subjects announced in one turn of the loop when a link joins; more are announced in steps."""
+SUBJECTS_PER_STEP: Final = 256
 MAX_INTEREST = 1_000_000
-"""Subjects that the other end may want."""
-VIOLATION_PAUSE = 10.0
-"""Seconds between two lines about what a link's other end must not publish."""
+"""Largest interest of the other end, in subjects and queue groups."""
+VIOLATION_LOG_SECONDS = 10.0
+"""Pause between two log lines about refused messages of one link."""
 _ACK_DOTS = 8
 
 
-class Told:
-    """One per link. `send` queues lines for the other end."""
+class SentInterest:
+    """The interest announced on one link. `send` queues lines for the other end."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self._send = send
         self._counts: dict[tuple[bytes, bytes | None], int] = {}
         """Members by subject and queue."""
         self._noting = True
-        """`_counts` is being made, and the other end has been told nothing yet."""
+        """True while `_counts` is being filled and nothing has been announced."""
 
     def change(self, subject: bytes, queue: bytes | None, change: int) -> None:
-        """Members came, or went; tells it where the other end has to know."""
+        """Adds `change` members (negative: removes), and announces the new number if the other end needs it."""
         before, after = self._note(subject, queue, change)
         if before != after and not self._noting and (queue is not None or not before or not after):
             self._send(leaf.interest(subject, queue, after))
 
     def _note(self, subject: bytes, queue: bytes | None, change: int) -> tuple[int, int]:
-        """Members before and after."""
+        """Counts members; returns their numbers before and after."""
         key = (subject, queue)
         before = self._counts.get(key, 0)
         after = before + change
-        assert after >= 0 or self._noting, key  # what ends may end before it was noted
+        assert after >= 0 or self._noting, key  # a member may end before `all_of` has counted it
         if after:
             self._counts[key] = after
         else:
@@ -66,17 +64,19 @@ class Told:
         return before, after
 
     def all_of(self, wanted: Iterable[tuple[bytes, bytes | None, int]], is_over: Callable[[], bool]) -> Steps[None]:
-        """Tells what is `wanted`, (subject, queue, members), when the link joins, and what changes meanwhile."""
+        """Announces all `wanted` interest, (subject, queue, members), of a link that joins, and changes meanwhile."""
         for number, (subject, queue, members) in enumerate(wanted, 1):
             self._note(subject, queue, members)
-            if not number % TOLD_PER_STEP:
+            if not number % SUBJECTS_PER_STEP:
                 yield
                 if is_over():
                     return
-        self._noting = False  # from here on changes are told at once; what follows them tells how it is by then
+        self._noting = False  # from here on changes are sent at once, and the lines below use the current counts
         counts, keys = self._counts, list(self._counts)
-        for start in range(0, len(keys), TOLD_PER_STEP):
-            lines = [leaf.interest(*key, counts[key]) for key in keys[start : start + TOLD_PER_STEP] if key in counts]
+        for start in range(0, len(keys), SUBJECTS_PER_STEP):
+            lines = [
+                leaf.interest(*key, counts[key]) for key in keys[start : start + SUBJECTS_PER_STEP] if key in counts
+            ]
             self._send(b"".join(lines))
             yield
             if is_over():
@@ -84,7 +84,7 @@ class Told:
 
 
 class LeafLink(LeafConnection):
-    """A leaf link with its parts: the handshake, the input, the rules, and what has been told to the other end."""
+    """A leaf link with its parts: the handshake, the input, the rules and the announced interest."""
 
     def __init__(self, own: LinkParts, remote: LeafRemoteOptions | None = None, url: str = "") -> None:
         super().__init__(own, remote, url)
@@ -92,10 +92,10 @@ class LeafLink(LeafConnection):
         self._links = own.links
         self._handshake = Handshake(self, own)
         self._input = self.reader = LeafInput(self, own.server, self._handshake)
-        self._told = Told(self.send)
+        self._sent_interest = SentInterest(self.send)
         self._violations = 0
         self._quiet_until = 0.0
-        """The monotonic time from which the next violation is told."""
+        """Monotonic seconds from which the next violation is logged."""
 
     # ---- beginning and end
 
@@ -145,14 +145,14 @@ class LeafLink(LeafConnection):
         self.advance(ConnectionEvent.JOIN)
         self._take_over()
         wanted = router.peers.add_leaf(self)
-        if len(wanted) <= TOLD_AT_ONCE:
+        if len(wanted) <= MAX_DIRECT_SUBJECTS:
             exhaust(self._telling(wanted, router.leaf_links))
         else:
             self._tell(wanted, list(router.leaf_links))
         log.info("Leafnode connection created for account: %s, remote: %s", self.account, self.remote_name)
 
     def _take_over(self) -> None:
-        """A server that connects anew may be here before its old link is known to be dead."""
+        """Closes an older link from the same server, which may reconnect before its old link is found dead."""
         self.was_up = True
         for other in list(self._links):
             same = (other.peer_id, other.account, other.remote_cluster) == (
@@ -165,10 +165,12 @@ class LeafLink(LeafConnection):
         self._links.append(self)
 
     def _telling(self, wanted: Iterable[Wanted], links: Sequence[LeafPeer]) -> Steps[None]:
-        """`links`: those there were when it was `wanted`, as one that ends meanwhile is no leaf link any more."""
+        """Returns the steps that announce `wanted`. `links`: the leaf links at that time, as one may end meanwhile."""
         own = [self._leaf.loop_mark(self.account), *self._api_subjects()]
         passing = ((subject, queue, n) for source, subject, queue, n in wanted if self._passes(source, subject, links))
-        return self._told.all_of(chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined)
+        return self._sent_interest.all_of(
+            chain([(subject, None, 1) for subject in own], passing), lambda: not self.joined
+        )
 
     def _tell(self, wanted: list[Wanted], links: list[LeafPeer]) -> None:
         try:
@@ -186,18 +188,18 @@ class LeafLink(LeafConnection):
             return []
         return [b"$JS.%b.API.%b" % (domain, part) for part in API_PARTS]
 
-    # ---- what this end wants
+    # ---- interest of this end
 
     def interest_changed(self, source: RemotePeer | None, subject: bytes, queue: bytes | None, change: int) -> None:
         assert self.router is not None
         if self._passes(source, subject, self.router.leaf_links):
-            self._told.change(subject, queue, change)
+            self._sent_interest.change(subject, queue, change)
 
     def _passes(self, source: RemotePeer | None, subject: bytes, links: Sequence[LeafPeer]) -> bool:
         assert self.rules is not None
         return passes(source, self, links) and self.rules.may_tell(subject)
 
-    # ---- what the other end wants
+    # ---- interest of the other end
 
     def _wants(self, subject: bytes, queue: bytes | None, count: int) -> None:
         router, rules = self.router, self.rules
@@ -205,7 +207,7 @@ class LeafLink(LeafConnection):
             self.refuse("Protocol Violation", "Authorization Violation")
             return
         if subject == self._leaf.loop_mark(self.account):
-            self.retry_after = LOOP_DELAY
+            self.retry_after = LOOP_DELAY_SECONDS
             text = f'Loop detected for leafnode account="{self.account}". Delaying attempt to reconnect for 30s'
             self.refuse("Protocol Violation", text)
             return
@@ -241,12 +243,12 @@ class LeafLink(LeafConnection):
         deliver_from_leaf(router, self, subject, shown, reply, queues, headers, payload)
 
     def _tell_violation(self, subject: bytes) -> None:
-        """Says in the log, and to the other end, what must not come in; as nats-server does, but not for each."""
+        """Logs a refused message and sends an -ERR, as nats-server does, but at most every VIOLATION_LOG_SECONDS."""
         self._violations += 1
         now = self.server.clock.monotonic()
         if self.remote is not None or now < self._quiet_until:
             return
-        self._quiet_until = now + VIOLATION_PAUSE
+        self._quiet_until = now + VIOLATION_LOG_SECONDS
         text = text_of(subject)
         log.error(
             'leafnode cid %d: Publish Violation on "%s" - Check other side configuration (%d so far)',
@@ -262,8 +264,8 @@ class LeafLink(LeafConnection):
 
 
 def split_ack(reply: bytes, subject: bytes) -> tuple[bytes, bytes]:
-    """(reply, subject to show) of `$JS.ACK.<stream>.<consumer>.<numbers>@<subject>`; names may contain "@", so it is
-    the first one behind the eighth dot. `subject` when there is none."""
+    """Splits `$JS.ACK.<stream>.<consumer>.<numbers>@<subject>` into (reply, subject to show), or returns `subject` for
+    the latter if there is none. Names may contain "@", so the separator is the first one after the eighth dot."""
     at = -1
     for _ in range(_ACK_DOTS):
         at = reply.find(b".", at + 1)

@@ -1,4 +1,4 @@
-"""All leaf links of a node: the port for leaves, and the loops that keep the links to hubs up."""
+"""All leaf links of a node: the port for leaf nodes, and the loops that maintain the links to hubs."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-DIAL_TIMEOUT = 5.0
-TLS_TIMEOUT = 2.0
-MAX_DELAY = 8.0
-"""Seconds between attempts at a hub that refuses, at most; a loop waits longer."""
-MAX_UNREACHED_DELAY = 2.0
-"""At one that is not reached."""
-LOG_EVERY = 60.0
-"""Seconds between two lines about a hub that is not reached."""
-MAX_TOLD = 256
+DIAL_SECONDS = 5.0
+TLS_SECONDS = 2.0
+MAX_DELAY_SECONDS = 8.0
+"""Longest pause between attempts at a hub that refuses; after a detected loop the pause is longer."""
+MAX_UNREACHED_DELAY_SECONDS = 2.0
+"""Longest pause between attempts at an unreachable hub."""
+LOG_INTERVAL_SECONDS = 60.0
+"""Pause between two log lines about an unreachable hub."""
+MAX_UNREACHED = 256
 _PROTOCOL = 3
 
 
 class LeafNodes:
-    """The links of one server, by its `options.leafnodes`."""
+    """The leaf links of one server, as `options.leafnodes` configures them."""
 
     def __init__(self, parts: ServerParts) -> None:
         self._parts = parts
         self.state = LeafState(parts.state)
         self.links: list[LeafConnection] = []
-        """Those that take part in their accounts."""
+        """Links that have joined their accounts."""
         self.link_parts = LinkParts(parts, self.state, LeafLogins(parts, self.state), self.links)
         self._listener: asyncio.Server | TlsListener | None = None
         self._unreached: dict[str, tuple[str, float]] = {}
-        """By address, what was told in the log, and when."""
+        """Address -> (last logged error, its monotonic time)."""
         self._loops: dict[int, asyncio.Future[None]] = {}
-        """By the id of a remote: what keeps its link up."""
+        """`id()` of a remote -> the task that maintains its link."""
 
     @property
     def host(self) -> str:
@@ -54,7 +54,7 @@ class LeafNodes:
 
     @property
     def port(self) -> int:
-        """Bound port for leaves; 0: none."""
+        """Bound port for leaf nodes; 0 if there is none."""
         return self.state.port
 
     @property
@@ -65,7 +65,7 @@ class LeafNodes:
     # ---- life
 
     async def start(self) -> None:
-        """Opens the port, if there is to be one, and begins to connect to hubs. Raises ListenError."""
+        """Opens the port, if one is configured, and starts to connect to hubs. Raises ListenError."""
         options = self.state.options
         if options.port:
             try:
@@ -77,7 +77,7 @@ class LeafNodes:
         self._follow(options.remotes)
 
     def reconfigure(self, options: LeafOptions) -> None:
-        """After a reload: links to hubs come and go, the port stays. Remotes that are as before keep their links."""
+        """Applies a reload: unchanged remotes keep their links, others are added or removed; the port stays."""
         kept = [next((old for old in self.state.options.remotes if old == new), new) for new in options.remotes]
         self.state.options = replace(options, remotes=kept)
         if (tls := self.state.tls_if_any) is not None:
@@ -116,12 +116,12 @@ class LeafNodes:
         self._listener = plain
 
     def renew_certificates(self) -> None:
-        """Reads them again, for handshakes to come. Raises ConfigError."""
+        """Reads the certificate files again, for later handshakes. Raises ConfigError."""
         if (tls := self.state.tls_if_any) is not None:
             tls.renew()
 
     async def stop(self) -> None:
-        """Closes the port, and tries no hub again. The server ends the links with its other connections."""
+        """Closes the port and stops connecting to hubs. The server closes the links with its other connections."""
         for loop in self._loops.values():
             loop.cancel()
         if self._listener is not None:
@@ -129,7 +129,7 @@ class LeafNodes:
             self._listener = None
 
     async def _keep_up(self, remote: LeafRemoteOptions) -> None:
-        """Connects to one hub, again and again."""
+        """Connects to one hub, and again after each loss, with growing pauses."""
         failures = 0
         urls = list(remote.urls)
         if not remote.no_randomize:
@@ -140,9 +140,9 @@ class LeafNodes:
             url = known[turn % len(known)]
             turn += 1
             link = await self._dial(remote, url)
-            wait, longest = 0.0, MAX_UNREACHED_DELAY
+            wait, longest = 0.0, MAX_UNREACHED_DELAY_SECONDS
             if link is not None:
-                longest = MAX_DELAY
+                longest = MAX_DELAY_SECONDS
                 try:
                     await asyncio.shield(link.over)
                 finally:
@@ -161,14 +161,14 @@ class LeafNodes:
             context, name, _ = self.state.tls_to(remote, url)
         link = LeafLink(self.link_parts, remote, url)
         try:
-            async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_TIMEOUT):
+            async with asyncio.timeout(remote.dial_timeout or self.state.options.dial_timeout or DIAL_SECONDS):
                 await asyncio.get_running_loop().create_connection(
                     lambda: link, host, port, ssl=context, server_hostname=name
                 )
         except (OSError, TimeoutError, asyncio.CancelledError) as error:
-            if link.made:  # just now
+            if link.made:  # connected as the timeout or the cancellation came
                 link.abort("Server Shutdown")
-            if isinstance(error, asyncio.CancelledError):  # a reload takes the remote away
+            if isinstance(error, asyncio.CancelledError):  # a reload removed the remote, or the server stops
                 raise
             why = str(error)
             if context is not None and not isinstance(error, ConnectionRefusedError):
@@ -183,8 +183,8 @@ class LeafNodes:
     def _log_unreached(self, where: str, why: str) -> None:
         now = self._parts.state.clock.monotonic()
         told, at = self._unreached.get(where, ("", 0.0))
-        if why != told or now - at >= LOG_EVERY:
-            if len(self._unreached) >= MAX_TOLD:
+        if why != told or now - at >= LOG_INTERVAL_SECONDS:
+            if len(self._unreached) >= MAX_UNREACHED:
                 self._unreached.clear()
             self._unreached[where] = (why, now)
             log.warning("Error trying to connect as leafnode to remote server %s: %s", where, why)
@@ -192,7 +192,7 @@ class LeafNodes:
     # ---- changes
 
     def recheck(self, account: str) -> None:
-        """The account is not what it was: may its leaves stay? The newest go where there are too many."""
+        """Checks the leaf nodes of an account that changed; closes the newest where there are too many."""
         found = [link for link in self.links if link.account == account and not link.solicited]
         limit = self._parts.state.limits_of(account).max_leafnodes
         for link in found[limit:] if limit >= 0 else ():
@@ -202,7 +202,7 @@ class LeafNodes:
                 link.recheck()
 
     def set_neighbours(self, urls: Sequence[str]) -> None:
-        """Where the other nodes of this cluster take leaf links: told to leaves."""
+        """Sets the other nodes' addresses for leaf nodes, and sends INFO to the leaf nodes."""
         self.state.neighbours = list(urls)
         for link in self.links:
             if not link.solicited:

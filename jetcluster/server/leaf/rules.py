@@ -1,5 +1,5 @@
-"""`LeafLogins` and `LeafRules`: who may connect here as a leaf node, and what may cross a leaf link of an account.
-Leaf nodes log in by the users of the `leafnodes` block where it has some, else by the rules for clients.
+"""`LeafLogins`, the logins of leaf nodes, and `LeafRules`, the subjects that may cross a leaf link. Leaf nodes log in
+as users of the `leafnodes` block if it has any, else as clients do.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-NEVER = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
-"""JetStream of one side is reached from the other by its domain's name only."""
-NEVER_SYSTEM = (*NEVER, b"$JSC.>", b"$NRG.>")
+LOCAL_SUBJECTS = (b"$JS.API.>", b"$KV.>", b"$OBJ.>")
+"""Subjects that never cross: one side reaches the other's JetStream only through its domain."""
+LOCAL_SYSTEM_SUBJECTS = (*LOCAL_SUBJECTS, b"$JSC.>", b"$NRG.>")
 """Subjects of the system account that never cross."""
 API_PARTS = (
     b"INFO",
@@ -39,14 +39,14 @@ API_PARTS = (
     b"$KV.>",
     b"$OBJ.>",
 )
-"""The subjects behind `$JS.<domain>.API.` in the interest that a server with JetStream tells."""
+"""Subjects after `$JS.<domain>.API.` in the interest that a server with JetStream announces."""
 _MAX_CACHED = 4096
 _ANSWERS = (b"$JS.ACK.", b"$JS.FC.")
 _OBJECTS = b"$OBJ."
 
 
 class LeafLogins:
-    """One per server."""
+    """The logins of leaf nodes on one server."""
 
     def __init__(self, parts: ServerParts, state: LeafState) -> None:
         self._parts = parts
@@ -54,7 +54,7 @@ class LeafLogins:
         self._passwords = PasswordChecker(parts.state.rng)
 
     def slow_part(self, connect: dict[str, Any]) -> SlowPart | None:
-        """The part of `log_in` that computes for longer than an event loop can wait: see `auth.secrets`."""
+        """Returns the part of `log_in` that is too slow for the event loop, or None: see `auth.secrets`."""
         users = self._state.options.users
         if not users:
             return self._parts.state.authenticator.slow_part(connect)
@@ -64,8 +64,8 @@ class LeafLogins:
     def log_in(
         self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None = None
     ) -> AuthResult | None:
-        """The user that a leaf connects as; None when it may not. `certificate`: what it has shown, which decides when
-        the port has verify_and_map."""
+        """Returns the user that a leaf node logs in as; None if it is refused. `certificate`: the presented one, which
+        names the user if the port has verify_and_map."""
         tls = self._state.options.tls
         if self._state.options.users and tls is not None and tls.verify_and_map:
             return self._named(certificate, str(connect.get("pass") or ""))
@@ -76,17 +76,17 @@ class LeafLogins:
             return None
         try:
             return self.identify(connect, nonce, address, certificate)
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong in there, the answer is no
+        except Exception as error:  # noqa: BLE001 - any exception refuses the login
             work = self._parts.look_up(error)
             if work is not None:
-                self._parts.spawn(work)  # the leaf comes again
+                self._parts.spawn(work)  # in time for the leaf node's next attempt
             log.info("leafnode refused: %s", error)
             return None
 
     def identify(
         self, connect: dict[str, Any], nonce: bytes, address: str, certificate: PeerCertificate | None
     ) -> AuthResult:
-        """By the rules for clients. Raises AuthError."""
+        """Returns the user by the rules for clients. Raises AuthError."""
         tls = self._state.options.tls
         return self._parts.state.authenticator.check(
             connect, nonce, address, "LEAFNODE",
@@ -111,7 +111,7 @@ class LeafLogins:
 
 
 class LeafRules:
-    """The rules of one link; interest is judged by the way that its messages take."""
+    """The subjects that may cross one link. Interest is judged by the direction of its messages."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class LeafRules:
         deny_exports: Sequence[str] = (),
         permissions: UserPermissions | None = None,
     ) -> None:
-        """`deny_imports` of what comes in, `deny_exports` of what goes out. `permissions` are those of the user that
-        the other end has logged in as."""
-        never = NEVER_SYSTEM if system else NEVER
+        """`deny_imports` restrict incoming messages, `deny_exports` outgoing ones. `permissions`: those of the user
+        that the other end has logged in as."""
+        never = LOCAL_SYSTEM_SUBJECTS if system else LOCAL_SUBJECTS
         own = [b"$JS.%b.API.>" % own_domain.encode()] if own_domain and own_domain != remote_domain else []
         self._incoming = [*never, *(subject.encode() for subject in deny_imports)]
         self._outgoing = [*never, *own, *(subject.encode() for subject in deny_exports)]
@@ -136,8 +136,8 @@ class LeafRules:
         self._cache_out: dict[bytes, bool] = {}
 
     def first_refused(self, subject: bytes, shown: bytes, reply: bytes, headers: bytes) -> bytes | None:
-        """The subject because of which a message from the other end must not come in, or None. `shown` is what
-        takers see as its subject."""
+        """Returns the subject for which a message from the other end is refused, or None. `shown`: the subject that
+        takers see."""
         if not self.may_come(subject):
             return subject
         if shown is not subject and not self.may_be_shown(shown):
@@ -150,7 +150,8 @@ class LeafRules:
         return None
 
     def may_come(self, subject: bytes) -> bool:
-        """May a message from the other end come in? Its wildcards are plain text, as a client's are."""
+        """True when a message from the other end may come in. Wildcards in its subject are plain text, as for
+        clients."""
         answer = self._cache_in.get(subject)
         if answer is None:
             answer = subjects.is_valid(subject) and not _denied(subject, self._incoming)
@@ -160,13 +161,14 @@ class LeafRules:
         return answer
 
     def _is_denied_bucket(self, subject: bytes) -> bool:
-        """`$OBJ.<bucket>` is ours alone: who may not ask there may not do so by the domain's name."""
+        """True when publishing to the bucket's plain subject `$OBJ.<bucket>` is denied: the domain's name for it must
+        not bypass that. nats-server has no such subject."""
         assert self._permissions is not None
         plain = without_domain(subject, self._domain)
         return plain.startswith(_OBJECTS) and self._permissions.denies_publish(plain)
 
     def may_be_shown(self, subject: bytes) -> bool:
-        """May a delivery carry this subject behind its ack subject? Streams store it as theirs."""
+        """True when a delivery may carry this subject in its ack subject: streams store it as the message's subject."""
         answer = self._cache_shown.get(subject)
         if answer is None:
             answer = subjects.is_valid_literal(subject)
@@ -176,8 +178,8 @@ class LeafRules:
         return answer
 
     def may_be_answered_at(self, reply: bytes, subject: bytes = b"") -> bool:
-        """As `Client` asks it; deliveries on their way to another server have their answer subjects already, requests
-        to the API (`subject`) are no deliveries."""
+        """True when a message to `subject` may have this reply subject: see `ClientConnection.may_be_answered_at`.
+        Deliveries to another server have ack and flow control subjects; API requests must not have them."""
         if not _may_be_literal(reply):
             return False
         if reply[:1] != b"$" or self._permissions is None:
@@ -187,11 +189,11 @@ class LeafRules:
         return self._permissions.can_publish(reply)
 
     def may_deliver_to(self, subject: bytes) -> bool:
-        """See `Origin.may_deliver_to`; of a subject that is guarded."""
+        """See `Origin.may_deliver_to`; for a guarded subject."""
         return self._permissions is None or self._permissions.can_publish_all(without_domain(subject, self._domain))
 
     def may_go(self, subject: bytes) -> bool:
-        """May a message go to the other end?"""
+        """True when a message may go to the other end."""
         answer = self._cache_out.get(subject)
         if answer is None:
             answer = not _denied(subject, self._outgoing)
@@ -201,11 +203,11 @@ class LeafRules:
         return answer
 
     def may_tell(self, subject: bytes) -> bool:
-        """May interest be told to the other end? False when nothing that it could bring may come."""
+        """True when interest may be announced to the other end: not all of its messages are denied."""
         return not _all_denied(subject, self._incoming)
 
     def may_want(self, subject: bytes, queue: bytes | None) -> bool:
-        """May the other end have this interest?"""
+        """True when the other end may have this interest."""
         if not subjects.is_valid(subject) or (queue is not None and not subjects.is_valid(queue)):
             return False
         if _all_denied(subject, self._outgoing):
@@ -214,7 +216,7 @@ class LeafRules:
 
 
 def _may_be_literal(subject: bytes) -> bool:
-    """As `is_valid_literal`, without a list of tokens for almost all; no blank can be in there."""
+    """Does the work of `is_valid_literal` faster, for a reply subject from a parsed line, which has no blanks."""
     if b".." in subject or subject[:1] == b"." or subject[-1:] == b".":
         return False
     return subjects.is_literal(subject)

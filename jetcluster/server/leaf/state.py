@@ -1,5 +1,5 @@
-"""`LeafState`: what all leaf links of a server go by, and what their ends tell each other of themselves; the URLs of
-hubs, `nats-leaf://[user:password@ | token@]host[:port]`, of which `tls://...` asks for TLS.
+"""`LeafState`: the state shared by all leaf links of a server, and their INFO and CONNECT. URLs of hubs have the form
+`nats-leaf://[user:password@ | token@]host[:port]`; the scheme `tls://` requires TLS.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from jetcluster.server.leaf.tls import LeafTls
 
 DEFAULT_PORT = 7422
-TLS_TIMEOUT = 2.0
-MAX_FOUND = 64
-"""Addresses of a hub's cluster that are kept."""
+TLS_SECONDS = 2.0
+MAX_DISCOVERED = 64
+"""Addresses kept of a hub's cluster."""
 _PROTOCOL = 3
 
 
@@ -36,7 +36,7 @@ def host_of(url: str) -> str:
 
 
 def place(url: str) -> tuple[str, str, str, int]:
-    """(user, password, host, port)."""
+    """Splits a URL into (user, password, host, port); a token is the user."""
     address = url.split("://", 1)[-1].split("/", 1)[0]
     if ":" not in address.rpartition("@")[2]:
         address += f":{DEFAULT_PORT}"
@@ -44,7 +44,7 @@ def place(url: str) -> tuple[str, str, str, int]:
 
 
 class LeafState:
-    """One per server. A reload replaces `options`."""
+    """The state of all leaf links of a server. A reload replaces `options`."""
 
     def __init__(self, server: ServerState) -> None:
         self._server = server
@@ -52,11 +52,11 @@ class LeafState:
         self.system_account = server.options.system_account_name
         self.host = self.options.host
         self.port = 0
-        """Bound port for leaves; 0: none."""
+        """Bound port for leaf nodes; 0 if there is none."""
         self.neighbours: list[str] = []
-        """Where the other nodes of this cluster take leaf links."""
+        """`host:port` for leaf nodes of the other nodes of this cluster."""
         self.found: dict[int, list[str]] = {}
-        """By the id of a remote: addresses that hubs have told."""
+        """`id()` of a remote -> URLs from its hub's INFO."""
         self._marks: dict[str, bytes] = {}
         self._tls: LeafTls | None = None
         if self.options.tls is not None or any(remote.tls is not None for remote in self.options.remotes):
@@ -66,7 +66,7 @@ class LeafState:
 
     @property
     def tls(self) -> LeafTls:
-        """Made when it is needed: a hub may ask for TLS that nobody has configured. Raises ConfigError."""
+        """Made when first needed: a hub may require TLS that is not configured here. Raises ConfigError."""
         if self._tls is None:
             from jetcluster.server.leaf.tls import LeafTls
 
@@ -75,12 +75,12 @@ class LeafState:
 
     @property
     def tls_if_any(self) -> LeafTls | None:
-        """None as long as no link has had TLS."""
+        """None until a link needs TLS."""
         return self._tls
 
     def tls_for(self, remote: LeafRemoteOptions | None, url: str) -> tuple[ssl.SSLContext, str | None, float]:
-        """(context, name that the accepting end's certificate must have or None there, seconds). `remote`: None at the
-        accepting end. Raises ConfigError."""
+        """Returns (context, name to check in the certificate, timeout in seconds); the name is None at the accepting
+        end, and so is `remote`. Raises ConfigError."""
         if remote is not None:
             return self.tls_to(remote, url)
         assert self.tls.accepting is not None
@@ -88,16 +88,16 @@ class LeafState:
         return self.tls.accepting, None, self.options.tls.timeout
 
     def tls_to(self, remote: LeafRemoteOptions, url: str) -> tuple[ssl.SSLContext, str, float]:
-        """The same at the connecting end."""
+        """Returns the same at the connecting end."""
         from jetcluster.config.tls import name_to_check
 
         name = name_to_check(host_of(url), [host_of(url) for url in remote.urls])
-        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_TIMEOUT
+        return self.tls.connecting(remote), name, remote.tls.timeout if remote.tls is not None else TLS_SECONDS
 
-    # ---- what links ask
+    # ---- for links
 
     def loop_mark(self, account: str) -> bytes:
-        """The subject by which this server knows its own interest when it comes back (`$LDS.<22 characters>`)."""
+        """Returns the subject, `$LDS.<22 characters>`, by which this server recognises its own interest in a loop."""
         mark = self._marks.get(account)
         if mark is None:
             token = base64.b32encode(self._server.rng.token(15))[:22]
@@ -110,18 +110,18 @@ class LeafState:
         return options.jetstream.enabled and account != options.system_account_name and options.has_jetstream(account)
 
     def discovered(self, remote: LeafRemoteOptions, urls: list[str]) -> None:
-        """Addresses of the hub's cluster, for when the configured ones do not answer; they take its credentials."""
+        """Keeps the addresses of a hub's cluster, with the remote's credentials, as alternatives to its URLs."""
         if remote.ignore_discovered_servers:
             return
         user, password, _, _ = place(remote.urls[0])
         credentials = f"{user}:{password}@" if password else f"{user}@" if user else ""
         scheme = "tls" if wants_tls(remote.urls[0]) else "nats-leaf"
-        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_FOUND]]
+        self.found[id(remote)] = [f"{scheme}://{credentials}{url}" for url in urls[:MAX_DISCOVERED]]
 
     # ---- handshake
 
     def connect_for(self, remote: LeafRemoteOptions, url: str, nonce: bytes) -> dict[str, Any]:
-        """CONNECT of a connecting end. Raises LoginError."""
+        """Returns the CONNECT of a connecting end. Raises LoginError."""
         server, options = self._server, self._server.options
         connect: dict[str, Any] = {"version": REPORTED_VERSION}
         connect |= signed_login(remote.credentials, remote.nkey, nonce)
@@ -145,7 +145,7 @@ class LeafState:
         }
 
     def info_for(self, cid: int, account: str, nonce: bytes) -> dict[str, Any]:
-        """INFO of an accepting end: the first, or the one that says which account the other end is bound to."""
+        """Returns the INFO of an accepting end: the first, or with `account` the one after the login."""
         server, options = self._server, self._server.options
         info: dict[str, Any] = {
             "server_id": server.server_id,
@@ -179,12 +179,12 @@ class LeafState:
 
     @property
     def cluster_name(self) -> str:
-        """The name by which the other end knows this one; a single server is a cluster of its own name."""
+        """The cluster's name for the other end; a single server uses its own name."""
         return self._server.options.cluster_name or self._server.name
 
     @property
     def own_url(self) -> str:
-        """host:port for leaves, as it is advertised."""
+        """The advertised `host:port` for leaf nodes; "" if there is none."""
         if not self.port or self.options.no_advertise:
             return ""
         return advertised(self.options.advertise, self.host, self.port)

@@ -1,4 +1,4 @@
-"""TLS on leaf links: whose contexts are used, and the handshake in the middle of a connection."""
+"""TLS on leaf links: the contexts, and the handshake on an open connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jetcluster.config.tls_options import TlsOptions
 
 
 class LeafTls:
-    """Imported, and made, only where some link has TLS. Raises `ConfigError` when a file is unusable."""
+    """The TLS contexts of leaf links, made only if a link has TLS. Raises ConfigError for an unusable file."""
 
     def __init__(self, options: LeafOptions) -> None:
         self.accepting = server_context(options.tls) if options.tls is not None else None
@@ -28,13 +28,13 @@ class LeafTls:
         return context
 
     def follow(self, options: LeafOptions) -> None:
-        """After a reload. Contexts of remotes that are gone go, too: another remote may get their id."""
+        """Applies a reload, and drops the contexts of removed remotes: a new remote may get the same `id()`."""
         self.options = options
         there = {id(remote) for remote in options.remotes}
         self._connecting = {key: context for key, context in self._connecting.items() if key in there}
 
     def renew(self) -> None:
-        """Certificates out of their files again; links that stand are not touched. Raises `ConfigError`."""
+        """Reads the certificate files again, for new links. Raises ConfigError."""
         if self.accepting is not None and self.options.tls is not None:
             load_certificate(self.accepting, self.options.tls)
         for remote in self.options.remotes:
@@ -45,7 +45,8 @@ class LeafTls:
 async def handshake(
     transport: asyncio.Transport, protocol: asyncio.Protocol, context: ssl.SSLContext, name: str | None, seconds: float
 ) -> asyncio.Transport | str:
-    """The transport to go on with, or why there is none. `name` is the accepting end's, None at that end."""
+    """Runs a TLS handshake; returns the new transport or the text of an error. `name`: the host name that the accepting
+    end's certificate must have, None at that end."""
     try:
         made = await asyncio.get_running_loop().start_tls(
             transport, protocol, context,

@@ -1,6 +1,6 @@
-"""WebSocket: the port for clients that come by it, and frames under a connection.
+"""WebSocket: the port for such clients, and the transport below their connections.
 
-Here: the port and its clients (`port`), the transport that speaks WebSocket below a client (`transport`). Not here:
-the handshake and the frames without I/O (`protocol.websocket`). Promise: above the
-transport a client is served as any other one. Imported only where such a port is configured.
+Here: the port and its clients (`port`), the transport that speaks WebSocket (`transport`). Not here: the handshake and
+the frames without I/O (`protocol.websocket`). Promise: above the transport, clients are served like any other. Imported
+only if such a port is configured.
 """

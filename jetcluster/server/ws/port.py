@@ -1,5 +1,5 @@
-"""The port for WebSocket clients, and the clients that come by it: what they are told and how they are let in differ,
-the protocol does not. Imported only when such a port is configured.
+"""The port for WebSocket clients, whose INFO and login rules differ from those of the client port. Imported only if
+such a port is configured.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jetcluster.records import dataclass
 from jetcluster.server.client.client import Client
 from jetcluster.server.client.clients import ServerParts
 from jetcluster.server.client.connection import Entrance
-from jetcluster.server.listener import BACKLOG, ListenError, advertised, bound_address, host_port
+from jetcluster.server.listener import LISTEN_BACKLOG, ListenError, advertised, bound_address, host_port
 from jetcluster.server.state import ServerState
 from jetcluster.server.ws.transport import WebSocket
 
@@ -35,36 +35,35 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-HANDSHAKE_TIMEOUT = 10.0
-"""Seconds, unless `handshake_timeout` says otherwise."""
+HANDSHAKE_SECONDS = 10.0
+"""Default of `handshake_timeout`."""
 
 
 @dataclass(slots=True)
 class WsState:
-    """The port for WebSocket clients, as they and others are told of it. A reload replaces `options` and
-    `authenticator`."""
+    """Options and addresses of the WebSocket port. A reload replaces `options` and `authenticator`."""
 
     server: ServerState
     options: WebSocketOptions
     authenticator: Authenticator
     host: str
     port: int = 0
-    """Bound port; 0: it is not open."""
+    """Bound port; 0 while it is not open."""
     secure: bool = False
-    """With TLS."""
+    """True with TLS."""
     peer_urls: list[str] = field(default_factory=list)
-    """`host:port` for WebSocket clients of the other nodes."""
+    """`host:port` of the other nodes' WebSocket ports."""
 
     @property
     def own_url(self) -> str:
-        """`host:port` for WebSocket clients; "" when it is not to be advertised."""
+        """`host:port` for WebSocket clients; "" if it is not advertised."""
         if self.server.options.no_advertise or not self.port:
             return ""
         return advertised(self.options.advertise, self.host, self.port)
 
     @property
     def connect_urls(self) -> list[str]:
-        """As `info.connect_urls`; of a server on its own, none."""
+        """INFO's `connect_urls`, as `state.connect_urls` but with WebSocket addresses; empty without a cluster."""
         if not self.server.options.cluster_name or self.server.options.no_advertise:
             return []
         own = [] if self.server.lame_duck or not self.own_url else [self.own_url]
@@ -72,8 +71,8 @@ class WsState:
 
 
 class WsEntrance(Entrance):
-    """The port as one client has come by it. `authorization`, `no_auth_user` and `ping_interval` are those of the
-    `websocket` block where it has its own."""
+    """The WebSocket port as one client's entrance. `authorization`, `no_auth_user` and `ping_interval` of the
+    `websocket` block override the server's."""
 
     trace_kind = "wid"
     client_type = "websocket"
@@ -127,12 +126,12 @@ class WsEntrance(Entrance):
         return info | {"connect_urls": urls} if urls else info
 
     def completed(self, connect: dict[str, Any]) -> dict[str, Any]:
-        """The fields of CONNECT, and those that it leaves out from the cookies of the handshake."""
+        """Returns CONNECT's fields; the cookies of the handshake supply missing ones."""
         return {**self._cookies, **{key: value for key, value in connect.items() if value != ""}}
 
 
 class WsPort:
-    """Configured by the `websocket` block of the server's options; `tls` is made of the `tls` there."""
+    """The port that the `websocket` block configures; `tls` is made from the `tls` block in it."""
 
     def __init__(self, parts: ServerParts, tls: ssl.SSLContext | None = None) -> None:
         self._parts = parts
@@ -169,7 +168,7 @@ class WsPort:
         )
 
     async def start(self) -> None:
-        """Raises ListenError."""
+        """Opens the port. Raises ListenError."""
         options = self.state.options
         port = max(options.port, 0)
         try:
@@ -179,7 +178,7 @@ class WsPort:
                 self.state.host, self.state.port = await listener.start(options.host, port)
                 self._listener = listener
             else:
-                plain = await open_port(self._accept, options.host, port, BACKLOG)
+                plain = await open_port(self._accept, options.host, port, LISTEN_BACKLOG)
                 self.state.host, self.state.port = bound_address(plain)
                 self._listener = plain
         except OSError as error:
@@ -191,7 +190,7 @@ class WsPort:
             log.warning("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
     def close(self) -> None:
-        """Takes no more connections, and drops those whose handshake is under way. The server ends the clients."""
+        """Stops accepting, and drops connections in their handshake. The server closes the clients."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -199,14 +198,13 @@ class WsPort:
             one.drop()
 
     def renew(self, context: ssl.SSLContext, timeout: float) -> None:
-        """For handshakes to come."""
+        """Replaces the context and timeout of later TLS handshakes."""
         self.tls = context
         if isinstance(self._listener, TlsListener):
             self._listener.context, self._listener.timeout = context, timeout
 
     def reconfigure(self) -> None:
-        """After a reload, before the server asks its clients anew who they are: host, port and TLS on or off are the
-        same."""
+        """Applies a reload, before the server checks its clients again. Host, port and the use of TLS cannot change."""
         self.state.options = self._parts.state.options.websocket
         self.state.authenticator = _authenticator(self._parts.state)
         self._set_rules()
@@ -214,7 +212,7 @@ class WsPort:
     # ---- connections
 
     def _accept(self) -> asyncio.Protocol:
-        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_TIMEOUT
+        parts, patience = self._parts, self.state.options.handshake_timeout or HANDSHAKE_SECONDS
         return WebSocket(
             self._rules, parts.state.timers, parts.budget, patience, self._open_client, self._handshaking,
             parts.crowd.has_room_at,
@@ -223,14 +221,14 @@ class WsPort:
     def _open_client(self, request: UpgradeRequest) -> Client:
         return Client(self._parts, self._parts.new_cid(), WsEntrance(self.state, request))
 
-    # ---- where clients may go
+    # ---- addresses
 
     @property
     def scheme(self) -> str:
         return "ws" if self.tls is None else "wss"
 
     def set_peer_urls(self, urls: Sequence[str]) -> None:
-        """Takes the WebSocket addresses of the other nodes; clients that listen are told when they changed."""
+        """Sets the WebSocket addresses of the other nodes, and sends INFO to clients when they changed."""
         peers = [url for url in dict.fromkeys(urls) if url and url != self.state.own_url]
         if peers == self.state.peer_urls:
             return
@@ -241,7 +239,7 @@ class WsPort:
 
 
 def _authenticator(server: ServerState) -> Authenticator:
-    """The server's own, unless the block has another way to let clients in."""
+    """Returns the server's authenticator, or one with the login settings of the `websocket` block."""
     options, of_server, own = server.options, server.authenticator, server.options.websocket
     if not own.overrides_login or options.operator.is_on:
         return of_server

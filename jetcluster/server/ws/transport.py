@@ -1,8 +1,8 @@
-"""A WebSocket between a socket and a client connection: below it is the transport, above it looks like one.
+"""A WebSocket between a socket and a client connection.
 
-`WebSocket` is the protocol of the socket: it answers the HTTP request, then takes frames apart. `WsTransport` is what
-the client connection gets for a transport: it makes one frame of each write. So the NATS protocol above runs unchanged,
-with its batched output, its back-pressure and its limits.
+`WebSocket` is the protocol of the socket: it answers the HTTP request, then parses frames. `WsTransport` is the
+transport of the client connection: it turns each write into a frame. So the connection runs unchanged, with its batched
+output, back-pressure and limits.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jetcluster.server")
 
-MAX_HEAD = 16 * 1024
-"""Bytes of an HTTP request: a user JWT in a cookie takes one to four thousand."""
+MAX_HEAD_BYTES = 16 * 1024
+"""Largest HTTP request: a user JWT in a cookie takes 1000 to 4000 bytes."""
 MAX_HANDSHAKES = 4096
-"""Under way at a time; further connections are closed at once."""
+"""Simultaneous handshakes; further connections are closed at once."""
 STEP_BYTES = 64 * 1024
 STEP_EVENTS = 128
-"""Payload, and frames or inflated pieces of any kind, after which the rest of what was read waits for its turn
-(`budget.LoopBudget`): inflated, it may be a thousand times what was sent."""
-LARGEST = 64 * 1024 * 1024
-INFLATED = 8
-"""A compressed message inflates to so many times max_payload, and no more than LARGEST (of a larger max_payload,
-that), as with nats-server."""
-BUSY_PAUSE = 0.05
-"""Seconds until a connection asks again that found no room among those that wait for their turns."""
-PONGS = 64 * 1024
-"""Bytes of output that may wait when a ping is answered; the pings of who does not read are not."""
+"""Bytes of payload, and frames or inflated pieces, after which the rest of the input waits for a turn
+(`budget.LoopBudget`): a thousand times the bytes received, when inflated."""
+MAX_INFLATED_BYTES = 64 * 1024 * 1024
+MAX_INFLATION = 8
+"""A compressed message may inflate to MAX_INFLATION times max_payload and to MAX_INFLATED_BYTES, or to max_payload if
+that is larger, as in nats-server."""
+BUSY_RETRY_SECONDS = 0.05
+"""Pause before a connection asks again for a turn when too many wait (BusyError)."""
+MAX_PONG_BACKLOG_BYTES = 64 * 1024
+"""Unwritten output up to which pings are answered: a client that does not read gets no pongs."""
 
 _CODES: Mapping[str, int] = {
     **dict.fromkeys(("Client Closed",), websocket.NORMAL),
@@ -62,11 +62,11 @@ _CODES: Mapping[str, int] = {
         websocket.POLICY_VIOLATION,
     ),
 }
-"""Close reason -> status of the close frame, as nats-server has it; others are an internal error."""
+"""Close reason -> status of the close frame, as in nats-server; other reasons are internal errors."""
 
 
 class WsTransport(asyncio.Transport):
-    """The writing side, for the connection above. The socket below is already open, its handshake done."""
+    """The transport of the connection above, on a socket whose handshake is done."""
 
     def __init__(self, socket: asyncio.Transport, owner: WebSocket, writer: FrameWriter) -> None:
         super().__init__()
@@ -74,13 +74,13 @@ class WsTransport(asyncio.Transport):
         self._owner = owner
         self._writer = writer
         self.close_frame: bytes | None = None
-        """Payload of the close frame to send, when it is not what the connection's own reason makes it."""
+        """Payload of the close frame; None to derive it from the connection's close reason."""
         self.paused = False
         self._said_goodbye = False
-        """Nothing is written any more."""
+        """True when nothing is written any more."""
 
     def fall_silent(self) -> None:
-        """The socket is gone."""
+        """Stops writing: the socket is gone."""
         self._said_goodbye = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -145,8 +145,8 @@ class WsTransport(asyncio.Transport):
 
 
 class WebSocket(asyncio.Protocol):
-    """One socket. `open_client(request)` makes the connection above once the handshake is done; while it is under way,
-    this is in `handshaking`. `patience`: seconds for it."""
+    """The protocol of one socket. It is in `handshaking` during the handshake, at most `patience` seconds; then
+    `open_client(request)` makes the connection above."""
 
     def __init__(
         self,
@@ -165,30 +165,30 @@ class WebSocket(asyncio.Protocol):
         self._patience = patience
         self._handshaking = handshaking
         self._has_room_at = has_room_at
-        """False for a descriptor that the store needs."""
+        """Returns False for a descriptor that the store needs."""
         self._head = b""
         self._socket: asyncio.Transport = cast(asyncio.Transport, None)
         self._upper: Connection | None = None
         self._transport: WsTransport | None = None
         self._reader: WebSocketReader | None = None
-        """None before the handshake, and after an error."""
+        """None before the handshake, and after an error or a close frame."""
         self._waiting = False
-        """The rest of what was read is to be looked at in another turn."""
+        """True while the rest of the input waits for a turn."""
         self._job: Job[None] | None = None
         self._lost: tuple[Exception | None] | None = None
-        """Why the socket is gone, while what had come by it is still worked on."""
+        """The exception of `connection_lost`, while input received before it waits for turns."""
         self._timer: TimerHandle | None = None
 
     @property
     def close_reason(self) -> str:
         return "" if self._upper is None else self._upper.close_reason
 
-    # ---- what the event loop calls
+    # ---- asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast(asyncio.Transport, transport)
         if len(self._handshaking) >= MAX_HANDSHAKES or not self._has_room():
-            self._timers.call_soon(self._socket.abort)  # not in here: uvloop has yet to begin reading
+            self._timers.call_soon(self._socket.abort)  # not here: uvloop has not started reading yet
             return
         self._handshaking.add(self)
         self._timer = self._timers.call_later(self._patience, self._late)
@@ -226,7 +226,7 @@ class WebSocket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.fall_silent()
         if self.close_reason or self._reader is None or not self._reader.more:
-            self._end_upper()  # else when that has been handed on: what had been sent counts
+            self._end_upper()  # else after the input received before it
 
     def _end_upper(self) -> None:
         lost, self._lost, self._reader = self._lost, None, None
@@ -236,14 +236,14 @@ class WebSocket(asyncio.Protocol):
             self._upper.connection_lost(*lost)
 
     def given_up(self) -> None:
-        """The connection above wants nothing more."""
+        """Ends the connection above if the socket is gone: it wants no more input."""
         if self._lost is not None:
             self._timers.call_soon(self._end_upper)
 
     # ---- handshake
 
     def drop(self) -> None:
-        """Ends a connection whose handshake is under way."""
+        """Aborts a connection during its handshake."""
         self._over()
         self._socket.abort()
 
@@ -263,7 +263,7 @@ class WebSocket(asyncio.Protocol):
 
     def _handshake(self) -> None:
         head, end, rest = self._head.partition(websocket.END)
-        if not end and len(head) <= MAX_HEAD:
+        if not end and len(head) <= MAX_HEAD_BYTES:
             return
         self._head = b""
         try:
@@ -280,13 +280,15 @@ class WebSocket(asyncio.Protocol):
         limit = websocket.BROWSER_FRAME if request.browser else 0
         self._upper = self._open_client(request)
         most = self._upper.server.options.max_payload
-        self._reader = WebSocketReader(deflate=deflate, most=max(min(INFLATED * most, LARGEST), most + LARGEST // 64))
+        self._reader = WebSocketReader(
+            deflate=deflate, most=max(min(MAX_INFLATION * most, MAX_INFLATED_BYTES), most + MAX_INFLATED_BYTES // 64)
+        )
         self._transport = WsTransport(self._socket, self, FrameWriter(deflate=deflate, limit=limit))
         self._upper.connection_made(self._transport)
 
     def _judge(self, head: bytes, rest: bytes) -> tuple[UpgradeRequest, bytes]:
-        """The request and the answer to it. Raises HandshakeError."""
-        if len(head) > MAX_HEAD:
+        """Returns the request and its answer. Raises HandshakeError."""
+        if len(head) > MAX_HEAD_BYTES:
             raise HandshakeError(400, "request too long")
         request = websocket.parse(head)
         answer = websocket.accept(request, self._rules)
@@ -301,7 +303,7 @@ class WebSocket(asyncio.Protocol):
             self._socket.pause_reading()
 
     def go_on(self) -> None:
-        """First what has been read, then the socket; not in here, but in turns with others."""
+        """Processes the waiting input in turns with other work, then resumes reading the socket."""
         if self._waiting or self._reader is None:
             if self._reader is None and not self._socket.is_closing():
                 self._socket.resume_reading()
@@ -310,7 +312,7 @@ class WebSocket(asyncio.Protocol):
         try:
             self._job = self._budget.start(self, self._steps(), self._caught_up, self._broken, at_once=False)
         except BusyError:
-            self._timers.call_later(BUSY_PAUSE, self._ask_again)
+            self._timers.call_later(BUSY_RETRY_SECONDS, self._ask_again)
 
     def _ask_again(self) -> None:
         self._waiting = False
@@ -330,14 +332,13 @@ class WebSocket(asyncio.Protocol):
             self._socket.resume_reading()
 
     def _broken(self, error: Exception) -> None:
-        """A fault of ours with one client's input must not reach the loop or another client."""
+        """Aborts the socket after an unexpected exception, which must not affect the loop or other clients."""
         log.error("websocket: internal error, closing the connection", exc_info=error)
         self._waiting = False
         self._socket.abort()
 
     def _deliver(self) -> bool:
-        """Hands on what has been read, a step of it or until the connection above has enough; True when there is more
-        to look at now."""
+        """Passes up one step of the input, or less if the connection above pauses; True when there is more to do."""
         upper, transport = self._upper, self._transport
         assert upper is not None
         assert transport is not None
@@ -367,7 +368,7 @@ class WebSocket(asyncio.Protocol):
         return self._reader is not None and not transport.paused
 
     def _event(self) -> tuple[websocket.Event | None, websocket.WebSocketError | None]:
-        """(the next event, None) or (None, why there is none)."""
+        """Returns (the next event or None, the error or None)."""
         if self._reader is None:
             return None, None
         try:
@@ -376,18 +377,18 @@ class WebSocket(asyncio.Protocol):
             return None, error
 
     def _hand_on(self, pieces: list[bytes], pongs: list[bytes]) -> None:
-        """To the connection above in one call, and to the other end in one write."""
+        """Passes the payload up in one call, and writes the pongs at once."""
         upper, transport = self._upper, self._transport
         assert upper is not None
         assert transport is not None
-        if pongs and transport.get_write_buffer_size() < PONGS:
+        if pongs and transport.get_write_buffer_size() < MAX_PONG_BACKLOG_BYTES:
             transport.write_frames(b"".join(pongs))
         payload = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if payload:
             upper.data_received(payload)
 
     def _closed_by_peer(self, payload: bytes) -> None:
-        """The answer to a close frame is another one with the same status; then there is nothing to wait for."""
+        """Answers a close frame with one of the same status, and closes the socket (RFC 6455, 5.5.1)."""
         self._reader = None
         self._end(payload, "Client Closed")
         self._socket.close()

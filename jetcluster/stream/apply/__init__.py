@@ -1,8 +1,7 @@
-"""The state machine of a stream: what each command of the log does, on every replica alike.
+"""The state machine of a stream: the effect of each command of the log, the same on every replica.
 
-Here: the machine and its parts: checks of what is published, limits and age, batches, schedules, counters, jobs. Not
-here: bytes of commands (`log`), what only a leader does (`lead`), and answers to readers (`read`).
+The package has the machine and its parts: checks of published messages, limits and age, batches, schedules, counters,
+jobs. The bytes of commands are in `log`, the leader's work in `lead`, and answers to readers in `read`.
 
-Promise: apply reads no clock, no randomness and no configuration of a server (an import contract), and raises for no
-input.
+Apply reads no clock, no randomness and no configuration of a server (an import contract), and raises for no input.
 """

@@ -1,15 +1,14 @@
 """`Applier`: applies commands so that none of them stops a stream.
 
-What a client, a peer or an archive can get into the log is checked before it goes there, and in apply before anything
-is changed. Should a command get through all of that and raise in the middle, the state goes back to where it was before
-it. The way back is that of a crash: the store forgets what it has not committed, and what the log has after that is
-applied again. Then everything in memory is fresh, and the command is applied once more, with nobody looking on: what
-raised may have been a cache or an observer of this process alone, of which the other replicas know nothing. If it
-raises again, it was the same command on the same state everywhere: it counts as refused, all replicas refuse it alike,
-and the stream goes on.
+Input of clients, peers and archives is checked before it enters the log, and in apply before anything changes. If a
+command still raises half-way, the state returns to the one before it, as after a crash: the store drops its uncommitted
+writes, the state in memory is loaded anew, and the log's later entries are applied again. Then the command is applied
+once more, without observers: the cause may have been a cache or an observer of this process, which the other replicas
+do not share. If it raises again, it raises on every replica, as command and state are the same: all refuse it, and the
+stream goes on.
 
-Trouble of this machine is no refusal: a disk that fails, a record that is damaged, memory that has run out, a command
-of a newer version (`FAULTS`). The others may well have applied the command; this replica must stop.
+Faults of this machine (`FAULTS`) are no refusal: a failing disk, a damaged record, exhausted memory, a command of a
+newer version. The other replicas may have applied the command; this one must stop.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from jetcluster.stream.ports import Result
 
 FAULTS: Final = (DamagedError, KvError, OSError, MemoryError, RecursionError, StateError, UnknownCommandError)
-"""Raised in apply, they say something about this machine or version, and nothing about the command."""
+"""Errors of apply that concern this machine or version, not the command."""
 
 LogEntry = tuple[int, bytes]
 """Term and command."""
@@ -36,8 +35,7 @@ class ApplierHost(Protocol):
     """The owner of the machine, as the applier calls it."""
 
     def entry(self, index: int) -> LogEntry | None:
-        """The command that was applied at `index`, since the store's last commit; None for what is no command. Raises
-        what means that the log cannot be read."""
+        """Returns the command applied at `index`, after the store's last commit; None for an entry without one."""
         ...
 
     def abandon(self) -> None:
@@ -45,41 +43,42 @@ class ApplierHost(Protocol):
         ...
 
     def taking_back(self) -> None:
-        """Told when what was applied is about to be applied again: nobody is to be told a second time."""
+        """Called before commands are applied again: observers must not see them a second time."""
         ...
 
     def taken_back(self) -> None:
-        """It is done: all objects of the state are other ones, with the content of before."""
+        """Called when that is done: all objects of the state are new, with the same content."""
         ...
 
     def commit(self) -> None:
-        """Commits the store if it can: the next time the way back is short."""
+        """Commits the store if it can, which shortens the next way back."""
         ...
 
     def refused(self, index: int, command: bytes, error: Exception | None) -> None:
-        """All replicas refuse the command at `index`."""
+        """Called when all replicas refuse the command at `index`."""
         ...
 
     def recovered(self, index: int, command: bytes, error: Exception) -> None:
-        """The command at `index` was carried out at the second try: the first one failed for a reason of this process
-        alone."""
+        """Called when the command at `index` succeeded at the second try: the first one failed in this process only."""
         ...
 
 
 class Applier:
+    """Applies the commands of one stream. See above."""
+
     def __init__(self, machine: StreamMachine, host: ApplierHost) -> None:
         self._machine = machine
         self._host = host
         self._refused: set[int] = set()
-        """Indexes above the store's last commit that are to be refused again, as they were."""
+        """Indexes above the store's last commit that must be refused again."""
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
-        """As `StreamMachine.apply`, but for commands that it cannot carry out: `machine.REFUSED` is their result.
-        Raises FAULTS, and what `ApplierHost.entry` raises; what was done of the command is taken back then, too."""
+        """Applies as `StreamMachine.apply` does, but returns `machine.REFUSED` for a command that cannot be carried
+        out. Raises FAULTS, and what `ApplierHost.entry` raises, after taking the command back."""
         try:
             result = self._machine.apply(index, term, command)
         except FAULTS:
-            # What was done of the command must not be committed with the work of others.
+            # A half-done command must not be committed with others.
             self._host.abandon()
             raise
         except Exception as error:  # noqa: BLE001 - all that a command may raise
@@ -116,7 +115,7 @@ class Applier:
         return result
 
     def _go_back(self, index: int) -> None:
-        """To what was before the command at `index`."""
+        """Restores the state before the command at `index`."""
         machine, host = self._machine, self._host
         host.abandon()
         machine.reload()

@@ -1,14 +1,14 @@
-"""`Asked`: requests that must not be carried out twice, and what came of them.
+"""`Asked`: outcomes of requests that must not be carried out twice.
 
-Who asks a leader that dies does not know whether its request was carried out, and asks the next one. A purge that is
-carried out twice takes messages that were stored and acknowledged after the first time. So a requester gives the
-request a number, the same whenever it asks again; it is in the command (`commands.NAMED`), and a number that was seen
-is answered with what came of it. A row beside the messages, part of every copy of the state:
+A requester whose leader dies does not know whether its request was carried out, and repeats it to the next leader. A
+purge that is carried out twice removes messages that were stored and acknowledged in between. So a requester numbers
+its request, with the same number in each repetition; the number is in the command (`commands.NAMED`), and a repetition
+gets the first outcome. Outcomes are rows beside the messages, part of every copy of the state:
 
     u64 index of the command, or of the one that ended its job (big-endian)
         ->   u64 number | u64 time | i64 outcome | u8 open    (little-endian)
 
-Only what was carried out is kept: a refused request may be carried out when it comes again, it has done nothing yet.
+Refused requests are not kept: they changed nothing, and a repetition may be carried out.
 """
 
 from __future__ import annotations
@@ -20,36 +20,40 @@ from jetcluster.errors import DiskError
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.ports import SIDE_ASKED, JobStep, Result
 
-MOST: Final = 1024
-"""Ended requests that are kept; a repetition comes within seconds."""
+MAX_ENDED: Final = 1024
+"""Ended requests kept; a repetition comes within seconds."""
 
 _KEY: Final = struct.Struct(">Q")
 _ROW: Final = struct.Struct("<QQqB")
 
 
 class AskedError(DiskError):
-    """A stored row is of another version or cut off."""
+    """A stored row has another version or is cut off."""
 
 
 class Outcome(NamedTuple):
+    """The outcome of one request."""
+
     at: int
-    """Index of the command; when it has ended, of the one that ended it."""
+    """Index of the command, or of the one that ended its job."""
     ts: int
-    """Time of the same command."""
+    """Time of the same command, Unix nanoseconds."""
     result: int
-    """0 while it is open."""
+    """Result of the command or of its job; 0 while open."""
     open: bool
-    """It goes on as a job (`jobs`)."""
+    """The request goes on as a job (`jobs`)."""
 
 
 class Asked:
+    """The outcomes of a stream's numbered requests."""
+
     def __init__(self, store: BlockStore) -> None:
-        """Continues where the store stands. Raises AskedError."""
+        """Loads the rows of `store`. Raises AskedError."""
         self._store = store
         self._ended: dict[int, Outcome] = {}
         """By number, oldest first."""
         self._open: dict[int, Outcome] = {}
-        """At most as many as there are jobs."""
+        """By number; at most one per job."""
         for key, row in store.side_scan(SIDE_ASKED):
             if len(key) != _KEY.size or len(row) != _ROW.size:
                 raise AskedError(f"request of {len(row)} bytes")
@@ -64,11 +68,11 @@ class Asked:
         return self._ended.get(request) or self._open.get(request)
 
     def may_have_forgotten(self, since: int) -> bool:
-        """True when a request that ended at or after time `since` may not be known any more."""
-        return len(self._ended) >= MOST and next(iter(self._ended.values())).ts >= since
+        """True when a request that ended at or after time `since` may have been dropped."""
+        return len(self._ended) >= MAX_ENDED and next(iter(self._ended.values())).ts >= since
 
     def note(self, index: int, ts: int, request: int, result: Result) -> None:
-        """A command was applied that carried the request out, or began to."""
+        """Records the result of the command that carried the request out, or began to."""
         if isinstance(result, int):
             self._end(request, Outcome(index, ts, result, False))
         elif isinstance(result, JobStep):
@@ -76,7 +80,7 @@ class Asked:
             self._put(request, outcome)
 
     def job_done(self, index: int, ts: int, step: JobStep) -> None:
-        """The command at `index` has ended a job, which may be that of a request."""
+        """Records that the command at `index` ended a job, which may be that of a request."""
         for request, outcome in self._open.items():
             if outcome.at == step.job:
                 del self._open[request]
@@ -85,7 +89,7 @@ class Asked:
                 return
 
     def _end(self, request: int, outcome: Outcome) -> None:
-        if len(self._ended) >= MOST:
+        if len(self._ended) >= MAX_ENDED:
             oldest = next(iter(self._ended))
             self._store.side_delete(SIDE_ASKED, _KEY.pack(self._ended.pop(oldest).at))
         self._ended[request] = outcome

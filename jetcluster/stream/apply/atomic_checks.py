@@ -1,15 +1,12 @@
-"""`AtomicChecks`: may the messages of an atomic batch be stored, all of them, and as what? Decided in apply, before any
-is stored.
+"""`AtomicChecks`: decides in apply whether all messages of an atomic batch are stored, before any is.
 
-Every check (`checks`) looks at the stream as it is before the batch, plus what the earlier messages of the batch would
-do to it, message by message; the first failure refuses the batch.
+Every check (`checks`) sees the stream before the batch with the effects of the batch's earlier messages. The first
+failure refuses the batch.
 
-`BatchParts`: the parts of an atomic batch that is too long for one log entry, until its commit is applied.
-
-The leader proposes parts and commit without anything in between, so in the log they stand next to each other in one
-term. Where they do not (the leader went, or could not propose the rest), the commit will never come: the command that
-is applied next makes the parts void. They are rows beside the messages, so a replica that restarts, or is rebuilt from
-a peer, between a part and its commit has them.
+`BatchParts`: the parts of an atomic batch that is too long for one log entry, until its commit is applied. The leader
+proposes parts and commit in a row, so they are adjacent in the log and of one term. Where they are not (the leader
+changed, or could not propose the rest), the commit never comes, and the next command makes the parts void. They are
+rows beside the messages, so that a replica that restarts or is rebuilt between a part and its commit has them:
 
     key u64 log index (big-endian) -> u64 term | u16 number | bytes of the batch
 """
@@ -38,12 +35,13 @@ _HEAD: Final = struct.Struct("<QH")
 
 
 class BatchParts:
+    """The parts of the one batch whose commit has not been applied. Loads the rows of `store`."""
+
     def __init__(self, store: BlockStore) -> None:
-        """Continues with the rows of `store`."""
         self._store = store
         self._indexes: list[int] = []
         self.pieces: list[bytes] = []
-        """The parts that came so far."""
+        """The parts so far, in order."""
         self._term = 0
         for key, value in store.side_scan(SIDE_BATCH_PARTS):
             self._term, _ = _HEAD.unpack_from(value)
@@ -54,15 +52,14 @@ class BatchParts:
         if not self._continues(index, term) or part.number != len(self._indexes):
             self.clear()
         if part.number != len(self._indexes):
-            return  # its start was made void: so is this
+            return  # its first parts are void, and so is this one
         self._term = term
         self._indexes.append(index)
         self.pieces.append(part.data)
         self._store.side_put(SIDE_BATCH_PARTS, _KEY.pack(index), _HEAD.pack(term, part.number) + part.data)
 
     def take(self, index: int, term: int, count: int) -> bytes | None:
-        """The `count` parts right before the commit at `index`, joined; None when they are not there. Either way none
-        are left."""
+        """Removes all parts. Returns the `count` parts right before the commit at `index`, joined, or None."""
         whole = self._continues(index, term) and len(self._indexes) == count
         joined = b"".join(self.pieces) if whole else None
         self.clear()
@@ -79,7 +76,7 @@ class BatchParts:
 
 
 def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list[Publication] | None) -> None:
-    """Stores a batch whose checks have passed; the first message as `first_seq` at the time `ts`."""
+    """Stores a batch that has passed; its first message gets `first_seq` and `ts`. `checked` as returned by `run`."""
     if checked is None:
         staging.store_whole(batch, first_seq, ts, [])
         return
@@ -91,7 +88,7 @@ def store(staging: Staging, batch: Batch, first_seq: int, ts: int, checked: list
 
 
 class AtomicChecks:
-    """The checks of one batch: made, `run` once, thrown away."""
+    """The checks of one batch; `run` once."""
 
     def __init__(
         self,
@@ -107,8 +104,8 @@ class AtomicChecks:
         *,
         allow_msg_id: bool,
     ) -> None:
-        """`ts`: time of the batch, nanoseconds. `staging` is asked what messages look like when they are stored;
-        `selection`: the checks of PublishKind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
+        """`ts`: time of the batch, Unix nanoseconds. `staging` rewrites messages into their stored form; `selection`:
+        the checks of PublishKind.ATOMIC; `whole`: those of WHOLE_ATOMIC."""
         self.name = name
         self.rules = rules
         self.staging = staging
@@ -121,14 +118,14 @@ class AtomicChecks:
         self._batch = batch
         self._checked: list[Publication] = []
         self._written: dict[bytes, list[bytes]] = {}
-        """Subject -> header blocks of the messages that have passed."""
+        """Header blocks of the messages that have passed, by subject."""
         self._ids: set[bytes] = set()
         self._bytes = 0
-        """Bytes that they would add to the stream."""
+        """Bytes that the messages that have passed add to the stream."""
 
     def run(self, *, plain: bool) -> list[Publication] | ApiError | None:
-        """The messages as they are to be stored, or why none may be. None: all may, as they came. `plain`: the leader
-        saw no header that means anything here. Stores nothing. Raises DamagedError."""
+        """Returns the messages in their stored form, or the error that refuses the batch. None: all are stored as they
+        came. `plain`: the leader saw no meaningful header. Stores nothing. Raises DamagedError."""
         rules = self.rules
         if self._whole and (refused := checks.refused_by(self._whole, self)) is not None:
             return refused

@@ -1,12 +1,12 @@
-"""The checks of published messages: one table of what a stream refuses, with codes, in one order per kind of publish.
+"""The checks of published messages: one table of the checks with their error codes, and one order per kind of publish.
 
-Checks are made in apply, in log order, so that each sees what the messages before it have done. The orders are those of
-nats-server's clustered streams: duplicates are known before expectations are looked at, so that a retry is acknowledged
-as a duplicate with any expectation. Messages of fast-ingest batches are plain ones; their gate (`fast_parts`) holds
-back what follows a refused one. A leader refuses some messages before they get into the log, by the same functions
-(EARLY_ATOMIC, EARLY_FAST).
+Checks run in apply, in log order, so that each sees the effects of the messages before it. The orders are those of
+nats-server's clustered streams: duplicates come before expectations, so that a retry is acknowledged as a duplicate
+with any expectation. Messages of fast-ingest batches are plain ones; their gate (`fast_parts`) holds back the messages
+after a refused one. A leader refuses some messages before they enter the log, by the same functions (EARLY_ATOMIC,
+EARLY_FAST).
 
-To change a rule change its function; to add one add a function, a row, and its name to the orders that have it.
+To change a rule, change its function; to add one, add a function, a row, and its name to the orders that have it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from jetcluster.stream.fields import KV_OPERATION, check_ttl, nats_fields, numbe
 from jetcluster.stream.ports import Duplicate, Message, Verdict
 from jetcluster.stream.rules import StreamRules
 
-MAX_HEADER: Final = 65_535
+MAX_HEADER_BYTES: Final = 65_535
 """Longest header block of a stored message, bytes (10097)."""
 EXPECTED_SUBJECT: Final = b"\r\nNats-Expected-Last-Subject-Sequence-Subject:"
 
 SEALED: Final = errors.by_code(errors.STREAM_SEALED)
 SUBJECT_TOO_LONG: Final = errors.by_code(10077, err="subject exceeds maximum length")
-"""After the stream's transform."""
+"""The stream's transform made the subject too long."""
 _TOO_LARGE: Final = errors.by_code(10054)
 _HEADER_TOO_LARGE: Final = errors.by_code(10097)
 _ATOMIC_DISABLED: Final = errors.by_code(10174)
@@ -54,7 +54,7 @@ _ROLLUP_ALL: Final = errors.by_code(10111, err="batch rollup all invalid")
 
 
 class Publication:
-    """A message that is looked at."""
+    """A message under check."""
 
     __slots__ = ("fields", "headers", "payload", "place", "subject", "tally")
 
@@ -66,7 +66,7 @@ class Publication:
         self.payload = payload
         self.fields = fields
         self.tally: Tally | None = None
-        """The total of a counter with it. This and the bytes are, after `as_stored`, those that are stored."""
+        """The counter's total with this message. `as_stored` sets it, and the headers and payload to store."""
 
     @property
     def message(self) -> Message:
@@ -74,14 +74,14 @@ class Publication:
 
 
 class Ruled(Protocol):
-    """Something that has the configuration in force."""
+    """An object that has the configuration in force."""
 
     @property
     def rules(self) -> StreamRules: ...
 
 
 class CheckView(Ruled, Protocol):
-    """The stream as the next message of a command finds it, with what the messages before it do to it."""
+    """The stream as the next message of a command finds it, with the effects of the messages before it."""
 
     @property
     def staging(self) -> Staging: ...
@@ -94,7 +94,7 @@ class CheckView(Ruled, Protocol):
 
     @property
     def takes_msg_ids(self) -> bool:
-        """An atomic batch may have Nats-Msg-Id: the leader's setting, which is in the command."""
+        """True when an atomic batch may have Nats-Msg-Id: the leader's setting, which is in the command."""
         ...
 
     @property
@@ -104,19 +104,19 @@ class CheckView(Ruled, Protocol):
     @property
     def byte_count(self) -> int: ...
     def is_grown(self, place: int) -> bool:
-        """The stream's transform would make the subject too long."""
+        """True when the stream's transform would make the subject too long."""
         ...
 
     def is_fast(self, place: int) -> bool:
-        """The message belongs to a fast-ingest batch."""
+        """True when the message belongs to a fast-ingest batch."""
         ...
 
     def is_written(self, subject: bytes) -> bool:
-        """By an earlier message of the same atomic batch."""
+        """True when an earlier message of the same atomic batch has this subject."""
         ...
 
     def seq_of_id(self, msg_id: bytes) -> int | None:
-        """Sequence of the message with this id, inside the window; 0 for one of the same atomic batch."""
+        """Sequence of the message with this id inside the window, or None; 0 for one of the same atomic batch."""
         ...
 
     def last_seq_of(self, subject_filter: bytes) -> int: ...
@@ -124,7 +124,7 @@ class CheckView(Ruled, Protocol):
     def count_of(self, subject: bytes) -> int: ...
 
 
-# -- the functions, each of which returns why the message is refused, or None ----------------------------------------
+# -- the functions: each returns the reason of a refusal, or None ----------------------------------------------------
 
 
 def sealed(view: Ruled, message: Publication) -> ApiError | None:
@@ -132,7 +132,7 @@ def sealed(view: Ruled, message: Publication) -> ApiError | None:
 
 
 def size(view: Ruled, message: Publication) -> ApiError | None:
-    """`max_msg_size` counts the header block and the payload."""
+    """Refuses header block and payload above `max_msg_size` together."""
     most = view.rules.max_msg_size
     return _TOO_LARGE if most and len(message.headers) + len(message.payload) > most else None
 
@@ -150,7 +150,7 @@ def subject_length(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def header_size(view: CheckView, message: Publication) -> ApiError | None:
-    return _HEADER_TOO_LARGE if len(message.headers) > MAX_HEADER else None
+    return _HEADER_TOO_LARGE if len(message.headers) > MAX_HEADER_BYTES else None
 
 
 def last_msg_id_in_batch(view: CheckView, message: Publication) -> ApiError | None:
@@ -175,7 +175,7 @@ def ttl(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def batch_id(view: CheckView, message: Publication) -> ApiError | None:
-    """Never stored as if the header meant nothing."""
+    """Refuses an atomic batch's message outside of a batch, rather than store it as a plain one."""
     return _ATOMIC_DISABLED if message.fields.get(b"Nats-Batch-Id") and not view.is_fast(message.place) else None
 
 
@@ -194,8 +194,8 @@ def foreign_source(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def as_stored(view: CheckView, message: Publication) -> ApiError | None:
-    """A counter's total, a TTL that is raised, the rollup of a schedule: what follows sees the message with them. An
-    error only on counter streams."""
+    """Adds a counter's total, a raised TTL and a schedule's rollup, which later checks see. Refuses on counters
+    only."""
     made = view.staging.rewritten(message.subject, message.headers, message.payload, message.fields)
     if isinstance(made, ApiError):
         return made
@@ -204,7 +204,7 @@ def as_stored(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def as_counted(view: CheckView, message: Publication) -> ApiError | None:
-    """A source's message as a counter stores it."""
+    """Turns a source's message into the one that a counter stores."""
     made = view.staging.counted(message.message, message.fields, sourced=True)
     if isinstance(made, ApiError):
         return made
@@ -221,12 +221,12 @@ def last_sequence(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def last_sequence_in_batch(view: CheckView, message: Publication) -> ApiError | None:
-    """Only the first message of an atomic batch may expect it."""
+    """Refuses the expectation in all messages of an atomic batch but the first."""
     return _SEQUENCE_IN_BATCH if message.place and message.fields.get(b"Nats-Expected-Last-Sequence") else None
 
 
 def subject_sequence_in_batch(view: CheckView, message: Publication) -> ApiError | None:
-    """The exact subject: a wildcard over subjects of this batch passes, as upstream."""
+    """Refuses an expectation about a subject of the same batch; a wildcard over it passes, as in nats-server."""
     fields = message.fields
     if not fields.get(b"Nats-Expected-Last-Subject-Sequence"):
         return None
@@ -266,8 +266,7 @@ def rollup_in_batch(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def room(view: CheckView, message: Publication) -> ApiError | None:
-    """Discard new: no room is an error, unless the message replaces the oldest one of its subject, and there are bytes
-    enough for it."""
+    """Refuses a message without room (discard new), unless it replaces the oldest of its subject and its bytes fit."""
     refused = _subject_room(view, message)
     if refused is not None:
         return refused
@@ -276,7 +275,7 @@ def room(view: CheckView, message: Publication) -> ApiError | None:
     if full is None or not most:
         return full
     if view.staging.pending:
-        view.staging.flush()  # it may have replaced older messages: look again at what is really there
+        view.staging.flush()  # staged messages may replace older ones: look again after they have
         full = _stream_room(view, message)
     if full is None or view.count_of(message.subject) < most:
         return full
@@ -284,7 +283,7 @@ def room(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def room_in_batch(view: CheckView, message: Publication) -> ApiError | None:
-    """Discard new. Unlike for a single message, replacing the oldest of a subject makes no room."""
+    """As `room`, but replacing the oldest of a subject makes no room."""
     full = _stream_room(view, message)
     return _subject_room(view, message) if full is None else full
 
@@ -312,8 +311,7 @@ def _stream_room(view: CheckView, message: Publication) -> ApiError | None:
 
 
 def _outgrows(view: CheckView, message: Publication) -> bool:
-    """There is no room for the message's bytes, and the oldest one of its subject has fewer (nats-server's rule:
-    what the two differ by is not looked at)."""
+    """True when the message does not fit, and the oldest one of its subject is smaller, as in nats-server."""
     rules = view.rules
     need = record_size(message.message, memory=rules.memory)
     if not rules.max_bytes or view.byte_count + need <= rules.max_bytes:
@@ -329,13 +327,15 @@ Refusal = Callable[[CheckView, Publication], Verdict | None]
 
 
 class Check(NamedTuple):
+    """A row of the table."""
+
     refusal: Refusal
     codes: tuple[int, ...]
-    """Numbers of its errors, as in `errors`; () for one that is none."""
+    """Codes of its errors (`errors`); () for a check that only makes a duplicate known or changes the message."""
     reads: frozenset[bytes] = frozenset()
-    """Header fields without which it has nothing to say; none: it looks at each message."""
+    """Header fields, one of which a message needs for the check to apply; empty: it applies to every message."""
     under: Callable[[StreamRules], object] = lambda rules: True
-    """The configurations in which it has something to say."""
+    """True for the configurations in which the check applies."""
 
     @property
     def name(self) -> str:
@@ -389,13 +389,13 @@ class PublishKind(Enum):
     PLAIN = "plain"
     """PUBLISH, and FAST_PUBLISH."""
     ATOMIC = "atomic"
-    """In an atomic batch."""
+    """A message of an atomic batch."""
     SOURCED = "sourced"
     """A message of a mirror's or source's upstream, whose headers are not checked."""
     OWN = "own"
     """Made by the stream itself: by a schedule, or as a marker."""
     REPLACING = "replacing"
-    """Stored by REPLACE: others went for it."""
+    """Stored by REPLACE in place of others."""
 
 
 ORDER: Final = {
@@ -416,18 +416,18 @@ ORDER: Final = {
 
 EARLY_ATOMIC: Final = (sealed, size, atomic_enabled)
 EARLY_FAST: Final = (sealed, size, fast_enabled)
-"""Questions of a leader about a message of a batch as it comes."""
+"""The leader's checks of a batch's message when it arrives."""
 WHOLE_ATOMIC: Final = (sealed, atomic_enabled)
-"""Questions of apply about an atomic batch, whose stream may have changed since the leader took it."""
+"""Apply's checks of an atomic batch: the stream may have changed since the leader took the batch."""
 
 
 _READ: Final = frozenset().union(*(row.reads for row in CHECKS))
 MAX_COMBINATIONS: Final = 256
-"""Combinations of header fields for which a selection remembers the checks that read them."""
+"""Combinations of header fields whose checks a CheckOrder remembers."""
 
 
 class CheckOrder:
-    """The checks of one kind of message that have something to say in a configuration."""
+    """The checks of one kind of message that apply in a configuration."""
 
     def __init__(self, kind: PublishKind, rules: StreamRules) -> None:
         self._rows = [row for refusal in ORDER[kind] for row in CHECKS if row.refusal is refusal and row.under(rules)]
@@ -436,7 +436,7 @@ class CheckOrder:
         self._by_fields: dict[tuple[bytes, ...], tuple[Refusal, ...]] = {}
 
     def verdict(self, view: CheckView, message: Publication) -> Verdict | None:
-        """The verdict of the first check that has one; None: the message may be stored. Raises DamagedError."""
+        """The verdict of the first check that has one, or None: the message may be stored. Raises DamagedError."""
         fields = message.fields
         if fields:
             names = tuple(fields)
@@ -450,7 +450,7 @@ class CheckOrder:
 
     def _reading(self, names: tuple[bytes, ...]) -> tuple[Refusal, ...]:
         found = tuple([row.refusal for row in self._rows if not row.reads or not row.reads.isdisjoint(names)])
-        if _READ.issuperset(names):  # clients make up others, of any length
+        if _READ.issuperset(names):  # others are the clients' own: any number, of any length
             if len(self._by_fields) >= MAX_COMBINATIONS:
                 self._by_fields.clear()
             self._by_fields[names] = found
@@ -461,13 +461,13 @@ Early = Callable[[Ruled, Publication], ApiError | None]
 
 
 def early(checks: Sequence[Early], rules: StreamRules) -> tuple[Early, ...]:
-    """Those of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC that have something to say in a configuration: mostly none."""
+    """The checks, of EARLY_ATOMIC, EARLY_FAST or WHOLE_ATOMIC, that apply in a configuration: mostly none."""
     silent = {row.refusal for row in CHECKS if not row.under(rules)}
     return tuple([check for check in checks if check not in silent])
 
 
 def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payload: bytes = b"") -> ApiError | None:
-    """The first refusal of checks that look at the configuration and at bytes alone."""
+    """The first refusal, or None, of checks that need only the configuration and the bytes."""
     message = Publication(0, b"", headers, payload, {})
     for check in checks:
         if (refused := check(ruled, message)) is not None:
@@ -479,13 +479,12 @@ def refused_by(checks: Sequence[Early], ruled: Ruled, headers: bytes = b"", payl
 
 
 def takes_all(rules: StreamRules) -> bool:
-    """No message without a `Nats-` field that means something is refused or stored as another one."""
+    """True when every message without a meaningful `Nats-` field is stored, unchanged."""
     return not (rules.sealed or rules.max_msg_size or rules.allow_msg_counter or rules.kv_purge or rules.discard_new)
 
 
 def fits_whole(rules: StreamRules, batch: Batch, messages: int, byte_count: int) -> bool:
-    """The same for one batch, where the stream has so many messages and bytes; False: the messages have to be looked
-    at one by one."""
+    """True for a batch when that holds for it in a stream of this size; False: its messages need a check each."""
     if rules.sealed or rules.allow_msg_counter or (rules.max_msg_size and not _each_at_most(batch, rules.max_msg_size)):
         return False
     if rules.kv_purge and batch.has_headers and KV_OPERATION in batch.raw:
@@ -502,7 +501,7 @@ def _each_at_most(batch: Batch, most: int) -> bool:
 
 
 def expected_wildcards(batch: Batch) -> list[bytes]:
-    """Wildcards of which messages of the batch ask the last sequence."""
+    """Wildcard filters whose last sequence messages of the batch expect."""
     blocks = [headers for headers in map(batch.headers_of, range(batch.count)) if EXPECTED_SUBJECT in headers]
     keys = [nats_fields(headers).get(EXPECTED_SUBJECT[2:-1], b"") for headers in blocks]
     return [key for key in keys if key and not is_literal(key)]

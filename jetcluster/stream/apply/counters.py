@@ -1,16 +1,12 @@
-"""Counters (ADR-49): a message carries an increment, what is stored is the total of its subject so far.
+"""Counters (ADR-49): a message carries an increment, and is stored with the total of its subject.
 
-Whole numbers of any length up to some thousand digits, read, added and written in linear time.
+Numbers are integers of up to MAX_DIGITS digits, read, added and written in linear time. Python's own integers are
+binary: reading and printing one of 4,000 digits takes 0.4 ms, for every message of a counter that any client may have
+made so long. So only short numbers are `int`, which is faster for them; others are `Decimal`. Both are exact.
 
-Python's own integers are binary: reading and printing one of 4,000 digits takes 0.4 ms, for every message of a counter
-that anybody may have made so long. Those with few digits are `int`, which is faster there; others are `Decimal`.
-Results are exact, so it makes no difference which of them a replica used.
-
-`Nats-Counter-Sources` (ADR-49): what a counter has of its sources, {"stream": {"subject": "total"}}.
-
-Every message of a counter that is fed by sources carries it, so that the newest one says what is counted already: of a
-source's next total only the difference is added. What was lost on the way, or came twice, or in another order, makes no
-difference to the sum.
+`Nats-Counter-Sources` has a counter's totals by source: {"stream": {"subject": "total"}}. Every message of a counter
+fed by sources carries it, so that the newest one has the totals counted so far, and only the difference to a source's
+next total is added. So lost, repeated or reordered messages do not change the sum.
 """
 
 from __future__ import annotations
@@ -29,28 +25,27 @@ from jetcluster.stream.ports import SIDE_COUNTED, Message
 from jetcluster.stream.rules import StreamRules
 
 MAX_DIGITS: Final = 4096
-"""Longest increment and total. Upstream only the header block bounds them; adding and printing numbers of 64 KB for
-every message is quadratic work that one client could order."""
+"""Digits of an increment and a total. In nats-server only the header block bounds them; adding and printing numbers of
+64 KB for every message is quadratic work that one client could cause."""
 
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+")
 
-KEY: Final = b"Nats-Counter-Sources"
-MAX_BYTES: Final = 32_768
-"""Longest value. Upstream only the largest payload bounds it; here all of it is stored with every message, and however
-little a client sends may order that."""
-COMMAND_MESSAGES: Final = 64
-"""Messages in commands for streams whose messages may carry such a header: applying one makes at most so many long
-ones."""
+SOURCES_FIELD: Final = b"Nats-Counter-Sources"
+MAX_SOURCES_BYTES: Final = 32_768
+"""Bytes of a Nats-Counter-Sources. In nats-server only the largest payload bounds it; here all of it is stored with
+every message, however short the published one."""
+MAX_COMMAND_MESSAGES: Final = 64
+"""Messages in a command for a stream whose messages may carry that header, as each may become long in apply."""
 
-_DEPTH: Final = 2
+_MAX_SOURCES_DEPTH: Final = 2
 
 Seen = Mapping[str, Mapping[str, str]]
 NONE: Final[Seen] = {}
 
 
 def parse(value: bytes) -> Seen | None:
-    """The totals by stream and subject; None when it is no such object. Whether they are numbers is not looked at."""
-    if len(value) > MAX_BYTES or not _is_flat(value):
+    """The totals by stream and subject, which may be no numbers; None when `value` is no such object."""
+    if len(value) > MAX_SOURCES_BYTES or not _is_flat(value):
         return None
     try:
         found = json.loads(value)
@@ -60,7 +55,7 @@ def parse(value: bytes) -> Seen | None:
         return None
     seen: dict[str, Mapping[str, str]] = {}
     for stream, totals in found.items():
-        totals = {} if totals is None else totals  # upstream reads and writes it
+        totals = {} if totals is None else totals  # nats-server reads and writes null
         if not isinstance(totals, dict) or not all(isinstance(total, str) for total in totals.values()):
             return None
         seen[stream] = totals
@@ -68,7 +63,7 @@ def parse(value: bytes) -> Seen | None:
 
 
 def encode(seen: Seen) -> bytes:
-    """Keys in order. Never fails: what is no UTF-8 in a subject is escaped."""
+    """Encodes with sorted keys. Never fails: bytes of a subject that are not UTF-8 are escaped."""
     text = json.dumps(seen, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     try:
         return text.encode()
@@ -77,25 +72,25 @@ def encode(seen: Seen) -> bytes:
 
 
 def is_counted(seen: Seen) -> bool:
-    """All totals are numbers."""
+    """True when all totals are numbers."""
     return all(_number(total) is not None for totals in seen.values() for total in totals.values())
 
 
 def total_of(seen: Seen, stream: bytes, subject: bytes) -> Number | None:
-    """0 for a source that is new; None when what is there is no number."""
+    """Total of a source; 0 for a new one, None when it is no number."""
     total = seen.get(_text(stream), {}).get(_text(subject))
     return 0 if total is None else _number(total)
 
 
 def with_total(seen: Seen, stream: bytes, subject: bytes, total: Number) -> Seen:
-    """A copy."""
+    """A copy of `seen` with another total."""
     name = _text(stream)
     return {**seen, name: {**seen.get(name, {}), _text(subject): written(total).decode()}}
 
 
 def origin(source: bytes, subject: bytes) -> tuple[bytes, bytes]:
-    """Stream and subject that a message came from, by its `Nats-Stream-Source`: its own `subject` where that does not
-    say, as of versions that wrote fewer fields."""
+    """Stream and subject of origin in `Nats-Stream-Source`; `subject` where older versions of nats-server wrote
+    none."""
     parts = source.split(b" ")
     return parts[0], parts[4] if len(parts) > 4 else subject
 
@@ -109,15 +104,15 @@ def _text(raw: bytes) -> str:
 
 
 def _is_flat(value: bytes) -> bool:
-    """No deeper than it has to be: how deep a decoder can go depends on the calls that it is in, and differs between
-    replicas. Linear for any input."""
+    """True when JSON nests no deeper than the header's. The depth that a decoder can take depends on its call stack,
+    and so differs between replicas. Linear for any input."""
     outside = b"".join(value.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
     if b"[" in outside:
         return False
     depth = 0
     for byte in outside.translate(None, _NO_BRACES):
         depth += 1 if byte == _OPEN else -1
-        if depth > _DEPTH:
+        if depth > _MAX_SOURCES_DEPTH:
             return False
     return True
 
@@ -127,22 +122,22 @@ _NO_BRACES: Final = bytes(byte for byte in range(256) if byte not in b"{}")
 
 
 def parse_increment(value: bytes) -> Number | None:
-    """The number in `Nats-Incr`; None when it is none (or longer than MAX_DIGITS)."""
+    """The number in `Nats-Incr`; None when it is no number, or longer than MAX_DIGITS."""
     if _INTEGER.fullmatch(value) is None or len(value) > MAX_DIGITS + 1:
         return None
     return read(value)
 
 
-SHORT: Final = 512
-"""Digits of the longest number that is an `int`: 10 us to print."""
+MAX_INT_DIGITS: Final = 512
+"""Characters of the longest number that is an `int`; printing it takes 10 us."""
 _EXACT: Final = Context(prec=20_000, Emax=30_000, Emin=-30_000, traps=[Inexact, InvalidOperation])
 
 Number = int | Decimal
 
 
 def read(text: bytes) -> Number:
-    """The number in `[+-]?[0-9]+`, which the caller has looked at."""
-    return int(text) if len(text) <= SHORT else _EXACT.add(_EXACT.create_decimal(text.decode("ascii")), 0)
+    """The number in `text`, which the caller has checked to be `[+-]?[0-9]+`."""
+    return int(text) if len(text) <= MAX_INT_DIGITS else _EXACT.add(_EXACT.create_decimal(text.decode("ascii")), 0)
 
 
 def add(a: Number, b: Number) -> Number:
@@ -158,7 +153,7 @@ def written(number: Number) -> bytes:
 
 
 def has_more_bits(number: Number, bits: int) -> bool:
-    """As `abs(number).bit_length() > bits`."""
+    """True when `abs(number).bit_length() > bits`."""
     if isinstance(number, int):
         return number.bit_length() > bits
     return number.copy_abs() >= _power(bits)
@@ -172,11 +167,11 @@ def _power(bits: int) -> Decimal:
 
 
 _powers: dict[int, Decimal] = {}
-"""By exponent, of which callers have few."""
+"""By exponent, of which there are few."""
 
-_MAX_PAYLOAD: Final = 2 * MAX_DIGITS
-_MAX_DEPTH: Final = 16
-"""Bytes of what is taken for a stored total: one of ours has an object and a number in it."""
+_MAX_PAYLOAD_BYTES: Final = 2 * MAX_DIGITS
+_MAX_PAYLOAD_BRACKETS: Final = 16
+"""Bytes and opening brackets of a payload that is read as a stored total; ours have one object."""
 
 _INVALID: Final = errors.by_code(10171)
 _DISABLED: Final = errors.by_code(10168)
@@ -196,8 +191,7 @@ _EXCLUDED: Final = (
 
 
 def check_increment(fields: Mapping[bytes, bytes], payload: bytes, *, allowed: bool) -> ApiError | None:
-    """Fault of `Nats-Incr` that does not depend on the stream's content. A missing one is told by `add`, after the
-    other checks, as upstream."""
+    """Fault of `Nats-Incr`, or None, apart from the stream's content; `add` refuses a missing one, last."""
     value = fields.get(b"Nats-Incr")
     if not value:
         return None
@@ -219,17 +213,17 @@ class Tally(NamedTuple):
     seen: Seen
     """Totals of its sources."""
     text: bytes
-    """The same as the header says it; b"" for none."""
+    """The same as in the header; b"" for none."""
 
 
 Made = tuple[bytes, bytes, Tally]
-"""Header block and payload as they are to be stored, and where the counter stands then."""
+"""Header block and payload as they are stored, and the counter with them."""
 _NEW: Final = Tally(0, NONE, b"")
 
 
 def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
-    """Messages of the stream carry what is counted of its sources: from its first configuration with some on, also when
-    it has none any more. Apply only."""
+    """True when messages of the stream carry the totals of its sources: from its first configuration with sources on,
+    even after they are removed. Writes to `store`, so only apply may call it."""
     if not rules.allow_msg_counter:
         return False
     known = store.side_get(SIDE_COUNTED, b"") is not None
@@ -239,7 +233,7 @@ def tracks_sources(store: BlockStore, rules: StreamRules) -> bool:
 
 
 class CounterTotals:
-    """The totals of a command's subjects: what is stored, and what the command's earlier messages made of it."""
+    """The totals of a command's subjects: those stored, and those of the command's earlier messages."""
 
     def __init__(self, store: BlockStore, *, tracks: bool) -> None:
         """`tracks`: as `tracks_sources` says."""
@@ -248,8 +242,8 @@ class CounterTotals:
         self._staged: dict[bytes, Tally] = {}
 
     def add(self, message: Message, fields: Mapping[bytes, bytes], most: int, *, sourced: bool) -> Made | ApiError:
-        """The message of a counter stream as it is to be stored; remembers nothing. `most` is max_msg_size, 0 for
-        none. `sourced`: its payload is the total of the upstream, which counts, and not its increment. Raises
+        """The message of a counter stream as it is stored, or why it is refused. Changes nothing (`stage` does). `most`
+        is max_msg_size or 0. `sourced`: the payload, the upstream's total, counts, not the increment. Raises
         DamagedError."""
         subject, headers, payload = message
         value = fields.get(b"Nats-Incr")
@@ -276,16 +270,16 @@ class CounterTotals:
             seen = with_total(seen, *counted_by, upstream)
             text = encode(seen)
             headers = replaced(headers, b"Nats-Incr", written(increment))
-        elif self.tracks and not seen and (given := fields.get(KEY)):
-            # Upstream takes in what it cannot read, and the counter is broken from then on.
+        elif self.tracks and not seen and (given := fields.get(SOURCES_FIELD)):
+            # nats-server stores a header that it cannot read, and the counter is broken from then on.
             found = parse(given)
             if found is None or not is_counted(found):
                 return _BROKEN
             seen = found
         if text:
-            headers = replaced(headers, KEY, text)
+            headers = replaced(headers, SOURCES_FIELD, text)
         total = add(total, increment)
-        if has_more_bits(total, 3 * MAX_DIGITS) or len(text) > MAX_BYTES:
+        if has_more_bits(total, 3 * MAX_DIGITS) or len(text) > MAX_SOURCES_BYTES:
             return _TOO_LARGE
         payload = payload_of(total)
         if most and len(headers) + len(payload) > most:
@@ -296,7 +290,7 @@ class CounterTotals:
         self._staged[subject] = tally
 
     def clear(self) -> None:
-        """Told when what was staged is in the store, or is not to be stored."""
+        """Drops staged totals, once their messages are stored or dropped."""
         self._staged.clear()
 
     def _stored(self, subject: bytes) -> Tally | None:
@@ -307,7 +301,7 @@ class CounterTotals:
         total = value_of(message.payload)
         if total is None:
             return None
-        text = nats_fields(message.headers).get(KEY) if self.tracks and message.headers else None
+        text = nats_fields(message.headers).get(SOURCES_FIELD) if self.tracks and message.headers else None
         if not text:
             return Tally(total, NONE, b"")
         seen = parse(text)
@@ -315,12 +309,10 @@ class CounterTotals:
 
 
 def value_of(payload: bytes) -> Number | None:
-    """The total in a stored payload; None when it is no counter's. Upstream counts on from 0 where "val" is not a
-    number; here such a counter is broken too, rather than silently set back."""
-    if len(payload) > _MAX_PAYLOAD or payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH:
-        return (
-            None  # unread: how deep a decoder can go depends on the calls that it is in, and differs between replicas
-        )
+    """The total in a stored payload; None when it is no counter's. nats-server goes on from 0 when "val" is not a
+    number; here such a counter is broken, too, rather than silently reset."""
+    if len(payload) > _MAX_PAYLOAD_BYTES or payload.count(b"[") + payload.count(b"{") > _MAX_PAYLOAD_BRACKETS:
+        return None  # the depth that a decoder can take differs between replicas: see `_is_flat`
     try:
         stored = json.loads(payload)
     except ValueError:

@@ -1,17 +1,15 @@
-"""Cron patterns of six fields: second, minute, hour, day of month, month, day of week.
+"""`Nats-Schedule` (ADR-51): patterns of the times at which a scheduled message fires.
+
+Cron patterns have six fields: second, minute, hour, day of month, month, day of week.
 
     field := part ("," part)*;  part := ("*" | "?" | n | n "-" m) ["/" step];  n "/" step means n-max/step
 
-Months and days of the week also by English three-letter names, any case; Sunday is 0. When both day fields are
-restricted a day needs to match only one of them, as in Unix cron (and in nats-server).
+Months and days of the week may be English three-letter names in any case; Sunday is 0. When both day fields are
+restricted, a day must match only one of them, as in Unix cron and nats-server. A local time that a zone skips never
+matches; one that occurs twice matches twice.
 
-A local time that a zone skips never matches; one that it has twice matches twice.
-
-`Nats-Schedule`: when a scheduled message fires (ADR-51).
-
-Everything here is a function of its arguments. Zones are the one thing that replicas could know differently (their
-files are of different years), so a pattern with a zone is only checked here against a fixed list of names; the time at
-which it fires is worked out by the leader and comes through the log (`scheduler`).
+Everything here is a function of its arguments. Replicas may have zone files of different years, so the leader works out
+the times of a pattern with a zone, and they come through the log (`scheduler`).
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from jetcluster.errors import CallerError
 from jetcluster.model import durations
 from jetcluster.model.times import SECOND, parse_rfc3339
 
-_DAY: Final = 86_400
+_DAY_SECONDS: Final = 86_400
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_WIDEST: Final = 27 * 3600
-"""A local day lies within so many seconds of the same day of UTC, also where the date line was moved."""
-_STEP: Final = 3 * 3600
+_WIDEST_SECONDS: Final = 27 * 3600
+"""Seconds around the same day of UTC that contain a local day, even where the date line was moved."""
+_STEP_SECONDS: Final = 3 * 3600
 MAX_YEARS: Final = 5
-"""A pattern that matches nothing for longer is refused."""
+"""Years without a match after which a pattern is refused."""
 LAST_SECOND: Final = 250_000_000_000
-"""Near the year 9892: beyond, there are no dates to reckon with."""
+"""Near the year 9892: `datetime` ends soon after."""
 
 _MONTH_NAMES: Final = "jan feb mar apr may jun jul aug sep oct nov dec"
 _DAY_NAMES: Final = "sun mon tue wed thu fri sat"
@@ -47,8 +45,8 @@ _FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
     (1, 12, _MONTHS),
     (0, 6, _WEEKDAYS),
 )
-_LONGEST: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-"""Days that a month may have."""
+_MONTH_DAYS: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+"""Most days of each month."""
 ALIASES: Final = {
     "@yearly": "0 0 0 1 1 *",
     "@annually": "0 0 0 1 1 *",
@@ -61,7 +59,7 @@ ALIASES: Final = {
 
 
 class CronError(CallerError):
-    """Not a pattern, or one that never matches."""
+    """The text is no pattern, or the pattern never matches."""
 
 
 class Cron:
@@ -80,15 +78,15 @@ class Cron:
         self._any_day = parsed[3][1] or parsed[5][1]
         if not all(values for values, _ in parsed):
             raise CronError("empty field")
-        # Of the days of the week there are some in every month.
+        # Every month has every day of the week, so only days of the month can miss all months.
         self._never = (
             self._any_day
             and len(self._weekdays) == 7
-            and all(self._days[0] > _LONGEST[month] for month in self._months)
+            and all(self._days[0] > _MONTH_DAYS[month] for month in self._months)
         )
 
     def next_after(self, second: int, zone: tzinfo = UTC) -> int:
-        """The first matching second (Unix) after `second`. Raises CronError when there is none in MAX_YEARS."""
+        """The first matching Unix second after `second`. Raises CronError when there is none in MAX_YEARS."""
         if not 0 <= second <= LAST_SECOND:
             raise CronError("out of range")
         if self._never:
@@ -112,17 +110,17 @@ class Cron:
         return of_month and of_week if self._any_day else of_month or of_week
 
     def _on(self, day: date, start: int, zone: tzinfo) -> int | None:
-        """First match on local `day` at or after `start`."""
+        """First match on local `day` at or after `start`, or None."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
         naive = int((midnight - _EPOCH).total_seconds())
         first = naive - _offset(naive - _offset(naive, zone), zone)
-        before, after = _offset(first - 1, zone), _offset(first + _DAY + 7200, zone)
+        before, after = _offset(first - 1, zone), _offset(first + _DAY_SECONDS + 7200, zone)
         if before == after == _offset(first, zone):
             return self._in_plain_day(naive - before, start)
         return self._in_odd_day(naive, start, zone)
 
     def _in_plain_day(self, first: int, start: int) -> int | None:
-        """`first` is the second at which the day begins."""
+        """First match on a day of 24 hours that begins at second `first`."""
         for hour in self._hours:
             if first + hour * 3600 + 3599 < start:
                 continue
@@ -136,9 +134,9 @@ class Cron:
         return None
 
     def _in_odd_day(self, naive: int, start: int, zone: tzinfo) -> int | None:
-        """A day on which clocks are changed: the times before and after each change are looked at as those of a plain
-        day. `naive` is its midnight as if it were UTC."""
-        low, end = naive - _WIDEST, naive + _DAY + _WIDEST
+        """First match on a day on which clocks change: the times before and after each change are searched as those of
+        a plain day. `naive` is its midnight as if it were UTC."""
+        low, end = naive - _WIDEST_SECONDS, naive + _DAY_SECONDS + _WIDEST_SECONDS
         while low < end:
             offset = _offset(low, zone)
             change = _next_change(low, end, offset, zone)
@@ -155,10 +153,9 @@ def _offset(second: int, zone: tzinfo) -> int:
 
 
 def _next_change(low: int, end: int, offset: int, zone: tzinfo) -> int:
-    """The first second from which on the zone has another offset than the one at `low`; `end` if there is none before.
-    No zone changes its clocks twice within `_STEP`."""
+    """First second with another offset than `low`, at most `end`. No zone has two changes within `_STEP_SECONDS`."""
     while low < end:
-        high = min(low + _STEP, end)
+        high = min(low + _STEP_SECONDS, end)
         if _offset(high, zone) != offset:
             while high - low > 1:
                 middle = (low + high) // 2
@@ -203,12 +200,12 @@ def _number(text: str, names: dict[str, int]) -> int:
 
 
 class Pattern(NamedTuple):
-    """Exactly one of `at`, `every` and `cron` is set."""
+    """A parsed Nats-Schedule: exactly one of `at`, `every` and `cron` is set."""
 
     at: int | None = None
-    """`@at`: Unix nanoseconds."""
+    """Time of `@at`, Unix nanoseconds."""
     every: int | None = None
-    """`@every`: nanoseconds, at least a second."""
+    """Interval of `@every`, nanoseconds, at least a second."""
     cron: Cron | None = None
     zone: str = ""
     """IANA name for a cron pattern; "" is UTC."""
@@ -218,8 +215,8 @@ class Pattern(NamedTuple):
         return self.at is None
 
     def next_after(self, ts: int, zone: tzinfo = UTC) -> int:
-        """When it fires for the first time after `ts`, Unix nanoseconds; of `@at` its time, however long ago. `zone`
-        is that of `self.zone`. Raises CronError when a cron pattern has no match in years."""
+        """The first time after `ts` at which it fires, Unix nanoseconds; the time of `@at`, however long ago. `zone` is
+        that of `self.zone`. Raises CronError when a cron pattern has no match in MAX_YEARS."""
         if self.at is not None:
             return max(self.at, 0)
         if self.every is not None:
@@ -228,20 +225,20 @@ class Pattern(NamedTuple):
         return self.cron.next_after(ts // SECOND, zone) * SECOND
 
 
-MAX_PATTERN: Final = 256
-"""Bytes of a pattern that one schedules with here (`schedules.shortened`). A cron pattern of the usual kind has 20."""
+MAX_PATTERN_BYTES: Final = 256
+"""Bytes of a pattern (`schedules.shortened`); usual cron patterns have 20."""
 
 
 def parse(value: bytes, zone: bytes | None) -> Pattern | None:
-    """As `_parse`, which is done once for what is used again and again."""
-    if len(value) > MAX_PATTERN or (zone is not None and len(zone) > MAX_PATTERN):
+    """Returns `_parse` of the same, from a cache."""
+    if len(value) > MAX_PATTERN_BYTES or (zone is not None and len(zone) > MAX_PATTERN_BYTES):
         return _parse(value, zone)
     return _remembered(value, zone)
 
 
 def _parse(value: bytes, zone: bytes | None) -> Pattern | None:
-    """`zone`: the value of Nats-Schedule-Time-Zone, None when it is absent; its name is not looked at. None for what is
-    no pattern. A cron pattern that never fires parses; `next_after` tells."""
+    """The pattern in `value`, None when it is none. `zone`: the value of Nats-Schedule-Time-Zone, None when absent; its
+    name is not checked. A cron pattern that never fires parses; `next_after` raises for it."""
     try:
         text = value.decode("ascii")
         zone_name = zone.decode("ascii") if zone is not None else ""

@@ -1,13 +1,13 @@
 """`DedupeWindow`: the Nats-Msg-Ids of the last `duplicate_window`, exact on every replica and across restarts.
 
-nats-server rebuilds its map after a restart from the messages still stored, and so forgets the ids of deleted ones.
-Here the ids are rows of their own, one per command, not per message:
+nats-server rebuilds its map after a restart from the messages still stored, and so loses the ids of deleted ones. Here
+the ids have rows of their own, one per command:
 
     key u64 first sequence of the command (big-endian) -> u64 time | (u32 sequence - first, u16 length, id)*
 
-An id's time is that of its command (its messages are nanoseconds apart). What counts as expired depends only on the
-rows, the window and the command's time; rows are swept a few at a time, so that the first publish after a pause does
-not pay for a million of them.
+An id's time is that of its command (its messages are nanoseconds apart). Expiry depends only on the rows, the window
+and the command's time. Each command sweeps a bounded number of ids, so that the first publish after a pause does not
+pay for a million of them.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ SWEEP_IDS: Final = 8192
 
 
 class DedupeWindow:
+    """The message ids of a stream's window."""
+
     def __init__(self, store: BlockStore, window: int) -> None:
-        """`window` in nanoseconds, 0 switches deduplication off. Reads the rows of `store`."""
+        """Loads the rows of `store`. `window` in nanoseconds; 0 switches deduplication off."""
         self._store = store
         self.window = window
         self._ids: dict[bytes, int] = {}
@@ -36,7 +38,7 @@ class DedupeWindow:
         self._firsts: list[int] = []
         self._row_ids: list[list[bytes]] = []
         self._head = 0
-        """Rows before it are gone from the store."""
+        """Rows before it are removed from the store."""
         self._live = 0
         """Rows before it are expired."""
         self._floor = 0
@@ -59,12 +61,12 @@ class DedupeWindow:
             self._sweep(live)
 
     def seq_of(self, msg_id: bytes) -> int | None:
-        """Sequence that a message with this id got inside the window."""
+        """Sequence of the message with this id inside the window, or None."""
         seq = self._ids.get(msg_id)
         return seq if seq is not None and seq >= self._floor else None
 
     def add(self, msg_id: bytes, seq: int) -> None:
-        """Remembers an id of the command at hand; `seal` follows before the next `advance`."""
+        """Adds an id of the current command; `seal` follows before the next `advance`."""
         self._ids[msg_id] = seq
 
     def seal(self, ts: int, ids: list[tuple[int, bytes]]) -> None:
@@ -79,7 +81,7 @@ class DedupeWindow:
         self._store.side_put(SIDE_DEDUPE, _KEY.pack(first), b"".join(parts))
 
     def set_window(self, window: int) -> None:
-        """Takes effect at the next `advance`; what was swept under a shorter window stays forgotten."""
+        """Changes the window from the next `advance` on; ids swept under a shorter window stay forgotten."""
         self.window = window
         self._live = self._head
         if not window:

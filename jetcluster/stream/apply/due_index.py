@@ -1,14 +1,14 @@
-"""`DueIndex`: which messages have something due when, in a side table of the store.
+"""`DueIndex`: the times at which messages are due, in a side table of the store.
 
-Nothing but the earliest time and two counts is kept in memory, however many messages there are. Rows, all integers
-big-endian in keys and little-endian in values:
+Memory holds only the earliest time and two counts, however many messages there are. Integers are big-endian in keys and
+little-endian in values:
 
     u64 due, nanoseconds | u64 first sequence -> (u32 sequence - first)*
     (empty key)                               -> u64 sequences in all rows | the row where the next sweep goes on
 
-A message may be deleted long before its time; its entry stays until it is due or swept. Sweeping starts when most
-entries can only be of deleted messages, and does a bounded share of the table per command. What is in the table is
-part of the replicated state: all replicas sweep the same rows at the same command.
+The entry of a deleted message stays until it is due or swept. Sweeping starts when most entries must be of deleted
+messages, and does a bounded share of the table per command. The table is part of the replicated state: all replicas
+sweep the same rows at the same command.
 """
 
 from __future__ import annotations
@@ -32,10 +32,12 @@ SWEEP_SLACK: Final = 4096
 """Entries of deleted messages that are always allowed."""
 SWEEP_ROWS: Final = 64
 SWEEP_ENTRIES: Final = 4096
-"""Looked at per command while sweeping, whichever comes first."""
+"""Rows and entries looked at per command while sweeping, whichever comes first."""
 
 
 class DueIndex:
+    """The index in side table `table`."""
+
     def __init__(self, store: BlockStore, table: int) -> None:
         self._store = store
         self._table = table
@@ -47,18 +49,17 @@ class DueIndex:
             (self.entries,) = _COUNT.unpack_from(meta)
             self._cursor = meta[_COUNT.size :]
         self._floor = _KEY.pack(0, 0)
-        """No row is before this key. A scan from further in front would pass all rows that were removed since the store
-        was last flushed."""
+        """No row is before this key. A scan from further back would pass all rows removed since the last flush."""
         self._next: int | None = None
         self._look()
 
     @property
     def next_due(self) -> int | None:
-        """Earliest time of any entry; None when there is none."""
+        """Earliest time of any entry, Unix nanoseconds; None when there is no entry."""
         return self._next
 
     def add(self, due: int, seqs: Sequence[int]) -> None:
-        """Ascending sequences, at least one, that have no entry at `due` yet."""
+        """Adds ascending sequences, at least one, that have no entry at `due` yet."""
         due = max(0, min(due, MAX_DUE))
         first = seqs[0]
         assert seqs[-1] - first <= _MAX_OFFSET
@@ -71,11 +72,11 @@ class DueIndex:
             self._next = due
 
     def has(self, due: int, first: int) -> bool:
-        """True when there is a row of `due` that starts with sequence `first`."""
+        """True when a row of `due` starts with sequence `first`."""
         return self._store.side_get(self._table, _KEY.pack(due, first)) is not None
 
     def due(self, now: int, limit: int) -> list[tuple[int, int]]:
-        """(due, sequence) of what is due at `now`, by time; at most `limit`. Changes nothing."""
+        """(due, sequence) of the entries due at `now`, by time, at most `limit`. Changes nothing."""
         found: list[tuple[int, int]] = []
         if self._next is None or self._next > now:
             return found
@@ -87,7 +88,7 @@ class DueIndex:
         return found[:limit]
 
     def take(self, now: int, limit: int) -> list[int]:
-        """Removes rows that are due until they hold `limit` sequences; returns these, by time."""
+        """Removes due rows until they hold `limit` sequences; returns the sequences by time."""
         taken: list[int] = []
         if self._next is None or self._next > now:
             return taken
@@ -118,7 +119,7 @@ class DueIndex:
             self._look()
 
     def sweep(self, is_live: Callable[[int], bool]) -> None:
-        """Forgets entries of deleted messages, a share per call, if there must be many."""
+        """Removes entries of deleted messages, a share per call, if there must be many."""
         if self.entries <= 2 * self._store.messages + SWEEP_SLACK:
             return
         start = self._cursor or _KEY.pack(0, 0)
@@ -129,7 +130,7 @@ class DueIndex:
             looked += len(value) // 4
             self._sweep_row(key, array("I", value), is_live)
             if looked >= SWEEP_ENTRIES:
-                self._cursor = key + b"\0"  # behind this row
+                self._cursor = key + b"\0"  # the next key
                 break
         self._save()
         self._look()

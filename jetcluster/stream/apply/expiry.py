@@ -1,13 +1,13 @@
-"""`Expiry`: what leaves a stream because of its age: max_age, Nats-TTL, and the markers that take its place (ADR-43).
+"""`Expiry`: removal of messages by age: max_age, Nats-TTL, and the delete markers that replace messages (ADR-43).
 
-Messages go when an EXPIRE command is applied, at the time stamped into it, on all replicas alike. max_age without TTLs
-and markers cuts the stream's beginning off; the rest is decided message by message, at most MOST of them per command.
-Either way a command looks at a bounded number and removes no more, and what is left is due at once. Messages that never
-expire are passed once: the place behind them is stored, in the row that tells of them (side table 5):
+Messages expire when an EXPIRE command is applied, at the time stamped into it, on every replica alike. max_age without
+TTLs and markers cuts the stream's beginning off; otherwise each message is looked at, at most MAX_MESSAGES per command.
+Either way a command removes a bounded number, and the rest is due at once. Messages that never expire are passed once:
+the sequence after them is stored, in the row that says that there are such messages (side table 5):
 
     (empty key)   ->   u8 1 | u64 place: below it only messages that never expire are left    (little-endian)
 
-The place is missing as long as there is none.
+The row has no place until there is one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from jetcluster.stream.fields import NEVER, is_delete_marker, parse_ttl
 from jetcluster.stream.ports import SIDE_NEVER, SIDE_TTL
 from jetcluster.stream.rules import StreamRules
 
-MOST: Final = 2048
-"""Messages looked at per command, so that it takes tens of milliseconds at most; the leader then goes on at once."""
-MOST_BYTES: Final = 16 << 20
+MAX_MESSAGES: Final = 2048
+"""Messages looked at per command, so that it takes tens of milliseconds at most; the next one follows at once."""
+MAX_BYTES: Final = 16 << 20
 """Bytes of their headers and payloads; one message is always allowed."""
 _NEVER: Final = struct.Struct("<BQ")
-GRAIN: Final = 1_000_000
-"""Times of TTLs are rounded up to a millisecond: the messages of a command then share a row of the index."""
+GRAIN_NANOSECONDS: Final = 1_000_000
+"""Times of TTLs are rounded up to this, so that the messages of a command share a row of the index."""
 
 
 class Expiry:
+    """The expiry of one stream's messages."""
+
     def __init__(self, store: BlockStore, rules: StreamRules) -> None:
         self._store = store
         self.rules = rules
@@ -43,28 +45,28 @@ class Expiry:
         never = store.side_get(SIDE_NEVER, b"")
         self._never = never is not None
         self._place = _NEVER.unpack(never)[1] if never is not None and len(never) == _NEVER.size else 0
-        """As stored: the same on every replica."""
+        """The stored place: the same on every replica."""
         self._floor = self._place
-        """The same for this process, which may know more: where a search may begin whose end does not hang on it."""
+        """The same for this process, which may be further: used only where it does not change the result of apply."""
         self._noted: dict[int, list[int]] = {}
 
     @property
     def entries(self) -> int:
-        """Rows of the index by message, for monitoring."""
+        """Entries of the index of TTLs, for monitoring."""
         return self._ttls.entries
 
     def note(self, seq: int, ts: int, seconds: int) -> None:
-        """A message with a TTL (or NEVER) was stored at `ts`; `seal` follows at the end of the command."""
+        """Notes a message stored at `ts` with a TTL (seconds, or NEVER); `seal` follows at the end of the command."""
         if seconds == NEVER:
             if not self._never:
                 self._never = True
                 self._store.side_put(SIDE_NEVER, b"", b"\1")
             return
-        due = -(-(ts + seconds * SECOND) // GRAIN) * GRAIN
+        due = -(-(ts + seconds * SECOND) // GRAIN_NANOSECONDS) * GRAIN_NANOSECONDS
         self._noted.setdefault(due, []).append(seq)
 
     def seal(self) -> None:
-        """Writes what the command noted."""
+        """Writes the notes of the command."""
         if self._noted:
             for due, seqs in self._noted.items():
                 self._ttls.add(due, seqs)
@@ -73,7 +75,7 @@ class Expiry:
 
     @property
     def next_ttl(self) -> int | None:
-        """When the first TTL ends."""
+        """Time at which the first TTL ends, Unix nanoseconds."""
         return self._ttls.next_due
 
     def next_due(self) -> int | None:
@@ -85,8 +87,7 @@ class Expiry:
         return min(due, aged)
 
     def run(self, now: int) -> tuple[int, Batch | None]:
-        """Removes what is due at `now`, at most one piece of it: how many went, and the markers to be stored in the
-        same command."""
+        """Removes one command's share of what is due at `now`. Returns how many, and the markers to store."""
         store, rules = self._store, self.rules
         if self._never and not store.messages:
             self._never = False
@@ -100,7 +101,7 @@ class Expiry:
             removed = self._cut(bound)
         elif bound:
             doomed = self._next_piece(bound)
-        doomed += self._ttls.take(now, MOST)
+        doomed += self._ttls.take(now, MAX_MESSAGES)
         if not doomed:
             return removed, None
         doomed = sorted(set(doomed))
@@ -123,12 +124,12 @@ class Expiry:
         return oldest.ts + max_age if oldest is not None else None
 
     def _next_piece(self, bound: int) -> list[int]:
-        """Messages older than `bound` that may expire, oldest first: those of one piece, from the place on."""
+        """Sequences of messages older than `bound` that may expire: one command's share, from the place on."""
         aged: list[int] = []
         size = 0
         behind = self._store.last_seq + 1
         for looked, message in enumerate(self._store.queries.scan(b">", max(self._place, 1))):
-            if message.ts >= bound or looked == MOST or size >= MOST_BYTES:
+            if message.ts >= bound or looked == MAX_MESSAGES or size >= MAX_BYTES:
                 behind = message.seq
                 break
             size += len(message.headers) + len(message.payload)
@@ -141,7 +142,7 @@ class Expiry:
         return aged
 
     def _markers(self, doomed: list[int]) -> Batch | None:
-        """One for every subject that loses its only message, unless that is a marker itself."""
+        """A marker for every subject that loses its last message, unless that message is a marker."""
         store = self._store
         left: dict[bytes, int] = {}
         subjects: list[bytes] = []

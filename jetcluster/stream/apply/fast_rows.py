@@ -1,14 +1,13 @@
-"""`FastRows`: how far each fast-ingest batch (ADR-50) of a stream has come, the same on every replica.
+"""`FastRows`: the progress of each fast-ingest batch (ADR-50) of a stream, the same on every replica.
 
-The leader that takes over goes on from here: it knows what is stored of a batch whose publisher goes on sending. A row
-beside the messages, part of every copy of the state:
+A new leader continues from it a batch whose publisher goes on sending. Rows are beside the messages, part of every copy
+of the state:
 
     id  ->  u8 flags | u16 flow | u64 sequence in the batch | u64 stream sequence
             | u64 time | u64 index | u32 place | stem
 
-A batch's row goes with its last message or, where it ends without one (EOB, a gap, an error), with a part that says so.
-What is abandoned leaves its row; it goes when it is old, or when there are too many. Nothing but the time of commands
-decides that.
+A batch's row is removed with its last message or, if it ends without one (EOB, a gap, an error), with a part that ends
+it. The row of an abandoned batch is removed when it is old, by the time of commands, or when there are too many rows.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.log.fast_parts import FastGate, FastPart, settle
 from jetcluster.stream.ports import SIDE_FAST, PublishResult
 
-MOST: Final = 1000
-"""Rows of a stream: as many as it may have open batches unless configured otherwise."""
-HOLD: Final = 60 * SECOND
-"""Nanoseconds without a message after which a row may go; open batches end after seconds (`BatchLimits.timeout`)."""
+MAX_ROWS: Final = 1000
+"""Rows of a stream: the default limit of its open batches."""
+HOLD_NANOSECONDS: Final = 60 * SECOND
+"""Time without a message after which a row is removed; open batches end after seconds (`BatchLimits.timeout`)."""
 
 _ROW: Final = struct.Struct("<BHQQQQI")
 _GAP_OK: Final = 1
@@ -35,10 +34,12 @@ _ENDED: Final = 2
 
 
 class FastRowError(DiskError):
-    """A stored row is of another version or cut off."""
+    """A stored row has another version or is cut off."""
 
 
 class FastRow:
+    """Progress of one batch."""
+
     __slots__ = ("ended", "flow", "gap_ok", "index", "place", "seq", "stem", "stored", "ts")
 
     def __init__(self, flow: int, stem: bytes, *, gap_ok: bool) -> None:
@@ -46,16 +47,16 @@ class FastRow:
         self.stem = stem
         self.gap_ok = gap_ok
         self.ended = False
-        """A message was refused, and the batch takes no gaps: nothing of it is stored any more."""
+        """A message was refused, and the batch takes no gaps: no more of it is stored."""
         self.seq = 0
-        """Last sequence in the batch that is settled."""
+        """Last settled sequence in the batch."""
         self.stored = 0
-        """Stream sequence of the last message stored, 0: none was."""
+        """Stream sequence of the last stored message, or 0."""
         self.ts = 0
         """Time of the last command with messages of the batch, Unix nanoseconds."""
         self.index = 0
         self.place = 0
-        """Place of that command in the log, and of the batch among those of the command: what orders the rows."""
+        """Index of that command, and place of the batch among those of the command: the order of the rows."""
 
     def encode(self) -> bytes:
         flags = (_GAP_OK if self.gap_ok else 0) | (_ENDED if self.ended else 0)
@@ -76,15 +77,15 @@ class FastRow:
 
 
 class FastRows:
-    """`gate` before a command's messages are admitted, `note` after; `flush` once per commit of the store."""
+    """The rows of one stream: `gate` before a command is admitted, `note` after; `flush` once per commit."""
 
     def __init__(self, store: BlockStore) -> None:
-        """Continues where the store stands. Raises FastRowError."""
+        """Loads the rows of `store`. Raises FastRowError."""
         self._store = store
         rows = [(key, FastRow.decode(row)) for key, row in store.side_scan(SIDE_FAST)]
         rows.sort(key=lambda pair: (pair[1].index, pair[1].place))
         self.by_id: dict[bytes, FastRow] = dict(rows)
-        """Longest unused first, in the same order on every replica."""
+        """Least recently used first, in the same order on every replica."""
         self._changed: OrderedSet[bytes] = OrderedSet()
         self._kept = set(self.by_id)
         """Batches that have a row in the store."""
@@ -93,7 +94,7 @@ class FastRows:
         return FastGate(parts, [not part.begins and self._has_ended(part.batch_id) for part in parts])
 
     def note(self, index: int, ts: int, parts: Sequence[FastPart], result: PublishResult) -> None:
-        """The command at `index`, of the stream's time `ts`, was applied."""
+        """Notes that the command at `index`, of the stream's time `ts`, was applied."""
         for place, part in enumerate(parts):
             row = self.by_id.pop(part.batch_id, None)
             self._changed.add(part.batch_id)
@@ -110,7 +111,7 @@ class FastRows:
         self.forget(ts)
 
     def refuse(self, index: int, ts: int, parts: Sequence[FastPart]) -> None:
-        """The command at `index` could not be carried out as a whole."""
+        """Notes that the whole command at `index` was refused."""
         for place, part in enumerate(parts):
             if part.gap_ok and not part.ends:
                 continue  # its messages are a gap
@@ -126,7 +127,7 @@ class FastRows:
         self.forget(ts)
 
     def flush(self) -> None:
-        """Writes what has changed."""
+        """Writes the changed rows."""
         for batch_id in self._changed:
             row = self.by_id.get(batch_id)
             if row is not None:
@@ -142,11 +143,11 @@ class FastRows:
         return row is not None and row.ended
 
     def forget(self, ts: int) -> None:
-        """Called for any command: drops what is old, and what is too much."""
+        """Removes old rows, and the oldest of too many. Called for every command."""
         rows = self.by_id
         while rows:
             batch_id, row = next(iter(rows.items()))
-            if len(rows) <= MOST and row.ts + HOLD >= ts:
+            if len(rows) <= MAX_ROWS and row.ts + HOLD_NANOSECONDS >= ts:
                 return
             del rows[batch_id]
             self._changed.add(batch_id)

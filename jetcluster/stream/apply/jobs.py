@@ -1,17 +1,17 @@
-"""`Jobs`: what long commands have left to do.
+"""`Jobs`: the unfinished work of long commands.
 
-A command that would remove very many messages removes some and leaves a job; the leader then proposes CONTINUE until
-none is left, and each does one more piece (`store.slices`). A job is a row beside the messages, so the next leader,
-and a replica that takes the stream's state over, goes on with it:
+A command that would remove very many messages removes some and leaves a job; the leader then proposes CONTINUE until no
+job is left, and each does one more piece (`store.slices`). A job is a row beside the messages, so that the next leader,
+or a replica that takes over the stream's state, goes on with it:
 
     u64 index of the command | u16 number (big-endian)   ->   u8 phase | u64 end, keep, at, removed, found |
                                                               u32 length | filter | cursor    (little-endian)
 
-Jobs are done one after the other, in the order of their commands. What comes after a purge in the log is not touched by
-its rest: it ends at `end`. Limits are those of the configuration in force, also when that changes under way.
+Jobs are done one after the other, in the order of their commands. A purge ends at `end`, so it touches no message
+stored after it. Limits are those of the configuration in force, which may change meanwhile.
 
-While there are jobs, storing a message pushes out no other one for the limits of the whole stream: that would be one
-that stays when what is to go has gone. The stream holds more for as long, and is cut to its limits in the end.
+While there are jobs, storing a message evicts none for the limits of the whole stream: it would evict one that is
+within the limits once the job's messages have gone. The stream exceeds its limits meanwhile, and is cut at the end.
 """
 
 from __future__ import annotations
@@ -28,19 +28,15 @@ from jetcluster.stream.ports import SIDE_JOBS, JobStep
 from jetcluster.stream.rules import INTEREST, StreamRules
 
 MAX_JOBS: Final = 64
-"""Purges that wait at a time; one more is refused."""
-
-FEW: Final = 4_000
-"""More messages are not looked up to see whether they can go at once."""
-
-ASKED: Final = 8
-"""With so many consumers looking at a message counts double, as it is asked of each whether its filter takes it."""
-
-AFTERWARDS: Final = 0xFFFF
+"""Purges that may wait; one more is refused."""
+MAX_DIRECT_REMOVALS: Final = 4_000
+"""Messages up to which a purge looks them up, to remove them at once if one piece suffices."""
+CONSUMERS_PER_WEIGHT: Final = 8
+"""Consumers that double the cost of looking at a message, as each one's filter is asked."""
+LIMITS_JOB: Final = 0xFFFF
 """Number of the job that cuts the stream to its limits after others."""
-
-SIFTING: Final = 0xFFFE
-"""Number of the job that removes what nobody wants: a command may have one for limits as well."""
+SIFT_JOB: Final = 0xFFFE
+"""Number of the job that removes messages no consumer wants: a command may have a job for limits, too."""
 
 _KEY: Final = struct.Struct(">QH")
 _ROW: Final = struct.Struct("<BQQQQQI")
@@ -51,7 +47,7 @@ NEW: Final = 0
 COUNT: Final = 1
 """Counting how many messages match, from subject `cursor` on."""
 FIND: Final = 2
-"""Below `at`, the newest `keep` that match are looked for; the first of them is the end then."""
+"""Finding the newest `keep` that match below `at`; the first of them becomes the end."""
 SUBJECTS: Final = 3
 """Removing: subject by subject, from `cursor` and its sequence `at` on."""
 BLOCKS: Final = 4
@@ -59,20 +55,21 @@ BLOCKS: Final = 4
 CUT: Final = 5
 """Removing: everything below `end`."""
 EXCESS: Final = 6
-"""Removing what subjects have too much: block by block, from `at` on."""
+"""Removing messages beyond the limit per subject: block by block, from `at` on."""
 LIMITS: Final = 7
-"""Removing what the stream has too much."""
+"""Removing messages beyond the stream's limits."""
 SIFT: Final = 8
-"""Removing what no consumer wants, of those there are when a piece is done: block by block, from `at` on. `filter` is
-several filters with spaces between them."""
+"""Removing messages that no consumer wants: block by block, from `at` on. `filter` has several, with spaces between."""
 
 
 class StreamJobError(DiskError):
-    """A stored job is of another version or cut off."""
+    """A stored job has another version or is cut off."""
 
 
 @dataclass(slots=True)
 class StreamJob:
+    """A job as its row has it (see above)."""
+
     index: int
     number: int = 0
     phase: int = NEW
@@ -102,7 +99,7 @@ class StreamJob:
 
 
 def decode(key: bytes, row: bytes) -> StreamJob:
-    """Raises StreamJobError."""
+    """Decodes a row. Raises StreamJobError."""
     if len(key) != _KEY.size or len(row) < _ROW.size or row[0] > SIFT:
         raise StreamJobError(f"job of {len(row)} bytes")
     index, number = _KEY.unpack(key)
@@ -112,7 +109,7 @@ def decode(key: bytes, row: bytes) -> StreamJob:
 
 
 class Jobs:
-    """The machine sets `rules` when they change."""
+    """The jobs of one stream, oldest first. The machine sets `rules` when they change."""
 
     def __init__(
         self,
@@ -123,9 +120,9 @@ class Jobs:
         wanted: Callable[[int, bytes], bool],
         consumers: Callable[[], int],
     ) -> None:
-        """Continues where the store stands. `removed` is told sequences that a purge with a filter removed, `cut` that
-        one without removed something; `wanted` says whether a message is for one of so many
-        `consumers`. Raises StreamJobError."""
+        """Loads the rows of `store`. `removed` is called with the sequences that a purge with a filter removed, `cut`
+        after one without. `wanted`: whether a consumer wants a message; `consumers`: their number. Raises
+        StreamJobError."""
         self._store = store
         self._wanted = wanted
         self._consumers = consumers
@@ -133,7 +130,7 @@ class Jobs:
         self._told_cut = cut
         self._jobs = [decode(key, row) for key, row in store.side_scan(SIDE_JOBS)]
         self.steps = 0
-        """Pieces done since the start of this process: waiting requests see that it goes on."""
+        """Pieces done since the start of this process; it shows waiting requests that their job makes progress."""
         self.rules = rules
 
     def __len__(self) -> int:
@@ -145,10 +142,8 @@ class Jobs:
     def purge(
         self, index: int, number: int, subject_filter: bytes, seq: int, keep: int, *, at_once: bool = False
     ) -> int | JobStep | ApiError:
-        """Number of messages that went; a JobStep when that was not all. `at_once`: it does not wait for its turn to
-        begin.
-
-        A purge without `keep` begins at once where only purges are open: the same goes in any order."""
+        """Purges; returns how many messages went, or a JobStep when more must go. With `at_once` it begins before open
+        jobs end; so does one without `keep` if only purges are open, as their order does not matter."""
         store = self._store
         everything = subject_filter in (b"", b">") and not keep and (not seq or seq > store.last_seq)
         if everything:
@@ -169,12 +164,12 @@ class Jobs:
         return JobStep(index, job.removed, False)
 
     def limit(self, index: int, number: int = 0, *, per_subject: bool) -> int:
-        """The configuration has changed; how many messages went so far. `per_subject`: a subject may have more than
-        it may have now."""
+        """Enforces a changed configuration; returns how many messages went. `per_subject`: that limit is narrower
+        now."""
         job = StreamJob(index, number, EXCESS if per_subject else LIMITS)
         last = self._jobs[-1] if self._jobs else None
         for one in self._jobs if per_subject else ():
-            # Each goes by the limit of now, which was not that for what it has passed already: that has too many again.
+            # It has passed some blocks with the wider limit: begin again.
             if one.phase == EXCESS or (one is last and one.limits):
                 one.phase, one.at = EXCESS, 0
                 self._store.side_put(SIDE_JOBS, one.key, one.encode())
@@ -186,9 +181,8 @@ class Jobs:
         return job.removed
 
     def sift(self, index: int, filters: Sequence[bytes], low: int, high: int) -> None:
-        """Among the messages low..high on these filters may be some that nobody wants any more. What the command
-        itself does not remove is left to a job; when too many wait, all goes at once."""
-        job = StreamJob(index, SIFTING, SIFT, high + 1, at=low, filter=b" ".join(filters))
+        """Removes messages low..high on `filters` that no consumer wants: by a job, or at once when too many wait."""
+        job = StreamJob(index, SIFT_JOB, SIFT, high + 1, at=low, filter=b" ".join(filters))
         last = self._jobs[-1] if self._jobs else None
         if last is not None and last.phase == SIFT and last.filter == job.filter:
             last.at, last.end = min(last.at, low), max(last.end, job.end)
@@ -205,7 +199,7 @@ class Jobs:
             self._store.side_put(SIDE_JOBS, job.key, job.encode())
 
     def step(self) -> JobStep | int:
-        """One more piece of the oldest job; 0 when there is none."""
+        """Does one more piece of the oldest job; returns 0 when there is none."""
         if not self._jobs:
             return 0
         self.steps += 1
@@ -215,14 +209,13 @@ class Jobs:
             del self._jobs[0]
             self._store.side_delete(SIDE_JOBS, job.key)
             if not self._jobs and not job.limits and self.rules.evicts:
-                self.limit(job.index, AFTERWARDS, per_subject=False)
+                self.limit(job.index, LIMITS_JOB, per_subject=False)
         else:
             self._store.side_put(SIDE_JOBS, job.key, job.encode())
         return JobStep(job.index, job.removed, done)
 
     def within(self, subjects: Sequence[bytes]) -> list[bytes]:
-        """Those of the subjects that have to keep to their limit when more comes: all that have no more than they may.
-        Of the others, while limits are enforced, the job removes what is too much."""
+        """The subjects that storing a message must keep to their limit: those within it. A job cuts the others."""
         if not self._limiting:
             return list(subjects)
         limit = self.rules.max_msgs_per_subject
@@ -233,10 +226,10 @@ class Jobs:
     def _limiting(self) -> bool:
         return any(job.limits for job in self._jobs)
 
-    # -- phases: each does one piece, and tells whether the job is done ---------------------------------------------
+    # -- phases: each does one piece and returns whether the job is done --------------------------------------------
 
     def _run(self, job: StreamJob) -> bool:
-        """One piece; where one phase has come to its end, also the beginning of the next."""
+        """Does one piece; when a phase has ended, also the first piece of the next."""
         while True:
             phase = job.phase
             if _PHASES[phase](self, job):
@@ -260,7 +253,7 @@ class Jobs:
         if behind is not None:
             job.phase = COUNT
             return False
-        few = slices.few(subjects, job.end) if job.found <= FEW else None
+        few = slices.few(subjects, job.end) if job.found <= MAX_DIRECT_REMOVALS else None
         if few is not None:
             if job.keep:
                 few = few[: -job.keep]
@@ -319,7 +312,7 @@ class Jobs:
         return done
 
     def _excess(self, job: StreamJob) -> bool:
-        limit = self.rules.max_msgs_per_subject  # of a new configuration also where full subjects refuse what comes
+        limit = self.rules.max_msgs_per_subject  # a new one holds even where full subjects refuse new messages
         behind: int | None = None
         if limit:
             gone, behind = self._store.slices.remove_excess(limit, job.at, self._store.last_seq + 1)
@@ -334,7 +327,7 @@ class Jobs:
         if self.rules.retention != INTEREST:
             return True
         store = self._store
-        weight = 1 + self._consumers() // ASKED
+        weight = 1 + self._consumers() // CONSUMERS_PER_WEIGHT
         gone, behind = store.slices.remove_unwanted(job.filter.split(b" "), job.at, job.end, self._wanted, weight)
         job.removed += len(gone)
         job.at = behind or 0

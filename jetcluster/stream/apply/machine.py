@@ -4,8 +4,8 @@
 The machine's own state (applied index, rolling hash, clock) is written beside the messages in the same open write
 batch, so after a crash everything belongs to one applied index and the log is replayed from the next one.
 
-The rolling hash covers every command, its result and the size of the store after it. Two replicas at the same index
-with different hashes have drifted apart, and that is noticed without reading a single message.
+The rolling hash covers every command, its result and the size of the store after it. Different hashes at the same index
+prove that two replicas have drifted apart, without a message being read.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _DIGEST: Final = struct.Struct("<16sQQIQQQQ")
 _FAST: Final = bytes((commands.FAST_PUBLISH,))
 
 REFUSED: Final = errors.by_code(10051, err="the command could not be carried out")
-"""Result of a command that apply failed at."""
+"""Result of a command that apply could not carry out."""
 _BAD_REQUEST: Final = errors.by_code(10003)
 _INCOMPLETE: Final = errors.by_code(10176)
 _PURGE_DENIED: Final = errors.by_code(10110, err="stream purge not permitted")
@@ -78,20 +78,19 @@ _DELETE_EOF: Final = errors.by_code(10057, err="stream store EOF")
 
 
 class StateError(DiskError):
-    """The stored machine state is of another version or cut off; the replica must be rebuilt from a peer."""
+    """The stored machine state has another version or is cut off; the replica must be rebuilt from a peer."""
 
 
 class StreamMachine:
-    """The single writer of `store`. Reading `rules`, `applied_index`, `applied_term`, `hash` is fine from anywhere.
+    """The single writer of `store`. Any code may read `rules`, `applied_index`, `applied_term` and `hash`.
 
-    The configuration comes out of the log like everything else: a new stream has none (`configured` is False) until
-    its first UPDATE_CONFIG. Of the `rules` given only name and storage count, which never change. A replica that
-    started from the configuration its node happens to know, and not from that of its place in the log, would drift
-    apart from one that was there when the stream was created.
+    The configuration comes from the log: a new stream has none (`configured` is False) until its first UPDATE_CONFIG,
+    and takes only name and storage, which never change, from the `rules` given. A replica that started from the
+    configuration its node knows, instead of the one at its place in the log, would drift from the other replicas.
     """
 
     def __init__(self, name: str, rules: StreamRules, store: BlockStore, extension: Extension | None = None) -> None:
-        """Continues where the store stands. Without an extension its commands are unknown. Raises StateError."""
+        """Loads the state from `store`. Without an extension, its commands are unknown. Raises StateError."""
         self.name = name
         self.rules = StreamRules.from_config({"name": name, "storage": "memory" if rules.memory else "file"})
         self.configured = False
@@ -102,11 +101,11 @@ class StreamMachine:
         self.applied_term = 0
         self.hash = bytes(16)
         self.clock = 0
-        """Latest time, nanoseconds, that any command saw; no message gets an earlier one."""
+        """Latest time of any command, Unix nanoseconds; no message gets an earlier one."""
         self.tracks_sources = False
-        """Messages carry what is counted of the stream's sources (`counters.tracks_sources`)."""
+        """Messages carry the totals of the stream's sources (`counters.tracks_sources`)."""
         self.malformed: CommandError | None = None
-        """Fault in the bytes of the last command that was refused for them."""
+        """The fault of the last command whose bytes could not be decoded."""
         self._empty = self.rules
         self._on_append: OnAppend | None = None
         self._admission: MessageAdmission
@@ -120,14 +119,14 @@ class StreamMachine:
         self.fast: FastRows
         """Progress of the fast-ingest batches."""
         self.asked: Asked
-        """Requests that came with a number, for requesters that ask again."""
+        """Outcomes of numbered requests, for requesters that ask again."""
         self._extension = extension
         self._first_seq = 0
         """First sequence of the store after the last command."""
         self.reload()
 
     def reload(self) -> None:
-        """Reads the state from the store again: at start and after a snapshot was installed."""
+        """Loads the state from the store: at start, and after a snapshot was installed or a command taken back."""
         self.rules, self.configured, self.config_revision = self._empty, False, 0
         self.applied_index, self.applied_term, self.clock, self.hash = 0, 0, 0, bytes(16)
         state = self.store.load_machine_state()
@@ -154,11 +153,8 @@ class StreamMachine:
         self.store.save_machine_state(self._state)
 
     def apply(self, index: int, term: int, command: bytes) -> Result:
-        """Applies the committed command at log position `index` (in order, each once).
-
-        Returns the outcome, the same on every replica. May raise anything, and leave half of the command behind:
-        `applier.Applier` takes that back and tells what is wrong here from what is wrong everywhere.
-        """
+        """Applies the committed command at log position `index` (in order, each once). Returns the outcome, the same on
+        every replica. May raise anything, with the command half done: `applier.Applier` takes that back."""
         assert index > self.applied_index, (index, self.applied_index)
         try:
             decoded = commands.decode(command)
@@ -205,7 +201,7 @@ class StreamMachine:
         return result
 
     def refuse(self, index: int, term: int, command: bytes) -> ApiError:
-        """The command at `index` could not be carried out, on any replica: it changes nothing, but is passed."""
+        """Passes the command at `index`, which no replica can carry out, without effect."""
         assert index > self.applied_index, (index, self.applied_index)
         if self._parts.pieces:
             self._parts.clear()
@@ -216,35 +212,35 @@ class StreamMachine:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The normalised configuration in force; little more than the name while not `configured`."""
+        """The normalised configuration in force; only name and storage while not `configured`."""
         return self.rules.config
 
     @property
     def consumer_count(self) -> int:
-        """Without those of mirrors and sources."""
+        """Number of consumers, without those of mirrors and sources."""
         return self._extension.public_count if self._extension is not None else 0
 
     @property
     def dedupe_ids(self) -> int:
-        """Number of message ids that are remembered (monitoring)."""
+        """Number of remembered message ids, for monitoring."""
         return len(self._dedupe)
 
     def seq_of_id(self, msg_id: bytes) -> int | None:
-        """Sequence of the message that was stored with this Nats-Msg-Id inside the window."""
+        """Sequence of the message stored with this Nats-Msg-Id inside the window, or None."""
         return self._dedupe.seq_of(msg_id) if self._dedupe.window else None
 
     def cursor(self, key: bytes) -> Cursor | None:
-        """Place to which a link (`rules.links`) has come; None when it never began."""
+        """Progress of the link with `key` (`rules.links`); None when it never began."""
         return self._cursors.get(key)
 
     @property
     def jobs(self) -> int:
-        """Commands that the leader's CONTINUE goes on with."""
+        """Number of jobs, which the leader's CONTINUE carries on."""
         return len(self._jobs)
 
     @property
     def job_steps(self) -> int:
-        """Pieces of jobs done in this process; it changes as long as one goes on."""
+        """Pieces of jobs done in this process; it changes while a job makes progress."""
         return self._jobs.steps
 
     @property
@@ -254,23 +250,23 @@ class StreamMachine:
 
     @property
     def next_ttl(self) -> int | None:
-        """Time at which the first TTL of a message ends; None when none has one."""
+        """Time (Unix nanoseconds) at which the first TTL ends; None when no message has one."""
         return self._expiry.next_ttl
 
     @property
     def next_schedule(self) -> int | None:
-        """Time at which the leader should propose FIRE; None when nothing is scheduled."""
+        """Time (Unix nanoseconds) at which the leader should propose FIRE; None when nothing is scheduled."""
         return None if self.rules.sealed else self._schedules.index.next_due
 
     def fire_command(self, now: int, find_zone: FindZone = system_zone) -> bytes | None:
-        """The FIRE command that the leader should propose at `now`, None when nothing is due. Raises DamagedError."""
+        """The FIRE command that the leader should propose at `now`; None when nothing is due. Raises DamagedError."""
         due = self.next_schedule
         if due is None or due > now:
             return None
         return Scheduler(self.store, self._schedules, find_zone).command(now)
 
     def observe(self, on_append: OnAppend | None) -> None:
-        """Has every batch told right before it is stored, or no more."""
+        """Sets the callback that receives every batch right before it is stored; None removes it."""
         self._on_append = self._staging.on_append = on_append
 
     def _restore(self, state: bytes) -> None:
@@ -300,7 +296,7 @@ class StreamMachine:
             store.save_machine_state(self._state)
 
     def _state(self) -> bytes:
-        """Asked for once per commit of the store, however many commands that holds."""
+        """The machine's state as stored. Called once per commit of the store, which may hold many commands."""
         if self._extension is not None:
             self._extension.flush()
         self.fast.flush()
@@ -331,7 +327,7 @@ class StreamMachine:
         return result
 
     def _end_fast(self, index: int, command: bytes) -> None:
-        """Nothing of it is stored: where no gaps are taken, what follows is not stored either."""
+        """Refuses all messages of a FAST_PUBLISH. A batch that takes no gaps stores nothing after that."""
         try:
             decoded = commands.decode(command)
         except CommandError:
@@ -381,12 +377,12 @@ class StreamMachine:
             raise UnknownCommandError(f"kind {command.kind}: no extension")
         self.clock = max(self.clock, command.ts)
         result = self._extension.apply(command.kind, self.clock, index, command.body, partial(self._jobs.sift, index))
-        if command.kind != commands.CONSUMER_TURN:  # the many of them begin no jobs
+        if command.kind != commands.CONSUMER_TURN:  # the most frequent one, and it begins no jobs
             self._follow_jobs()
         return result
 
     def _once(self, index: int, request: int, command: Purge | Replace | Extended) -> Result:
-        """A request that may be in the log twice, as its first outcome was lost with a leader, is carried out once."""
+        """Carries a numbered request out once; it may be in the log again if a leader died before it answered."""
         self.clock = max(self.clock, command.ts)
         known = self.asked.get(request)
         if known is not None:
@@ -443,7 +439,7 @@ class StreamMachine:
         return self.store.last_seq
 
     def _take_back(self, command: Restore | RestoreEnd) -> int | ApiError:
-        """From an archive. What is stored later must not be older."""
+        """Restores messages of an archive, and moves `clock` on: no later message may be older."""
         if isinstance(command, Restore):
             into = restoring.Into(self.store, self.rules, self._dedupe, self._expiry, self._schedules)
             result = restoring.restore(into, command)
@@ -455,14 +451,14 @@ class StreamMachine:
         return result
 
     def _expire(self, command: Expire | UpdateConfig) -> int:
-        """At the command's own time, not `clock`: a message with a stamp of the future, from a leader whose clock was
-        wrong, must not make everything before it look old."""
+        """Expires messages by the command's own time, not `clock`: one message stamped in the future, by a leader with
+        a wrong clock, must not make all older ones expire."""
         removed, markers = self._expiry.run(command.ts)
         self._store_own(markers)
         return removed
 
     def _store_own(self, batch: Batch | None, *, roomy: bool = False) -> int:
-        """Messages that the stream made itself; how many were stored. `roomy`: others went for them."""
+        """Stores messages that the stream made; returns how many. `roomy`: they replace others."""
         if batch is None:
             return 0
         base = self.clock + 1
@@ -470,7 +466,6 @@ class StreamMachine:
         return self._admission.store_own(batch, base, roomy=roomy)
 
     def _purge(self, index: int, command: Purge) -> int | JobStep | ApiError:
-        """Removes what `keep`, `seq` and the filter of the command say."""
         if self.rules.sealed:
             return SEALED
         if self.rules.deny_purge:
@@ -495,7 +490,7 @@ class StreamMachine:
         return self._extension is not None and self._extension.wanted(seq, subject)
 
     def _follow_jobs(self) -> None:
-        """After jobs came or went."""
+        """Makes staging respect the jobs there are; called after jobs came or went."""
         self._staging.behind = self._jobs.within if self._jobs else None
 
     def _delete(self, seq: int, *, erase: bool) -> int | ApiError:
@@ -503,7 +498,7 @@ class StreamMachine:
             return SEALED
         if self.rules.deny_delete:
             return _DELETE_DENIED
-        if not self.rules.memory:  # the file store has texts of its own for what can never be there
+        if not self.rules.memory:  # nats-server's file store has other texts for sequences that cannot exist
             if not seq:
                 return _DELETE_NOTHING
             if seq > self.store.last_seq:
@@ -515,10 +510,9 @@ class StreamMachine:
         return errors.by_code(10043, seq=seq)
 
     def _update(self, index: int, rules: StreamRules, command: UpdateConfig) -> int:
-        """Shrunk limits hold at once. `first_seq` counts in the first configuration only. A new leader whose node is
-        behind proposes the configuration it knows: that must not bring back narrower limits of the past."""
+        """Puts a configuration in force. Narrower limits hold at once; `first_seq` counts in the first one only."""
         if 0 < command.revision <= self.config_revision:
-            return 0
+            return 0  # a new leader that lags proposed an older one, whose limits may be narrower
         self.config_revision = max(command.revision, self.config_revision)
         if not self.configured and 1 < rules.first_seq <= FARTHEST_SEQ:
             self.store.compact(rules.first_seq)
@@ -536,7 +530,7 @@ class StreamMachine:
         return self._shrink(index, old) + self._expire(command)
 
     def _shrink(self, index: int, old: StreamRules) -> int:
-        """Enforces limits that are new."""
+        """Enforces limits that are narrower than those of `old`. Returns how many messages went so far."""
         rules, store = self.rules, self.store
         limit, before = rules.max_msgs_per_subject, old.max_msgs_per_subject
         lower = bool(limit) and (not before or old.restoring or limit < before)

@@ -1,13 +1,11 @@
-"""`MessageAdmission`: which messages of a PUBLISH command are stored, and as what. Decided in apply, in log order.
+"""`MessageAdmission`: decides in apply, in log order, which messages of a PUBLISH command are stored, and in what form.
 
-A batch that no limit can refuse and that brings nothing but user's headers and new message ids is stored as it came,
-in one step. Otherwise every message passes nats-server's checks, in the order of its
-clustered streams (deduplication before expectations, so a retry is acked as a duplicate with any expectation); what
-passes is staged (`staging`), with what storing it brings about.
+A batch that no limit can refuse, with no headers but the users' own and new message ids, is stored as it came, in one
+step. Otherwise every message passes the checks (`checks`) and is staged (`staging`), with the effects of storing it.
 
 REPLACE is here too: messages take the place of others in one step, if the stream is still as its proposer saw it. The
-object service ends an upload with it: the object's metadata is stored, the record of the upload, the older
-metadata and the replaced object's chunks go. No crash leaves half of that.
+object service ends an upload with it: it stores the object's metadata, and removes the record of the upload, the older
+metadata and the replaced object's chunks. No crash leaves half of that.
 """
 
 from __future__ import annotations
@@ -22,7 +20,14 @@ from jetcluster.store.batch import MAX_SUBJECT, Batch
 from jetcluster.store.block_store import BlockStore
 from jetcluster.store.keys import MAX_SEQ
 from jetcluster.stream.apply import checks
-from jetcluster.stream.apply.checks import EXPECTED_SUBJECT, MAX_HEADER, SEALED, CheckOrder, Publication, PublishKind
+from jetcluster.stream.apply.checks import (
+    EXPECTED_SUBJECT,
+    MAX_HEADER_BYTES,
+    SEALED,
+    CheckOrder,
+    Publication,
+    PublishKind,
+)
 from jetcluster.stream.apply.dedupe import DedupeWindow
 from jetcluster.stream.apply.staging import Staging
 from jetcluster.stream.fields import FIELD, NOTHING, nats_fields
@@ -35,7 +40,7 @@ _PURGE_DENIED: Final = errors.by_code(errors.PURGE_FAILED, err="stream purge not
 
 
 def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError | None:
-    """Why it may not be: 10071 says that a guard does not hold."""
+    """The reason to refuse a REPLACE, or None; 10071: a guard does not hold."""
     if rules.sealed:
         return SEALED
     if rules.deny_purge:
@@ -48,15 +53,14 @@ def refusal(store: BlockStore, rules: StreamRules, command: Replace) -> ApiError
 
 
 EXHAUSTED: Final = errors.by_code(10077, err="stream sequence exhausted")
-"""There are no more sequences."""
-MAPPED_BYTES: Final = 64 << 20
-"""Bytes of all subjects of a command together, after the transform: it may make much of little."""
+MAX_MAPPED_BYTES: Final = 64 << 20
+"""Bytes of all subjects of a command after the transform, which may make long subjects of short ones."""
 
 _MSG_ID: Final = b"\r\nNats-Msg-Id:"
 
 
 class MessageAdmission:
-    """`admit` one command after the other. Built anew when the rules change."""
+    """Admits one command after the other. Built anew when the rules change."""
 
     def __init__(
         self, name: str, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, staging: Staging
@@ -74,11 +78,11 @@ class MessageAdmission:
         self._batch: Batch
         self._gate: FastGate | None = None
         self._grown: frozenset[int] = frozenset()
-        """Messages of the batch whose subject would become too long."""
+        """Places of messages whose subject would become too long."""
 
     def admit(self, batch: Batch, base: int, gate: FastGate | None = None) -> PublishResult:
-        """Stores what may be stored; the k-th stored message gets the time `base + k`. `gate` when there are messages
-        of fast-ingest batches. Raises DamagedError."""
+        """Stores the messages that pass; the k-th of them gets the time `base + k`. `gate` is that of the command's
+        fast-ingest batches, if any. Raises DamagedError."""
         first_seq = self._store.last_seq + 1
         if first_seq + batch.count > MAX_SEQ:
             return PublishResult(first_seq, batch.count, [EXHAUSTED] * batch.count)
@@ -106,8 +110,8 @@ class MessageAdmission:
         return PublishResult(first_seq, batch.count, verdicts)
 
     def store_own(self, batch: Batch, base: int, *, roomy: bool = False) -> int:
-        """Stores messages that need no check: made by the stream itself. Their headers have all
-        their effects. Only a full discard-new stream still refuses, unless `roomy`; returns how many were stored."""
+        """Stores messages made by the stream itself, unchecked; their headers have all their effects. Only a full
+        discard-new stream refuses, unless `roomy`. Returns how many were stored."""
         self._batch, self.time = batch, base
         self.staging.begin(batch, base)
         kind = PublishKind.REPLACING if roomy else PublishKind.OWN
@@ -116,9 +120,9 @@ class MessageAdmission:
         return self.staging.finish()
 
     def admit_sourced(self, batch: Batch, base: int, first_seq: int = 0) -> tuple[int, ApiError | None]:
-        """Stores messages of an upstream: with sequences from `first_seq` on, which may leave a gap, or as what comes
-        next (0). Their headers are the upstream's: nothing is checked against them, but they have their effects where
-        this stream allows those. Returns how many were taken before one did not fit, and why it did not."""
+        """Stores messages of an upstream, with sequences from `first_seq` on, which may leave a gap, or with the next
+        ones (0). Their headers, the upstream's, are not checked, but have the effects that this stream allows. Returns
+        how many were taken before one did not fit, and its error."""
         rules, staging, store = self.rules, self.staging, self._store
         grown: frozenset[int] = frozenset()
         if rules.subject_transform is not None:
@@ -150,19 +154,19 @@ class MessageAdmission:
         return checks.fits_whole(self.rules, batch, self._store.messages, self._store.byte_count)
 
     def _new_ids(self, batch: Batch, first_seq: int) -> list[tuple[int, bytes]] | None:
-        """(sequence, id) of the messages with a Nats-Msg-Id, when every message would be stored and none has another
-        header that means something here; None when that takes a closer look. Changes nothing."""
+        """(sequence, id) of the messages with a Nats-Msg-Id, if every message would be stored and none has another
+        meaningful header; None if that needs the checks. Changes nothing."""
         ids: list[tuple[int, bytes]] = []
         seen: set[bytes] = set()
         seq_of = self._dedupe.seq_of
         for i in range(batch.count):
             headers = batch.headers_of(i)
             fields = headers.count(FIELD)
-            if fields == 0 and len(headers) <= MAX_HEADER:
+            if fields == 0 and len(headers) <= MAX_HEADER_BYTES:
                 continue
             start = headers.find(_MSG_ID) + len(_MSG_ID)
             end = headers.find(b"\r\n", start)
-            if fields != 1 or start < len(_MSG_ID) or end < 0 or len(headers) > MAX_HEADER:
+            if fields != 1 or start < len(_MSG_ID) or end < 0 or len(headers) > MAX_HEADER_BYTES:
                 return None
             msg_id = headers[start:end].strip(b" \t")
             if not msg_id:
@@ -226,10 +230,10 @@ class MessageAdmission:
 
 
 def mapped(batch: Batch, transform: SubjectTransform, base: int) -> tuple[Batch, frozenset[int]]:
-    """The batch with its subjects mapped; those that the source does not take stay. `random` is drawn from the time
-    of the command and the message's place in it. And the messages whose subject would become too long, which stays:
-    longer than MAX_SUBJECT, or too much for all of them together."""
-    room = MAPPED_BYTES
+    """Returns the batch with mapped subjects, and the places of messages that keep theirs because it would become
+    longer than MAX_SUBJECT, or all together longer than MAX_MAPPED_BYTES. Subjects outside the transform's source stay.
+    `random` is drawn from the time of the command and the message's place in it, so that replicas agree."""
+    room = MAX_MAPPED_BYTES
 
     def made_of(subject: bytes, chance: int) -> bytes | None:
         nonlocal room

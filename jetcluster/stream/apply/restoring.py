@@ -1,17 +1,16 @@
-"""Putting the messages of an archive into a new stream, with the sequences and times that they had.
+"""Restoring a stream: storing the messages of an archive in a new stream, with their sequences and times.
 
 A stream that is being restored has `restoring: true` in its configuration: it takes no publishes and answers no reads
-(`rules.StreamRules` leaves all else off), so nothing comes between the messages. The update that takes the key away
-makes it an ordinary stream; limits and expiry hold from then on.
+(`rules.StreamRules` switches everything else off). The update that removes the key makes it an ordinary stream; limits
+and expiry hold from then on.
 
-The archive of a stream that SNAPSHOT sends and RESTORE takes: nats-server's format V2.
+SNAPSHOT sends, and RESTORE takes, an archive in nats-server's format V2: "NATSARC1", then entries of
 
-    "NATSARC1", then entries:
     uvarint length of name | varint time, nanoseconds | uvarint sequence | uvarint size of headers | uvarint of payload
     | name | headers | payload
 
-The first entry is `state.json` with sequence 0, then come `consumers/<name>` (also 0), then the messages, named by
-their subjects, ascending; an entry of zeros ends it. Numbers are Go's varints (the signed one zigzag).
+The first entry is `state.json` and the next ones are `consumers/<name>`, all with sequence 0. The messages follow,
+ascending, named by their subjects; an entry of zeros ends the archive. Numbers are Go's varints (signed ones: zigzag).
 """
 
 from __future__ import annotations
@@ -38,21 +37,23 @@ MAGIC: Final = b"NATSARC1"
 END: Final = bytes(5)
 STATE_NAME: Final = b"state.json"
 CONSUMER_PREFIX: Final = b"consumers/"
-MAX_NAME: Final = 65_535
-MAX_BODY: Final = 72 << 20
-"""Header block and payload of one entry: above nats-server's largest max_payload."""
+MAX_NAME_BYTES: Final = 65_535
+MAX_BODY_BYTES: Final = 72 << 20
+"""Bytes of an entry's header block and payload: above nats-server's largest max_payload."""
 _TAR_MAGIC: Final = b"ustar"
 
 
 class ArchiveError(PeerError):
-    """The bytes are no archive that we can read."""
+    """The bytes are no readable archive."""
 
 
 class ArchiveEntry(NamedTuple):
+    """One entry, as in the module's docstring."""
+
     name: bytes
     ts: int
     seq: int
-    """0 for what is no message."""
+    """Sequence of a message; 0 for other entries."""
     headers: bytes
     payload: bytes
 
@@ -63,7 +64,7 @@ def encode(name: bytes, ts: int, seq: int, headers: bytes, payload: bytes) -> by
 
 
 class ArchiveReader:
-    """Takes an archive in pieces of any size; holds at most one incomplete entry."""
+    """Reads an archive in pieces of any size; holds at most one incomplete entry."""
 
     def __init__(self) -> None:
         self.finished = False
@@ -72,7 +73,7 @@ class ArchiveReader:
 
     @property
     def held(self) -> int:
-        """Bytes of the entry that is not complete."""
+        """Bytes of the incomplete entry."""
         return len(self._pending)
 
     def feed(self, data: bytes) -> Iterator[ArchiveEntry]:
@@ -109,7 +110,7 @@ class ArchiveReader:
 
 
 def _entry(data: bytearray, at: int) -> tuple[ArchiveEntry | None, int] | None:
-    """The entry at `at` and where the next one begins; (None, ...) for the end, None when there is more to come."""
+    """The entry at `at` and the place of the next one; (None, place) for the end, None for an incomplete entry."""
     numbers: list[int] = []
     for _ in range(5):
         value = shift = 0
@@ -128,7 +129,12 @@ def _entry(data: bytearray, at: int) -> tuple[ArchiveEntry | None, int] | None:
     name_size, ts, seq, header_size, payload_size = numbers
     if not any(numbers):
         return None, at
-    if not 0 < name_size <= MAX_NAME or header_size + payload_size > MAX_BODY or seq >= 1 << 63 or ts >= 1 << 64:
+    if (
+        not 0 < name_size <= MAX_NAME_BYTES
+        or header_size + payload_size > MAX_BODY_BYTES
+        or seq >= 1 << 63
+        or ts >= 1 << 64
+    ):
         raise ArchiveError("entry out of bounds")
     headers_at = at + name_size
     payload_at = headers_at + header_size
@@ -160,7 +166,7 @@ _MSG_ID: Final = b"Nats-Msg-Id:"
 
 
 def each_run(messages: Sequence[Msg]) -> Iterator[Run]:
-    """The ascending messages as runs (`runs.cut`), one after the other."""
+    """The ascending messages as runs (`bodies.cutting`)."""
     if not messages:
         return iter(())
     seqs, times, subjects, headers, payloads = (list(column) for column in zip(*messages, strict=True))
@@ -168,7 +174,7 @@ def each_run(messages: Sequence[Msg]) -> Iterator[Run]:
 
 
 class Into(NamedTuple):
-    """The stream, and what it keeps beside its messages."""
+    """The stream to restore: its store, rules and side tables."""
 
     store: BlockStore
     rules: StreamRules
@@ -178,7 +184,7 @@ class Into(NamedTuple):
 
 
 def restore(into: Into, command: Restore) -> int | ApiError:
-    """Stores what is not there yet (a command may come twice, after a change of leaders); how many messages."""
+    """Stores the messages that are not there yet (a command may come twice). Returns how many, or an error."""
     if not into.rules.restoring:
         return _REFUSED
     if not all(run.in_bounds for run in command.runs):
@@ -206,7 +212,7 @@ def last_msg_id(command: Restore) -> bytes:
 
 
 def finish(store: BlockStore, rules: StreamRules, command: RestoreEnd) -> int | ApiError:
-    """The last sequences may be those of deleted messages: the stream goes on behind them all the same."""
+    """Ends the messages: the stream goes on after `last_seq`, which may be that of a deleted message."""
     if not rules.restoring:
         return _REFUSED
     if command.last_seq > FARTHEST_SEQ or abs(command.last_ts) > LATEST_TIME:
@@ -216,7 +222,7 @@ def finish(store: BlockStore, rules: StreamRules, command: RestoreEnd) -> int | 
 
 
 def _note_ids(run: Run, dedupe: DedupeWindow) -> None:
-    """The ids of messages that are young enough: their publishers may send them once more."""
+    """Notes message ids of a run inside the window: their publishers may repeat them."""
     batch = run.batch
     ids = [(run.seq + i, _msg_id(batch.headers_of(i))) for i in range(batch.count if batch.has_headers else 0)]
     ids = [(seq, msg_id) for seq, msg_id in ids if msg_id]
@@ -241,5 +247,5 @@ def _note(run: Run, wanted: StreamRules, expiry: Expiry, schedules: Schedules) -
         if wanted.allow_msg_schedules and fields.get(PATTERN) and pattern_of(fields) is not None:
             try:
                 schedules.note(seq, ts, fields)
-            except CronError:  # another server let a pattern in that never fires
+            except CronError:  # the archive's server accepted a pattern that never fires
                 continue

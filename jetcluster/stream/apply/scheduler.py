@@ -1,6 +1,6 @@
-"""`Scheduler`: the leader's part in scheduled messages: which are due, and when is the next time of each.
+"""`Scheduler`: the leader's part in scheduled messages: which ones are due, and the next time of each.
 
-Reads the state machine's index and store, changes nothing. The only place that knows time zones.
+It reads the state machine's index and store and changes neither. Only this module reads the files of time zones.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ from jetcluster.model.times import SECOND
 from jetcluster.store.api import Msg
 from jetcluster.store.block_store import BlockStore
 from jetcluster.stream.apply import schedules
-from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN, CronError, Pattern
+from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN_BYTES, CronError, Pattern
 from jetcluster.stream.apply.schedules import Schedules
 from jetcluster.stream.fields import FIELD, nats_fields
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import Firing
 
-MOST: Final = 512
-"""Schedules per command; the rest comes with the next one."""
-MOST_WORK: Final = 10_000
-"""Microseconds or so that a command may cost, both the leader that plans it and every replica that applies it."""
-_EACH: Final = 10
-_PER_KIB: Final = 4
-_PER_LINE: Final = 1
-_PLANNING: Final = 40
-_IN_ZONE: Final = 200
-"""The parts of that: a schedule, its message's bytes, header fields that are looked at one by one, and finding the next
-time of a cron pattern."""
+MAX_FIRINGS: Final = 512
+"""Schedules per command; the next command has the rest."""
+MAX_WORK: Final = 10_000
+"""Approximate cost of a command, microseconds, both for the leader that plans it and a replica that applies it."""
+_FIRING_COST: Final = 10
+_KIB_COST: Final = 4
+_FIELD_COST: Final = 1
+_CRON_COST: Final = 40
+_ZONED_CRON_COST: Final = 200
+"""Microseconds: a schedule, a KiB of its message, a `Nats-` field, a cron pattern's next time without or with zone."""
 MAX_PLANS: Final = 4096
-"""Patterns whose last answer is remembered."""
+"""Patterns whose next time is remembered."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 FindZone = Callable[[str], tzinfo]
-"""Raises LookupError or OSError for a zone that this machine does not know."""
+"""Returns a zone by name. Raises LookupError, OSError or ValueError for one that this machine does not know."""
 
 
 def system_zone(name: str) -> tzinfo:
-    """IANA zones from the machine's files; `Local` is its own."""
+    """Returns an IANA zone from the machine's files; `Local` is the machine's own."""
     from zoneinfo import ZoneInfo
 
     if name != LOCAL:
@@ -52,6 +51,8 @@ def system_zone(name: str) -> tzinfo:
 
 
 class Scheduler:
+    """Plans one FIRE command."""
+
     def __init__(self, store: BlockStore, due: Schedules, find_zone: FindZone = system_zone) -> None:
         self._store = store
         self._schedules = due
@@ -59,23 +60,23 @@ class Scheduler:
         self._work = 0
         self._plans = due.plans
         self.unknown_zones: set[str] = set()
-        """Names that this machine has no file for: their schedules are taken as UTC."""
+        """Names of zones that this machine has no file for: their schedules are taken as UTC."""
 
     def command(self, now: int) -> bytes | None:
-        """The FIRE command that is to be proposed at `now` (Unix nanoseconds); None when nothing is due."""
+        """The FIRE command to propose at `now` (Unix nanoseconds); None when nothing is due."""
         firings: list[Firing] = []
         self._work = 0
-        for due, seq in self._schedules.index.due(now, MOST):
+        for due, seq in self._schedules.index.due(now, MAX_FIRINGS):
             firings.append(self._firing(due, seq, now))
-            if self._work > MOST_WORK:
+            if self._work > MAX_WORK:
                 break
         return commands.encode_fire(now, firings) if firings else None
 
     def _firing(self, due: int, seq: int, now: int) -> Firing:
-        self._work += _EACH
+        self._work += _FIRING_COST
         schedule = self._store.get(seq)
         if schedule is None or self._store.last_seq_of(schedule.subject) != seq:
-            return Firing(seq, due, 0, True, b"")  # apply finds the same, and forgets the entry
+            return Firing(seq, due, 0, True, b"")  # apply finds the same and removes the entry
         fields = nats_fields(schedule.headers)
         pattern = schedules.pattern_of(fields)
         assert pattern is not None
@@ -90,7 +91,7 @@ class Scheduler:
         zone = self._zone(pattern)
         planning = bool(pattern.zone) and due == schedule.ts
         try:
-            # What was missed while there was no leader is made up for once, not once per time.
+            # Times missed while there was no leader fire once, not once each.
             following = self._next_after(pattern, fields, due, zone)
             if following < now and not planning:
                 following = self._next_after(pattern, fields, now, zone)
@@ -99,21 +100,22 @@ class Scheduler:
         return Firing(seq, due, following, planning, _text(following, zone))
 
     def _count(self, message: Msg) -> None:
-        """Adds the cost of a firing that makes a copy of `message`."""
+        """Adds the cost of copying `message`."""
         size = len(message.headers) + len(message.payload)
-        self._work += (size >> 10) * _PER_KIB + message.headers.count(FIELD) * _PER_LINE
+        self._work += (size >> 10) * _KIB_COST + message.headers.count(FIELD) * _FIELD_COST
 
     def _next_after(self, pattern: Pattern, fields: Mapping[bytes, bytes], ts: int, zone: tzinfo) -> int:
-        """As the pattern's. Many schedules have the same one: what was the answer after one time is so up to then."""
+        """Returns `pattern.next_after`, remembered: many schedules share a pattern, and each time in between has it,
+        too."""
         if pattern.cron is None:
             return pattern.next_after(ts, zone)
         key = fields[schedules.PATTERN], pattern.zone
         since, until = self._plans.get(key, (0, 0))
         if since <= ts < until:
             return until
-        self._work += _IN_ZONE if pattern.zone else _PLANNING
+        self._work += _ZONED_CRON_COST if pattern.zone else _CRON_COST
         found = pattern.next_after(ts, zone)
-        if len(key[0]) <= MAX_PATTERN:
+        if len(key[0]) <= MAX_PATTERN_BYTES:
             if len(self._plans) >= MAX_PLANS:
                 self._plans.clear()
             self._plans[key] = ts, found
@@ -130,7 +132,7 @@ class Scheduler:
 
 
 def _text(ts: int, zone: tzinfo) -> bytes:
-    """RFC 3339 in the zone."""
+    """The time in RFC 3339, with the zone's offset."""
     offset = (_EPOCH + timedelta(seconds=ts // SECOND)).astimezone(zone).utcoffset()
     minutes = int(offset.total_seconds()) // 60 if offset is not None else 0
     if not minutes:

@@ -1,17 +1,11 @@
-"""`Schedules`: messages that make other messages later (ADR-51): the checks at publish, and when each is due.
+"""`Schedules`: messages that produce other messages later (ADR-51): their checks, due times, and firing.
 
-A schedule is the last message of its subject and carries Nats-Schedule. Its entry in the index goes when it fires for
-the last time; one whose message is deleted or superseded is found out when it is due.
+A schedule is the last message of its subject and carries Nats-Schedule. Its entry in the index is removed when it fires
+for the last time, or when it is due and its message was deleted or superseded.
 
-The names of time zones that a schedule may use: IANA's list, 2025b.
-
-A fixed list, because whether a message is stored must not depend on which files a replica's machine has.
-
-Effect of a FIRE command: due schedules produce their messages, and are given their next times (ADR-51).
-
-The leader proposes which schedules fire and when the next time is (`scheduler`); whether an entry still holds is
-decided here, in apply, from the state: the index must have it at exactly that time, and its message must still be the
-last one of its subject. So two leaders proposing the same entry fire it once.
+The leader proposes the schedules that fire and their next times (`scheduler`). Apply decides from the state whether an
+entry still holds: the index must have it at exactly that time, and its message must still be the last one of its
+subject. So an entry that two leaders propose fires once.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from jetcluster.protocol.subjects import is_valid_literal, matches
 from jetcluster.store.api import Msg
 from jetcluster.store.batch import Batch
 from jetcluster.store.block_store import BlockStore
-from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN, CronError, Pattern, parse
+from jetcluster.stream.apply.cron import LOCAL, MAX_PATTERN_BYTES, CronError, Pattern, parse
 from jetcluster.stream.apply.due_index import DueIndex
 from jetcluster.stream.fields import appended, nats_fields, parse_ttl, replaced, without
 from jetcluster.stream.log.commands import Firing
@@ -142,16 +136,16 @@ _TTL_DISABLED: Final = errors.by_code(10166)
 
 _NO_PATTERN: Final = b"too long"
 _FROM_ELSEWHERE: Final = b"imported"
-"""In place of a scheduler's subject: no stream takes it (10212)."""
+"""Replaces a scheduler's subject: every stream refuses it (10212)."""
 
 LastHeaders = Callable[[bytes], bytes | None]
-"""Header block of the last message of a literal subject; None when it holds no message."""
+"""Returns the header block of the last message of a literal subject; None when there is no message."""
 
 
 def check_schedule(
     rules: StreamRules, subject: bytes, fields: Mapping[bytes, bytes], ts: int, last_headers: LastHeaders
 ) -> ApiError | None:
-    """Fault of a published message's `Nats-` fields, at the time `ts` (nanoseconds)."""
+    """Fault in the schedule fields of a message published at `ts` (Unix nanoseconds), or None."""
     if PATTERN not in fields and ZONE not in fields and NEXT not in fields and SCHEDULER not in fields:
         return None
     return _check_pattern(rules, subject, fields, ts) or _check_scheduler(rules, subject, fields, last_headers)
@@ -214,12 +208,12 @@ def _check_scheduler(
 
 
 def is_own(rules: StreamRules, subject: bytes) -> bool:
-    """A literal subject that the stream takes."""
+    """True for a literal subject of the stream's own."""
     return is_valid_literal(subject) and any(matches(subject, own) for own in rules.subjects)
 
 
 def with_rollup(headers: bytes, fields: dict[bytes, bytes]) -> bytes:
-    """A schedule replaces the one before it on its subject: says so, in the block and in `fields`."""
+    """Adds a rollup to a schedule's block and `fields`: it replaces the previous one on its subject."""
     if not fields.get(PATTERN) or fields.get(b"Nats-Rollup"):
         return headers
     fields[b"Nats-Rollup"] = b"sub"
@@ -227,8 +221,8 @@ def with_rollup(headers: bytes, fields: dict[bytes, bytes]) -> bytes:
 
 
 def without_schedule(headers: bytes) -> bytes:
-    """The block of a message of another account (one with Nats-Request-Info): where it would schedule something or
-    delete a schedule, its fields make way for one that every replica refuses (10212)."""
+    """The header block of a message of another account (with Nats-Request-Info): fields that would make or delete a
+    schedule are replaced by one that every replica refuses (10212)."""
     fields = nats_fields(headers)
     found = [key for key in (PATTERN, ZONE, NEXT, SCHEDULER) if key in fields]
     for key in found:
@@ -237,10 +231,11 @@ def without_schedule(headers: bytes) -> bytes:
 
 
 def shortened(headers: bytes) -> bytes:
-    """The block of a message that a client publishes: in place of a pattern so long that reading it takes
-    milliseconds, one that every replica refuses (10189)."""
+    """Replaces a client's pattern that takes milliseconds to parse by one that every replica refuses (10189)."""
     pattern = header_block.get(headers, PATTERN)
-    return replaced(headers, PATTERN, _NO_PATTERN) if pattern is not None and len(pattern) > MAX_PATTERN else headers
+    return (
+        replaced(headers, PATTERN, _NO_PATTERN) if pattern is not None and len(pattern) > MAX_PATTERN_BYTES else headers
+    )
 
 
 class Schedules:
@@ -250,11 +245,10 @@ class Schedules:
         self._store = store
         self.index = DueIndex(store, SIDE_SCHEDULES)
         self.plans: dict[tuple[bytes, str], tuple[int, int]] = {}
-        """Memory of the `Scheduler`, no part of the state: by a cron pattern and its zone since when it has no match
-        and its next one."""
+        """Memory of the `Scheduler`, not of the state: by cron pattern and zone, a time and the next match after it."""
 
     def note(self, seq: int, ts: int, fields: Mapping[bytes, bytes]) -> None:
-        """A schedule was stored. One with a zone is due at once, for the leader to say when it really is."""
+        """Notes a stored schedule. One with a zone is due at once: the leader then proposes its real time."""
         pattern = pattern_of(fields)
         assert pattern is not None  # checked
         self.index.add(ts if pattern.zone else pattern.next_after(ts), [seq])
@@ -274,12 +268,12 @@ def _is_zone(name: bytes) -> bool:
 
 
 _DROPPED_PREFIXES = (b"Nats-Schedule", b"Nats-Expected-")
-"""Nats-Scheduler among them."""
+"""The first includes Nats-Scheduler."""
 _DROPPED = frozenset((b"Nats-Msg-Id", b"Nats-TTL", b"Nats-Rollup"))
 
 
 def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequence[Firing]) -> Batch | None:
-    """Moves the entries in the index on; returns the messages to be stored in the same command. Raises DamagedError."""
+    """Moves the entries of the index on; returns the messages to store in the same command. Raises DamagedError."""
     made: list[tuple[bytes, bytes, bytes]] = []
     index = due.index
     for firing in firings:
@@ -302,8 +296,8 @@ def fire(store: BlockStore, rules: StreamRules, due: Schedules, firings: Sequenc
 def produced(
     store: BlockStore, rules: StreamRules, schedule: Msg, next_text: bytes
 ) -> tuple[bytes, bytes, bytes] | None:
-    """Subject, header block and payload of what a schedule makes; None when the stream does not take its target any
-    more. `next_text` goes into Nats-Schedule-Next: a time, or "purge" for the last time."""
+    """Subject, header block and payload of the message that a schedule produces; None when its target is no longer a
+    subject of the stream. `next_text` goes into Nats-Schedule-Next: a time, or "purge" at the last firing."""
     fields = nats_fields(schedule.headers)
     target = fields.get(TARGET, b"")
     if not is_own(rules, target):

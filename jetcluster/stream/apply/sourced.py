@@ -1,12 +1,12 @@
-"""SOURCED commands: what a mirror or a source brings from its upstream, and how far that link has come.
+"""SOURCED commands: messages that a mirror or a source brings from its upstream, and the progress of that link.
 
-The leader's link (`jetcluster.mirror`) puts what it receives into the log; whether that follows on what is stored
-already is decided here, in apply, so that a change of leaders in the middle of anything neither loses nor repeats a
-message. `after` is what makes it safe: the link has seen everything of the upstream behind that sequence, so a command
-whose `after` is beyond what is stored says that one before it was lost, and is refused.
+The leader's link (`jetcluster.mirror`) puts the messages it receives into the log. Apply decides whether they follow
+the stored ones, so that a change of leaders at any moment neither loses nor repeats a message. A command has all of the
+upstream's messages after its sequence `after`; if that is beyond the stored ones, an earlier command was lost, and this
+one is refused.
 
-A mirror has the key b"" and keeps sequences and times. A source has the key `Upstream.key`; its messages get sequences
-and times of their own.
+A mirror has the key b"" and keeps sequences and times. A source has the key `Upstream.key`; its messages get new
+sequences and times.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _OUT_OF_BOUNDS: Final = errors.by_code(10052, err="the upstream's sequences or t
 
 
 class Cursor(NamedTuple):
-    """Place to which a link has come."""
+    """Progress of a link."""
 
     seq: int
-    """The upstream's sequence up to which all is here."""
+    """The upstream's sequence up to which all messages are here."""
     identity: bytes
     """Stands for the upstream's time of creation; b"" when that is not known."""
     lag: int
-    """Messages that the upstream had left behind `seq` when that was put into the log."""
+    """Messages that the upstream had after `seq` when the command was proposed."""
 
 
 class Cursors:
-    """Where the stream's links stand: rows of a side table, a copy in memory."""
+    """Progress of the stream's links: rows of a side table, with a copy in memory."""
 
     def __init__(self, store: BlockStore) -> None:
         self._store = store
@@ -66,7 +66,7 @@ class Cursors:
             self._store.side_put(SIDE_SOURCES, key, _ROW.pack(cursor.seq, cursor.lag) + cursor.identity)
 
     def keep(self, keys: Iterable[bytes]) -> None:
-        """Forgets all other links: they are no longer part of the configuration."""
+        """Removes all links but these, which the configuration has."""
         for key in sorted(self._rows.keys() - set(keys)):
             del self._rows[key]
             self._store.side_delete(SIDE_SOURCES, key)
@@ -75,11 +75,11 @@ class Cursors:
 def apply(
     command: Sourced, cursors: Cursors, admission: MessageAdmission, store: BlockStore, clock: int
 ) -> int | ApiError:
-    """Stores what is new. The sequence of the upstream up to which all is here now; ApiError when something did not
-    fit: what came before it is stored all the same. Source messages get times from `clock` + 1 on."""
+    """Stores the new messages. Returns the upstream's sequence up to which all are here now, or an ApiError when one
+    did not fit; those before it are stored. Source messages get times from `clock` + 1 on."""
     rules = admission.rules
     if command.key not in rules.links:
-        return _NO_LINK  # of before an update
+        return _NO_LINK  # proposed before an update removed it
     if rules.sealed:
         return SEALED
     if command.key == MIRROR:
@@ -88,7 +88,7 @@ def apply(
 
 
 def skip_to(store: BlockStore, last_seq: int, ts: int) -> None:
-    """Makes `last_seq` the last sequence; what is missing up to it counts as deleted."""
+    """Makes `last_seq` the last sequence; the missing ones up to it count as deleted."""
     if last_seq <= store.last_seq:
         return
     if not store.messages:
@@ -123,7 +123,7 @@ def _mirror(command: Sourced, cursors: Cursors, admission: MessageAdmission, sto
 def _source(command: Sourced, cursors: Cursors, admission: MessageAdmission, clock: int) -> int | ApiError:
     cursor = cursors.get(command.key)
     if cursor is None and command.batch is not None:
-        return _GAP  # every link begins with a command that only says where
+        return _GAP  # a link's first command has no messages, only the sequence to begin at
     seen = cursor.seq if cursor is not None else command.after
     if cursor is not None and command.identity != cursor.identity and command.identity and cursor.identity:
         seen = 0  # the upstream was created anew: it begins again

@@ -1,12 +1,11 @@
-"""`Staging`: the accepted messages of one command on their way into the store, with all that storing them brings about.
+"""`Staging`: the accepted messages of one command on their way into the store, and the effects of storing them.
 
-Messages are stored in one step at the end of the command, or earlier when something has to see them stored: a rollup,
-a check of a wildcard, the last room of a discard-new stream. Storing a message can
+Messages are stored in one step at the end of the command, or earlier when a rollup, the check of a wildcard or the last
+room of a discard-new stream needs them stored. Storing a message can
 
 - evict older ones (limits), purge its subject, the stream (Nats-Rollup) or a schedule (Nats-Schedule-Next: purge);
-- make something due later: its own end (Nats-TTL), a message to be produced (Nats-Schedule);
-- be told to `on_append` (republish);
-- be seen by `on_stored`, which removes what nobody wants (interest retention).
+- schedule its own expiry (Nats-TTL) or a message to be produced (Nats-Schedule);
+- call `on_append` (republish) and `on_stored`, which removes messages no consumer wants (interest retention).
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from jetcluster.stream.fields import KV_OPERATION, appended, parse_ttl
 from jetcluster.stream.ports import Counted, Message
 from jetcluster.stream.rules import StreamRules
 
-MAX_BLOCK: Final = 512 << 10
-"""Longest block stored, bytes, unless one message alone is longer. Ordinary commands are shorter
-(`ingest.BATCH_BYTES`), atomic batches need not be."""
+MAX_BLOCK_BYTES: Final = 512 << 10
+"""Bytes of a block, unless one message is longer. Ordinary commands (`ingest.BATCH_BYTES`) are shorter."""
 
-MAX_TOLD: Final = 8 << 20
-"""Bytes of what is counted of sources, in messages that are staged: more than that is stored before more comes."""
+MAX_STAGED_TOTALS_BYTES: Final = 8 << 20
+"""Bytes of totals of sources in staged messages; more are stored before the next message is staged."""
 
 OnAppend = Callable[[Batch, int, int], None]
-"""(batch, first sequence, time of the first message), right before it is stored."""
+"""Called with (batch, first sequence, time of the first message) right before a batch is stored."""
 OnStored = Callable[[int, int], None]
-"""(first, last sequence), right after they were stored and before limits are enforced; it may remove them again."""
+"""Called with (first, last sequence) right after a batch was stored, before limits are enforced; it may remove them."""
 Within = Callable[[Sequence[bytes]], list[bytes]]
 
 
 class Staging:
-    """`begin`, then `stage` any number of messages, then `finish`: for one command after the other."""
+    """Stages one command after the other: `begin`, `stage` any number of messages, `finish`."""
 
     def __init__(
         self, rules: StreamRules, store: BlockStore, dedupe: DedupeWindow, expiry: Expiry, due: Schedules,
@@ -57,20 +55,20 @@ class Staging:
         self._expiry = expiry
         self._schedules = due
         self.has_effects = rules.allow_msg_ttl or rules.allow_msg_schedules or rules.allow_rollup_hdrs
-        """Headers may mean something: an end, a message to be produced, a purge."""
+        """Headers may have effects: an expiry, a schedule, a purge."""
         self._batch: Batch
         self._base = 0
         self._stored = 0
         """Messages of this command that are in the store already."""
         self._staged: list[int] = []
-        """Positions in the batch of what is accepted and not in the store yet."""
+        """Places in the batch of the messages that are accepted and not in the store yet."""
         self._changed: dict[int, Message] = {}
-        """Staged messages that are not stored as they came."""
+        """Staged messages that differ from those of the batch, by place."""
         self._bytes = 0
         self._told = 0
-        """Bytes of staged messages about their counters' sources."""
+        """Bytes of totals of sources in staged messages."""
         self._last: dict[bytes, tuple[int, int]] = {}
-        """Per subject of a staged message: its last sequence, how many are staged."""
+        """Per subject of a staged message: its last sequence, and how many are staged."""
         self._ids: list[tuple[int, bytes]] = []
         self.totals = CounterTotals(store, tracks=tracks)
         self.next_seq = 0
@@ -79,12 +77,11 @@ class Staging:
         self.on_append: OnAppend | None = None
         self.on_stored: OnStored | None = None
         self.behind: Within | None = None
-        """Set while long commands are not done (`jobs`): which of some subjects have to keep to their limit. What else
-        there is too much of goes with those commands."""
+        """Set while there are jobs: returns the subjects whose limit must be enforced (`Jobs.within`)."""
 
     def begin(self, batch: Batch, base: int, first_seq: int = 0) -> None:
-        """The k-th stored message of `batch` gets the time `base + k`, and the sequence `first_seq + k`; 0: those that
-        come next."""
+        """Begins a command. Its k-th stored message gets the time `base + k`, and `first_seq + k` or, if 0, the next
+        one."""
         self._batch, self._base, self._stored = batch, base, 0
         self._ids = []
         self.next_seq = first_seq or self._store.last_seq + 1
@@ -98,7 +95,7 @@ class Staging:
         return self._stored
 
     def store_whole(self, batch: Batch, first_seq: int, ts: int, ids: list[tuple[int, bytes]]) -> None:
-        """A whole command at once: no message has a header with an effect but Nats-Msg-Id, and `ids` are those."""
+        """Stores a whole command whose only headers with an effect are the Nats-Msg-Ids `ids`."""
         self._append(batch, first_seq, ts)
         last = ids[-1] if ids else (0, b"")
         self.last_msg_id = last[1] if last[0] == first_seq + batch.count - 1 else b""
@@ -108,15 +105,15 @@ class Staging:
             self._dedupe.seal(ts, ids)
 
     def counted(self, message: Message, fields: dict[bytes, bytes], *, sourced: bool = False) -> Made | ApiError:
-        """The message of a counter as it is to be stored (`CounterTotals.add`). Changes nothing."""
+        """The message of a counter as it is stored (`CounterTotals.add`). Adds nothing to the totals."""
         self._settle()
         return self.totals.add(message, fields, self._rules.max_msg_size, sourced=sourced)
 
     def rewritten(
         self, subject: bytes, headers: bytes, payload: bytes, fields: dict[bytes, bytes]
     ) -> tuple[bytes, bytes, Tally | None] | ApiError:
-        """Header block and payload as they are to be stored, and what a counter stands at then; `fields` follow the
-        block. Changes nothing else. An error only on counter streams."""
+        """Header block and payload as they are stored, and the counter's total with them. Keeps `fields` in line with
+        the block. Returns an error on counter streams only."""
         tally: Tally | None = None
         if self._rules.allow_msg_counter:
             made = self.counted((subject, headers, payload), fields)
@@ -131,7 +128,7 @@ class Staging:
     def stage(
         self, i: int, message: Message, fields: dict[bytes, bytes], tally: Tally | None = None, *, changed: bool = False
     ) -> int | Counted:
-        """Takes message `i` of the batch; `message` is what to store, `changed` when that is not what came."""
+        """Stages message `i` of the batch, as `message`; `changed` if they differ."""
         subject, headers, _ = message
         seq = self.next_seq
         self.next_seq = seq + 1
@@ -154,12 +151,12 @@ class Staging:
             self._effects(seq, ts, message, fields)
         if tally is None:
             return seq
-        if self._told > MAX_TOLD:
+        if self._told > MAX_STAGED_TOTALS_BYTES:
             self.flush()
         return Counted(seq, written(tally.total))
 
     def rollup(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
-        """Kind of purge by the message once it is stored: b"sub", b"all" or b""; as written when it is neither."""
+        """Kind of purge that the message causes: b"sub", b"all", b"" for none, or the field's value in lower case."""
         value = fields.get(b"Nats-Rollup")
         if value:
             return value.lower()
@@ -168,7 +165,7 @@ class Staging:
         return b""
 
     def flush(self) -> None:
-        """Stores what is staged."""
+        """Stores the staged messages."""
         staged = self._staged
         if not staged:
             return
@@ -180,7 +177,7 @@ class Staging:
         self._last = {}
         self.totals.clear()
 
-    # -- what checks ask, the staged messages counted in ----------------------------------------------------------
+    # -- the stream as checks see it, with the staged messages ----------------------------------------------------
 
     @property
     def messages(self) -> int:
@@ -192,20 +189,20 @@ class Staging:
 
     @property
     def pending(self) -> bool:
-        """Something is staged."""
+        """True when messages are staged."""
         return bool(self._staged)
 
     def count_of(self, subject: bytes) -> int:
         return self._last.get(subject, (0, 0))[1] + self._store.count_of(subject)
 
     def last_seq_of(self, subject: bytes) -> int:
-        """Last sequence of a literal subject, 0: none."""
+        """Last sequence of a literal subject; 0 when it has no message."""
         self._settle()
         staged = self._last.get(subject)
         return staged[0] if staged is not None else self._store.last_seq_of(subject)
 
     def last_seq_matching(self, filter: bytes) -> int:
-        """Last sequence of the subjects that match a wildcard."""
+        """Last sequence of all subjects that match a wildcard; 0 when there is no message."""
         self.flush()
         return self._store.last_seq_matching(filter)
 
@@ -217,12 +214,12 @@ class Staging:
         return message.headers if message is not None else None
 
     def oldest(self, subject: bytes) -> Message | None:
-        """The first message of a literal subject that is in the store."""
+        """The first stored message of a literal subject, or None."""
         message = self._store.queries.next_by_subject(subject, 0)
         return None if message is None else (message.subject, message.headers, message.payload)
 
     def _settle(self) -> None:
-        """Storing what is staged might push out older messages of any subject: then it has to be stored first."""
+        """Stores the staged messages if that might evict older ones, which a look at the store must not see."""
         rules = self._rules
         if not self._staged or not rules.evicts:
             return
@@ -244,14 +241,14 @@ class Staging:
     def _append(self, batch: Batch, first_seq: int, ts: int) -> None:
         within = self.behind(batch.subjects) if self.behind is not None else None
         seq = first_seq
-        for piece in (batch,) if batch.encoded_bytes <= MAX_BLOCK else _blocks(batch):
+        for piece in (batch,) if batch.encoded_bytes <= MAX_BLOCK_BYTES else _blocks(batch):
             if self.on_append is not None:
                 self.on_append(piece, seq, ts)
             self._store.append(piece, seq, ts)
             seq += piece.count
             ts += piece.count
         if self.on_stored is not None:
-            self.on_stored(first_seq, seq - 1)  # before the limits: what is not kept pushes nothing out
+            self.on_stored(first_seq, seq - 1)  # before the limits: an unwanted message must evict none
         if within is not None:
             self._store.enforce(0, 0, self._rules.kept_per_subject, within)
         elif self._rules.evicts:
@@ -271,7 +268,7 @@ class Staging:
             return
         rollup = self.rollup(headers, fields)
         if rollup == b"sub" and self.count_of(subject) == 1 and is_literal(subject):
-            rollup = b""  # there is nothing older: markers, and keys that are new
+            rollup = b""  # nothing older to purge, as for markers and new keys
         if rollup:
             self.flush()
             self._store.purge(subject if rollup == b"sub" else b">", keep=1)
@@ -280,7 +277,7 @@ class Staging:
             self._store.purge(fields[schedules.SCHEDULER])
 
     def _raised(self, headers: bytes, fields: dict[bytes, bytes]) -> bytes:
-        """A TTL below that of the markers would let an older marker outlive the message it marks."""
+        """Raises a TTL below that of the markers: an older marker would outlive the message that it marks."""
         rules = self._rules
         value = fields.get(b"Nats-TTL")
         if not value or not rules.subject_delete_marker_ttl or rules.max_msgs_per_subject == 1:
@@ -294,24 +291,24 @@ class Staging:
 
 
 def enforce(store: BlockStore, rules: StreamRules, subjects: list[bytes]) -> int:
-    """Evicts what the limits say; discard-new streams refuse instead and never evict to make room for the stream."""
+    """Evicts messages beyond the limits; in a discard-new stream only those of the limit per subject."""
     max_msgs = 0 if rules.discard_new else rules.max_msgs
     max_bytes = 0 if rules.discard_new else rules.max_bytes
     return store.enforce(max_msgs, max_bytes, rules.kept_per_subject, subjects)
 
 
 def record_size(message: Message, *, memory: bool) -> int:
-    """Bytes that the message counts for."""
+    """Bytes of the message in the store's count."""
     subject, headers, payload = message
     size = len(subject) + len(headers) + len(payload)
     return size + MEMORY_RECORD if memory else size + FILE_RECORD + (FILE_HEADER_LENGTH if headers else 0)
 
 
 def _blocks(batch: Batch) -> Iterator[Batch]:
-    """A long batch in pieces that are good to store: reading one message reads its block."""
+    """Splits a long batch into blocks: reading one message reads its whole block."""
     start, size = 0, 0
     for i in range(batch.count):
         size += batch.size_of(i)
-        if size >= MAX_BLOCK or i == batch.count - 1:
+        if size >= MAX_BLOCK_BYTES or i == batch.count - 1:
             yield batch.select(range(start, i + 1))
             start, size = i + 1, 0

@@ -22,7 +22,7 @@ from jetcluster.errors import ApiError
 from jetcluster.protocol import headers as header_block
 from jetcluster.raft.api import RaftError
 from jetcluster.store.batch import MAX_SUBJECT, Batch
-from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER, SUBJECT_TOO_LONG, early, refused_by
+from jetcluster.stream.apply.checks import EARLY_ATOMIC, MAX_HEADER_BYTES, SUBJECT_TOO_LONG, early, refused_by
 from jetcluster.stream.fields import FIELD, KV_OPERATION
 from jetcluster.stream.lead.answers import Answers, Backlog
 from jetcluster.stream.log.commands import encode_atomic
@@ -216,7 +216,7 @@ class AtomicStage:
             or batch.size + size > limits.batch_bytes
             or room.staged_bytes + size > limits.total_bytes
             or 0 < rules.max_msg_size < body
-            or len(headers) > MAX_HEADER
+            or len(headers) > MAX_HEADER_BYTES
         ):
             return False
         batch.subjects.append(subject)
@@ -265,7 +265,7 @@ class AtomicStage:
         if LEVEL in headers:
             headers = header_block.remove(headers, b"Nats-Required-Api-Level")
         own_fields = 2 + (_COMMIT in headers)
-        if headers.count(FIELD) != own_fields or KV_OPERATION in headers or len(headers) > MAX_HEADER:
+        if headers.count(FIELD) != own_fields or KV_OPERATION in headers or len(headers) > MAX_HEADER_BYTES:
             batch.plain = False
         batch.subjects.append(subject)
         batch.headers.append(headers)
@@ -279,7 +279,7 @@ class AtomicStage:
         if commit == b"eob":
             last = header_block.set_header(batch.headers[-1], b"Nats-Batch-Commit", b"1")
             batch.headers[-1] = last
-            batch.plain = batch.plain and len(last) <= MAX_HEADER
+            batch.plain = batch.plain and len(last) <= MAX_HEADER_BYTES
         return Commit(batch_id, batch.subjects, batch.headers, batch.payloads, batch.plain)
 
     def _abandon(self, batch_id: bytes, reason: str) -> None:

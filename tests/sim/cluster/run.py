@@ -44,7 +44,8 @@ class Result:
 
 @functools.cache
 def warm_up() -> None:
-    """What a first run in a process would import and build, and later ones find: a seed is to be the same in both."""
+    """Imports and builds that the first run of a process makes and later ones find, so that a seed is the same in
+    both."""
     from jetcluster.api import dispatch
     from jetcluster.config.load import load_text
     from jetcluster.node.warm_up import build_models, import_pydantic, modules_of

@@ -1,4 +1,4 @@
-"""What one seed means: a size, workloads and faults, chosen at random (swarm testing)."""
+"""The scenario of a seed: a size, workloads and faults, chosen at random (swarm testing)."""
 
 from __future__ import annotations
 

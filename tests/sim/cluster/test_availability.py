@@ -1,4 +1,4 @@
-"""What looks at the time without a leader finds one that is missing, and excuses what leaves no majority."""
+"""The check of availability finds a missing leader, and excuses the loss of a majority."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers tell before and after they have started again is the same, and a difference is noticed."""
+"""Servers report the same before and after a restart, and a difference is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What servers have told each other is held against what they start with."""
+"""Promises that servers made to each other are compared with the state they restart with."""
 
 from __future__ import annotations
 

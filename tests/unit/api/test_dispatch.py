@@ -179,7 +179,7 @@ async def test_an_account_that_imports_another_s_api_gets_no_answers_of_its_own(
 
 async def test_one_deadline_for_all_that_a_request_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without quorum the stream's leader is asked in vain, and then the meta leader whether there is such a stream."""
-    assert requests.DEADLINE < api_request.REQUEST_SECONDS < 5.0, "stock clients give up after 5 s"
+    assert requests.DEADLINE_SECONDS < api_request.REQUEST_SECONDS < 5.0, "stock clients give up after 5 s"
     client = Client()
     await client.create("S")
     monkeypatch.setattr(api_request, "REQUEST_SECONDS", 0.35)

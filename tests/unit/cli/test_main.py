@@ -211,7 +211,7 @@ def test_a_drill_that_is_not_understood_is_no_start(
 
 
 def test_a_signal_ends_in_order_from_the_moment_the_port_is_open() -> None:
-    """Who sees the port may send TERM before the next line runs."""
+    """A client that sees the port may send TERM before the next line runs."""
     script = (
         "import os, signal\n"
         "from jetcluster.cli.main import main\n"

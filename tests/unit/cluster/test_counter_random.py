@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from jetcluster.stream.apply.counters import COMMAND_MESSAGES
+from jetcluster.stream.apply.counters import MAX_COMMAND_MESSAGES
 from jetcluster.stream.fields import nats_fields
 from jetcluster.stream.log import commands
 from tests.unit.cluster.nodes import SMALL_LOG, Cluster, Node, NoRespondersError
@@ -62,7 +62,7 @@ async def test_the_total_is_the_sum(seed: int) -> None:
         await run.go()
         for stream in STREAMS:
             leader = await cluster.led(stream)
-            expected = COMMAND_MESSAGES if stream == "S" else 4096
+            expected = MAX_COMMAND_MESSAGES if stream == "S" else 4096
             assert leader.replica(stream).ingest.batch_messages == expected
         for subject in SUBJECTS:
             await cluster["A"].publish_again(subject, b"", block("Nats-Incr: 1"))

@@ -13,8 +13,8 @@ from jetcluster.errors import ApiError
 from jetcluster.raft.journal.recovery import scan
 from jetcluster.store import keys
 from jetcluster.store.kv import KvDamagedError
-from testkit.twins.journal import JournalDisk
-from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, CrashKv, Node, NoRespondersError
+from tests.unit.cluster.nodes import ACCOUNT, SMALL_LOG, Cluster, NoRespondersError
+from tests.unit.cluster.transfers import whole
 from tests.unit.cluster.virtual_loop import virtual_time
 
 
@@ -134,111 +134,6 @@ async def test_two_of_three_start_and_the_third_joins_later() -> None:
         third = cluster.add("C")
         await cluster.until(lambda: third.me in cluster["A"].js.meta.machine.nodes, what="C is registered")
         assert len((await cluster.create("T", 3)).peers) == 3
-
-
-async def whole(cluster: Cluster, stream: str) -> None:
-    """The nodes that run are the members of the meta group and of the stream, and nobody else is."""
-    members, first = {node.me for node in cluster}, next(iter(cluster))
-    meta = first.js.meta
-    assert meta.group is not None
-    group = meta.group
-    await cluster.until(lambda: set(group.peers) == members, what="the meta group has its members")
-    await cluster.until(lambda: meta.machine.nodes.keys() == members, what="lost ids are forgotten")
-    await cluster.until(lambda: set(first.replica(stream).group.peers) == members, what="the stream has its voters")
-    await cluster.equal(stream)
-
-
-@virtual_time
-async def test_a_wiped_node_is_a_new_peer_that_takes_the_old_ones_place() -> None:
-    async with Cluster() as cluster:
-        await cluster.create("S")
-        await cluster["A"].publish(b"s", b"kept")
-        for _ in range(3):
-            old = cluster["C"].me
-            cluster.crash("C")
-            wiped = cluster.add("C")
-            assert wiped.me != old
-            await whole(cluster, "S")
-            assert wiped.replica("S").store.state.messages == 1
-        # The new replica counts: with it and A alone the stream goes on.
-        cluster.crash("B")
-        await cluster.led("S")
-        await cluster.until(lambda: cluster.meta_leader() is not None, what="a meta leader")
-        assert (await cluster["C"].publish(b"s"))["seq"] == 2
-        assert (await cluster["C"].get(b"S", 1))[2] == b"kept"
-
-
-@virtual_time
-async def test_two_nodes_wiped_at_once_are_not_taken_for_a_majority() -> None:
-    """One of three is left: nobody decides anything, and what it holds stays."""
-    async with Cluster() as cluster:
-        await cluster.create("S")
-        await cluster["A"].publish(b"s", b"kept")
-        await cluster.equal("S")
-        group = cluster["A"].js.meta.group
-        assert group is not None
-        before = group.peers
-        for name in "BC":
-            cluster.crash(name)
-        for name in "BC":
-            cluster.add(name)
-        await cluster.never(lambda: cluster.meta_leader() is not None, 20, "a meta leader")
-        assert group.peers == before
-        assert cluster["A"].replica("S").store.state.messages == 1
-        assert not cluster["B"].has("S") and not cluster["C"].has("S")
-
-
-@virtual_time
-async def test_a_replaced_node_that_comes_back_with_its_store_is_taken_in_again() -> None:
-    async with Cluster() as cluster:
-        await cluster.create("S")
-        first = cluster["C"]
-        cluster.crash("C")
-        second = cluster.add("C")
-        await cluster.until(lambda: second.me in cluster["A"].replica("S").group.peers, what="S has the new C")
-        await cluster["A"].publish(b"s", b"while away")
-        cluster.crash("C")
-        cluster.nodes["C"] = first
-        back = cluster.restart("C")
-        assert back.me == first.me
-        await whole(cluster, "S")
-
-
-@virtual_time
-async def test_a_stream_with_one_replica_keeps_its_lost_peer() -> None:
-    async with Cluster() as cluster:
-        for number in range(3):
-            await cluster.create(f"R{number}", 1, subjects=[f"r{number}"])
-        old = cluster["C"].me
-        lost = next(f"R{n}" for n in range(3) if cluster.leader(f"R{n}").name == "C")
-        cluster.crash("C")
-        wiped = cluster.add("C")
-        nodes = cluster["A"].js.meta.machine.nodes
-        await cluster.until(lambda: wiped.me in nodes and old not in nodes, what="C is replaced")
-        assignment = cluster["A"].js.assignment(ACCOUNT, lost)
-        assert assignment is not None and assignment.peers == (old,)
-        assert not wiped.has(lost)
-        with pytest.raises(NoRespondersError):
-            await cluster["A"].publish(lost.lower().encode())
-        await cluster.delete(lost)
-        await cluster.create(lost, 1, subjects=[lost.lower()])
-
-
-@virtual_time
-async def test_all_nodes_keep_the_clusters_id_and_strangers_stay_out() -> None:
-    async with Cluster("AB") as cluster:
-        late = cluster.add("C")
-        await cluster.until(lambda: all(node.saved[1] for node in cluster), what="all are members")
-        ids = {node.saved[0] for node in cluster}
-        assert len(ids) == 1 and ids == {cluster["A"].js.meta.machine.cluster_id} == {late.mesh.me.cluster_id}
-        cluster.crash("C")
-        cluster.nodes["X"] = Node(cluster, "X", None, JournalDisk(), CrashKv(), ("another", True))
-        await asyncio.sleep(2)
-        assert cluster["X"].mesh.peers == {}
-        assert cluster["X"].me not in {p for node in "AB" for p in cluster[node].mesh.peers}
-        restarted = cluster.restart("C")
-        assert restarted.mesh.me.cluster_id in ids
-        await cluster.until(lambda: len(restarted.mesh.peers) == 2, what="links of the restarted C")
 
 
 @virtual_time

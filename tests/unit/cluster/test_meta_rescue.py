@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.meta_rescue import LEADERLESS, SurvivorView, plan_of
+from jetcluster.cluster.meta_rescue import LEADERLESS_SECONDS, SurvivorView, plan_of
 from jetcluster.errors import ApiError, by_code
 from jetcluster.raft.rescue import TERM_STEP, ReplicaReport, RescueError
 from tests.unit.cluster.nodes import Cluster, Node
@@ -85,7 +85,7 @@ async def crashed(cluster: Cluster, names: str) -> None:
 
 def _leaderless(cluster: Cluster) -> bool:
     now = cluster.loop.time()
-    return all(now - node.js.meta_rescue._led_at > LEADERLESS for node in cluster)
+    return all(now - node.js.meta_rescue._led_at > LEADERLESS_SECONDS for node in cluster)
 
 
 def told(cluster: Cluster, *names: str) -> dict[str, list[str]]:

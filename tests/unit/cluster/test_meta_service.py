@@ -316,7 +316,7 @@ async def test_a_move_keeps_the_peers_that_the_new_placement_allows() -> None:
 async def test_what_apply_would_have_to_compare_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     leader = Leader()
     await leader.create("A", subjects=["a.*.x", "*.b.y", "c.>"])
-    monkeypatch.setattr("jetcluster.cluster.meta_service.MAX_EFFORT", 30)
+    monkeypatch.setattr("jetcluster.cluster.meta_service.MAX_LOOKUPS", 30)
     with pytest.raises(ApiError, match="wildcards are at so many places"):
         await leader.create("B", subjects=[f"b.{i}" for i in range(11)])
     await leader.create("B", subjects=[f"b.{i}" for i in range(10)])

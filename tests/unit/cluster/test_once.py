@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jetcluster.cluster.requests import NO_PROGRESS
+from jetcluster.cluster.requests import NO_PROGRESS_SECONDS
 from jetcluster.errors import ApiError
 from jetcluster.store import slices
 from jetcluster.store.slices import Step
@@ -88,7 +88,7 @@ async def test_an_object_that_was_put_after_the_deletion_stays() -> None:
 async def test_what_may_have_been_forgotten_is_refused_instead_of_carried_out_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asked, "MOST", 3)
+    monkeypatch.setattr(asked, "MAX_ENDED", 3)
     async with Cluster() as cluster:
         await filled(cluster)
         await ask(cluster["B"], "purge", once=7)
@@ -144,7 +144,7 @@ async def test_a_purge_that_does_not_get_on_is_given_up(monkeypatch: pytest.Monk
         before = cluster.loop.time()
         with pytest.raises(ApiError, match="10008"):
             await ask(cluster["B"], "purge", filter="s.*")
-        assert NO_PROGRESS <= cluster.loop.time() - before < NO_PROGRESS + 5
+        assert NO_PROGRESS_SECONDS <= cluster.loop.time() - before < NO_PROGRESS_SECONDS + 5
 
 
 def slow(duties: Any, seconds: float) -> None:

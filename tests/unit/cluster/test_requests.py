@@ -16,9 +16,9 @@ from jetcluster.api import dispatch, endpoints
 from jetcluster.api.dispatch import JetStreamApi
 from jetcluster.api.request import ApiContext
 from jetcluster.cluster.requests import (
-    DEADLINE,
-    LAST_WORDS,
-    MARGIN,
+    DEADLINE_SECONDS,
+    LAST_ANSWER_SECONDS,
+    MARGIN_SECONDS,
     REPEATED,
     GivenUpError,
     LeaderRequests,
@@ -186,7 +186,7 @@ async def test_nobody_leads() -> None:
     with pytest.raises(ApiError) as refused:
         await a.requests.ask(GID, "k", {})
     assert (refused.value.code, refused.value.err_code) == (503, 10008)
-    assert DEADLINE <= loop.time() - before < DEADLINE + 0.5
+    assert DEADLINE_SECONDS <= loop.time() - before < DEADLINE_SECONDS + 0.5
 
 
 @virtual_time
@@ -211,7 +211,7 @@ async def test_a_leader_that_hangs_is_not_waited_for_once_another_one_leads() ->
     before = loop.time()
     answer = await b.requests.ask(GID, "k", {})
     assert answer["by"] == "B" and answer[REPEATED] is True, "the one that hung may have carried it out"
-    assert 1.0 <= loop.time() - before <= 1.0 + LAST_WORDS + 0.1
+    assert 1.0 <= loop.time() - before <= 1.0 + LAST_ANSWER_SECONDS + 0.1
 
 
 @virtual_time
@@ -259,8 +259,8 @@ async def test_a_question_that_comes_late_is_answered_if_somebody_waits_still(ah
     asyncio.get_running_loop().call_later(waits, network.release)
     asking = asyncio.ensure_future(b.requests.ask(GID, "k", {}))
     await asyncio.sleep(waits + 1.0)
-    assert a.asked == (waits < DEADLINE)
-    if waits < DEADLINE:
+    assert a.asked == (waits < DEADLINE_SECONDS)
+    if waits < DEADLINE_SECONDS:
         assert (await asking)["by"] == "A"
     else:
         with pytest.raises(ApiError):
@@ -503,10 +503,10 @@ async def test_a_task_works_for_who_waits_for_it_and_what_it_sets_off_does_not()
     wait_until(loop.time() + 2.0)
     assert asked_until() == loop.time() + 2.0
     assert await asyncio.ensure_future(until()) == float("inf")
-    assert left_for(loop, 3.0) == pytest.approx(2.0 - MARGIN / 2)
+    assert left_for(loop, 3.0) == pytest.approx(2.0 - MARGIN_SECONDS / 2)
     check_wanted(loop)
-    await asyncio.sleep(2.0 - MARGIN + 0.01)
+    await asyncio.sleep(2.0 - MARGIN_SECONDS + 0.01)
     with pytest.raises(GivenUpError):
         check_wanted(loop)
-    await asyncio.sleep(MARGIN)
+    await asyncio.sleep(MARGIN_SECONDS)
     assert left_for(loop, 3.0) == 0.0

@@ -30,10 +30,10 @@ def test_it_is_told_once_and_by_what_the_journal_says(tmp_path: Path) -> None:
 
 
 def test_there_are_not_ever_more(tmp_path: Path) -> None:
-    for number in range(rescue_record.KEPT + 3):
+    for number in range(rescue_record.MAX_RECORDS + 3):
         rescue_record.add(tmp_path, replace(RECORD, number=number))
     found = rescue_record.read(tmp_path)
-    assert len(found) == rescue_record.KEPT and found[-1].number == rescue_record.KEPT + 2
+    assert len(found) == rescue_record.MAX_RECORDS and found[-1].number == rescue_record.MAX_RECORDS + 2
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "rescues": [{"account": 1}]}'])

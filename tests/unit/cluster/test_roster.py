@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from jetcluster.cluster.bootstrap import Announcement
-from jetcluster.cluster.meta_members import TAKEN_AFTER
+from jetcluster.cluster.meta_members import TAKEN_AFTER_SECONDS
 from jetcluster.config.nkeys import encode_key
 from jetcluster.mesh.api import MeshError
 from jetcluster.meta.machine import MetaMachine
@@ -212,7 +212,7 @@ async def test_another_node_takes_a_members_place_by_its_name_only_after_a_while
             assert a.js.meta.group is not None
             return a.js.meta.group.peers
 
-        await cluster.never(lambda: old.me not in members(), TAKEN_AFTER - 1, "its place is taken")
+        await cluster.never(lambda: old.me not in members(), TAKEN_AFTER_SECONDS - 1, "its place is taken")
         await cluster.until(lambda: old.me not in members() and new.me in members(), what="the place of the lost one")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from jetcluster.cluster.stream_rescue import METHOD, RETRY
+from jetcluster.cluster.stream_rescue import METHOD, RETRY_SECONDS
 from jetcluster.consumer.state.table import ConsumerTable
 from jetcluster.raft import rescue
 from jetcluster.raft.api import META_GROUP
@@ -261,7 +261,7 @@ async def test_a_rescue_of_a_stream_that_is_led_is_refused_and_hurts_nobody() ->
         await publish(cluster, leader, b"3")
         assert leader.js.assignment(ACCOUNT, "S").rescue == 0
         told = [line for line in kept.log.events("warning") if "is not used" in line]
-        await asyncio.sleep(RETRY * 3)
+        await asyncio.sleep(RETRY_SECONDS * 3)
         assert len(told) == 1 and len([line for line in kept.log.events("warning") if "is not used" in line]) == 1
         # Its place can be given to another one, and the stream is whole again.
         body = {"request": "x", "account": ACCOUNT, "name": "S", "peer": kept.name}
@@ -366,7 +366,7 @@ async def test_of_two_rescued_replicas_the_first_counts() -> None:
         first, second = cluster.restart("A"), cluster.restart("B")
         gid = first.js.assignment(ACCOUNT, "S").gid
         await cluster.until(lambda: first.has("S") or second.has("S"), 60, "one counts")
-        await asyncio.sleep(RETRY * 3)
+        await asyncio.sleep(RETRY_SECONDS * 3)
         counted, other = (first, second) if first.has("S") else (second, first)
         assert counted.replica("S").leading and not other.has("S")
         assert "rescue 1 of the stream was done elsewhere" in other.js.broken[gid][1]
@@ -379,7 +379,7 @@ async def test_of_two_rescued_replicas_the_first_counts() -> None:
         for name in "AB":
             cluster.restart(name)
         await cluster.until(lambda: cluster[counted.name].has("S"), 60, "it counts")
-        await asyncio.sleep(RETRY)
+        await asyncio.sleep(RETRY_SECONDS)
         assert not cluster[other.name].has("S")
 
 

@@ -1,4 +1,4 @@
-"""Two nodes and one group whose state is a few records: what the tests of catch-up share."""
+"""Two nodes and one group whose state is a few records, which the tests of catch-up share; and a whole cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jetcluster.store.transfer import Giver, Taker
 from testkit.twins.mem_kv import MemKv
 from testkit.twins.mesh_memory import InMemoryMesh, MemoryNetwork
 from testkit.twins.time import SeededRng
-from tests.unit.cluster.nodes import ListLog
+from tests.unit.cluster.nodes import Cluster, ListLog
 from tests.unit.cluster.virtual_loop import VirtualLoop
 
 GID = 5
@@ -192,3 +192,15 @@ class Answers:
             return await self._call(peer, method, payload, timeout)
         self._asked += 1
         return await self._change(self._asked, self._call(peer, method, payload, timeout))
+
+
+async def whole(cluster: Cluster, stream: str) -> None:
+    """The nodes that run are the members of the meta group and of the stream, and nobody else is."""
+    members, first = {node.me for node in cluster}, next(iter(cluster))
+    meta = first.js.meta
+    assert meta.group is not None
+    group = meta.group
+    await cluster.until(lambda: set(group.peers) == members, what="the meta group has its members")
+    await cluster.until(lambda: meta.machine.nodes.keys() == members, what="lost ids are forgotten")
+    await cluster.until(lambda: set(first.replica(stream).group.peers) == members, what="the stream has its voters")
+    await cluster.equal(stream)

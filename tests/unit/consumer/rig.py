@@ -298,3 +298,7 @@ class Rig:
 
     def kinds(self) -> list[int]:
         return [kind for kind, _ in self.log]
+
+
+def subjects(count: int) -> list[bytes]:
+    return [b"s.%d" % i for i in range(count)]

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from jetcluster.mesh.frames import FRAMES, MAX_DELIVER, MSGS_HEAD, FrameError, Kind, encode_deliver, encode_msg
+from jetcluster.mesh.frames import (
+    FRAMES,
+    MAX_DELIVER_BYTES,
+    MSGS_HEAD_BYTES,
+    FrameError,
+    Kind,
+    encode_deliver,
+    encode_msg,
+)
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.protocol.interest import RemotePeer
 from testkit.twins.mesh_memory import MemoryNetwork
@@ -68,7 +76,7 @@ def test_a_delivery_that_no_node_would_send_ends_the_link_and_others_arrive() ->
     with pytest.raises(FrameError):
         b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
     assert not board.deliveries
-    for single in ([(b"x", b"", b"", b"." * (2 * MAX_DELIVER))], many[:100]):
+    for single in ([(b"x", b"", b"", b"." * (2 * MAX_DELIVER_BYTES))], many[:100]):
         raw = encode_deliver("ACC", b"inbox", [], single)
         b._process(link, raw, [(Kind.DELIVER, 5, len(raw))])
     assert [len(delivery[4]) for delivery in board.deliveries] == [1, 100]
@@ -108,7 +116,7 @@ def test_a_link_gets_the_new_frames_once_its_peer_says_that_it_understands_them(
         time.advance(0)
         sizes.append(link.stats.out_bytes - before)
     assert len(board.messages) == 20
-    assert sizes == [MSGS_HEAD + len(b"ACCs"), 10 * len(encode_msg("ACC", b"s", b"", [], b"", b""))]
+    assert sizes == [MSGS_HEAD_BYTES + len(b"ACCs"), 10 * len(encode_msg("ACC", b"s", b"", [], b"", b""))]
 
 
 def test_client_urls_follow_the_connected_peers() -> None:

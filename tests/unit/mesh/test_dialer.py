@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from jetcluster.mesh import dialer as mesh_dialer
-from jetcluster.mesh.dialer import LEARNED_TTL, LOG_EVERY, RETRY_MAX, Dialer
+from jetcluster.mesh.dialer import LEARNED_SECONDS, LOG_SECONDS, RETRY_MAX_SECONDS, Dialer
 from jetcluster.mesh.mesh import NodeMesh
 from jetcluster.mesh.options import ConfiguredRoute, MeshOptions
 from testkit.twins.time import ManualTime
@@ -62,15 +62,15 @@ async def test_retries_back_off_to_a_cap_and_are_logged_once_a_minute(
     _, dialer = offline(impatient.clock)
     start = impatient.clock.monotonic()
     dialer.start((ConfiguredRoute("127.0.0.1", free_port()),))
-    await until(lambda: impatient.clock.monotonic() - start > 1.5 * LOG_EVERY)
+    await until(lambda: impatient.clock.monotonic() - start > 1.5 * LOG_SECONDS)
     elapsed = impatient.clock.monotonic() - start
     logged = len(caplog.records)
     await dialer.stop()
     delays = impatient.delays
     for delay, nominal in zip(delays, [0.1, 0.2, 0.4, 0.8, 1.6], strict=False):
         assert 0.8 * nominal <= delay <= 1.2 * nominal
-    assert all(0.8 * RETRY_MAX <= delay <= 1.2 * RETRY_MAX for delay in delays[5:])
-    assert elapsed / (LOG_EVERY + 1.2 * RETRY_MAX) <= logged <= elapsed / LOG_EVERY + 1
+    assert all(0.8 * RETRY_MAX_SECONDS <= delay <= 1.2 * RETRY_MAX_SECONDS for delay in delays[5:])
+    assert elapsed / (LOG_SECONDS + 1.2 * RETRY_MAX_SECONDS) <= logged <= elapsed / LOG_SECONDS + 1
     assert "Error trying to connect to route 127.0.0.1:" in caplog.messages[0]
 
 
@@ -81,7 +81,7 @@ async def test_a_learned_address_is_forgotten_in_the_end_and_a_configured_one_ne
     dialer.learn("BBBBBBBB", f"127.0.0.1:{free_port()}")
     assert len(dialer.targets) == 2
     await until(lambda: len(dialer.targets) == 1)
-    assert impatient.clock.monotonic() - start > LEARNED_TTL / 2  # both targets move the clock
+    assert impatient.clock.monotonic() - start > LEARNED_SECONDS / 2  # both targets move the clock
     (left,) = dialer.targets.values()
     assert left.configured
     await dialer.stop()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from jetcluster.mesh import frames as mesh_frames
 from jetcluster.mesh.frames import (
-    MAX_DELIVER,
-    MAX_FRAME,
-    MSGS_LENGTHS,
+    MAX_DELIVER_BYTES,
+    MAX_FRAME_BYTES,
+    MSGS_LENGTH_BYTES,
     FrameError,
     FrameReader,
     Kind,
@@ -173,7 +173,7 @@ def test_a_flipped_byte_in_a_length_never_reads_outside_the_frame(encoded: bytes
         pass
 
 
-@pytest.mark.parametrize("length", [0, MAX_FRAME + 1, 0xFFFFFFFF])
+@pytest.mark.parametrize("length", [0, MAX_FRAME_BYTES + 1, 0xFFFFFFFF])
 def test_bad_lengths_end_the_stream(length: int) -> None:
     good = encode_raft(1, b"ok")
     reader = FrameReader()
@@ -283,9 +283,9 @@ def test_messages_that_go_together_come_back_as_they_were_and_damage_is_refused(
 
 
 @pytest.mark.parametrize("messages", [
-    [(b"s", b"", b"", b"x" * MAX_DELIVER)],
+    [(b"s", b"", b"", b"x" * MAX_DELIVER_BYTES)],
     [(b"s", b"", b"", b"x" * 1_000)] * 200,  # short as a frame
-    [(b"s", b"", b"", b"")] * (MAX_DELIVER // MSGS_LENGTHS + 1),
+    [(b"s", b"", b"", b"")] * (MAX_DELIVER_BYTES // MSGS_LENGTH_BYTES + 1),
 ])  # fmt: skip
 def test_more_messages_than_nodes_send_together_are_refused(messages: list[tuple[bytes, bytes, bytes, bytes]]) -> None:
     raw = encode_msgs("$G", messages)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jetcluster.mesh.api import NodeInfo
 from jetcluster.mesh.frames import FrameError
 from jetcluster.mesh.info import (
-    MAX_GOSSIP,
+    MAX_GOSSIP_NODES,
     decode_gossip,
     decode_info,
     encode_gossip,
@@ -121,7 +121,7 @@ def test_gossip() -> None:
     nodes = [("Abcdefg1", "10.0.0.1:6222"), ("Abcdefg2", "[::1]:6222")]
     assert decode_gossip(encode_gossip(nodes)[5:]) == nodes
     assert decode_gossip(encode_gossip([])[5:]) == []
-    assert len(decode_gossip(encode_gossip(nodes * 1000)[5:])) == MAX_GOSSIP
+    assert len(decode_gossip(encode_gossip(nodes * 1000)[5:])) == MAX_GOSSIP_NODES
     for bad in ([["Abcdefg1"]], [["x", "h:1"]], [["Abcdefg1", "h"]], {}, [["Abcdefg1", "h:1"]] * 300):
         with pytest.raises(FrameError):
             decode_gossip(json.dumps({"nodes": bad}).encode())

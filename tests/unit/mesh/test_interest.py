@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from jetcluster.mesh import interest
-from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, MeshInterest, ToldValve
+from jetcluster.mesh.interest import HEED_SECONDS, REPEAT_SECONDS, AnnouncedValve, MeshInterest
 from jetcluster.mesh.peer_link import Traffic
 from jetcluster.protocol.bus import Origin, Valve
 from jetcluster.server.accounts.accounts import Accounts
@@ -207,7 +207,7 @@ class Pair:
             mesh.start_now()
         self.here[ACCOUNT].subscribe(b"orders.>", lambda *message: None)
         self.here[ACCOUNT].subscribe(b"old", lambda *message: None)
-        self.told = ToldValve(self.a, ACCOUNT, self.time)
+        self.told = AnnouncedValve(self.a, ACCOUNT, self.time)
         self.publisher = Publisher(self.there, b"orders.1")
         assert self.there[ACCOUNT] is not None, "the account is in use there"
         self.time.advance(0)
@@ -340,7 +340,7 @@ def test_a_node_that_went_away_and_came_back_is_told_of_anew() -> None:
 
 def test_closed_valves_of_one_node_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     pair = Pair()
-    monkeypatch.setattr(interest, "MAX_CLOSED", 3)
+    monkeypatch.setattr(interest, "MAX_CLOSED_VALVES", 3)
     for number in range(3):
         pair.tells(True, b"other.%d" % number)
     pair.tells(True)

@@ -15,8 +15,8 @@ from jetcluster.mesh.link import (
     GREETING_FRAMES,
     HIGH_WATER_BYTES,
     SLICE_BYTES,
-    STRANGERS_PENDING,
-    WRITE_DEADLINE,
+    STRANGER_BYTES,
+    WRITE_SECONDS,
     TcpLink,
 )  # fmt: skip
 from jetcluster.mesh.mesh import NodeMesh
@@ -355,12 +355,12 @@ async def keeps_up(mesh: NodeMesh, link: TcpLink, time: ManualTime, seconds: flo
 
 async def test_who_takes_nothing_is_closed_though_it_speaks() -> None:
     mesh, link, transport, time = await up_mesh()
-    for _ in range(3 * int(WRITE_DEADLINE)):
+    for _ in range(3 * int(WRITE_SECONDS)):
         await keeps_up(mesh, link, time, 1)
         transport.drain()
     assert not link.closed, "nothing waits for long"
     link.send(msg(b"x"))
-    await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
+    await keeps_up(mesh, link, time, WRITE_SECONDS - 1)
     assert not link.closed
     await keeps_up(mesh, link, time, 2)
     assert link.closed
@@ -374,12 +374,12 @@ async def test_who_takes_little_is_not_closed() -> None:
         link.send(msg(b"x" * 64 * 1024))
     await asyncio.sleep(0)
     for _ in range(10):
-        await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
+        await keeps_up(mesh, link, time, WRITE_SECONDS - 1)
         transport.buffered -= 1
     assert not link.closed
     link.excuse(100.0)
     time.advance(100.0)
-    await keeps_up(mesh, link, time, WRITE_DEADLINE - 1)
+    await keeps_up(mesh, link, time, WRITE_SECONDS - 1)
     assert not link.closed, "it was this process that stood still"
 
 
@@ -389,7 +389,7 @@ async def test_nobody_waits_for_a_stranger_and_little_waits_for_it() -> None:
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)
     assert not link.valve.closed
-    assert STRANGERS_PENDING // 2 - 101_000 <= link.pending <= STRANGERS_PENDING // 2 + 101_000
+    assert STRANGER_BYTES // 2 - 101_000 <= link.pending <= STRANGER_BYTES // 2 + 101_000
     mesh.is_member = lambda peer: True
     for _ in range(200):
         link.send_msg("$G", b"s", b"", [], b"", b"x" * 100_000)

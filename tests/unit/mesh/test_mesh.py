@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-import logging
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,80 +19,16 @@ from jetcluster.auth.certificates import route_check
 from jetcluster.clock import SystemRng
 from jetcluster.config.tls import client_context, server_context
 from jetcluster.config.tls_options import TlsOptions
-from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.mesh.api import MeshError
-from jetcluster.mesh.auth import Handshake, Reason, RouteCredentials, derive_key, encode_refused
-from jetcluster.mesh.frames import FrameReader, Kind, frame
+from jetcluster.mesh.auth import Handshake
+from jetcluster.mesh.frames import Kind, frame
 from jetcluster.mesh.info import encode_info
 from jetcluster.mesh.interest import MeshInterest
 from jetcluster.mesh.link import TcpLink
-from jetcluster.mesh.mesh import NodeMesh
-from jetcluster.mesh.options import ConfiguredRoute, MeshOptions, MeshTls
+from jetcluster.mesh.options import ConfiguredRoute, MeshTls
 from testkit.certificates import Authority, pin_of
-from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, stop, until
-
-Start = Callable[..., Awaitable[NodeMesh]]
-LOW, MIDDLE, HIGH = "00000000", "MMMMMMMM", "zzzzzzzz"
-
-
-@contextlib.asynccontextmanager
-async def starting() -> AsyncIterator[Start]:
-    meshes: list[NodeMesh] = []
-
-    async def start_one(mesh: NodeMesh) -> NodeMesh:
-        meshes.append(mesh)
-        await mesh.start()
-        return mesh
-
-    try:
-        yield start_one
-    finally:
-        await stop(*meshes)
-
-
-@pytest.fixture
-async def start() -> AsyncIterator[Start]:
-    async with starting() as start_one:
-        yield start_one
-
-
-class Stranger:
-    """A raw TCP connection to a mesh's port."""
-
-    def __init__(self, mesh: NodeMesh) -> None:
-        self.route = route_to(mesh)
-        self.reader_frames = FrameReader()
-        self.frames: list[tuple[int, bytes]] = []
-
-    async def __aenter__(self) -> Stranger:
-        self.reader, self.writer = await asyncio.open_connection(self.route.host, self.route.port)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self.writer.transport.abort()
-
-    async def until_closed(self) -> list[int]:
-        """Kinds of all frames received until the other side closes."""
-        kinds = []
-        try:
-            while data := await asyncio.wait_for(self.reader.read(65536), 3):
-                kinds += [kind for kind, _, _ in self.reader_frames.feed(data)]
-        except ConnectionError:
-            pass
-        return kinds
-
-    async def authenticate(self, handshake: Handshake) -> list[tuple[int, bytes]]:
-        """Returns frames that came after the handshake in the same read."""
-        self.writer.write(handshake.start())
-        rest = []
-        while not handshake.done:
-            for kind, begin, end in self.reader_frames.feed(await self.reader.read(65536)):
-                body = self.reader_frames.buffer[begin:end]
-                if handshake.done:
-                    rest.append((kind, body))
-                else:
-                    self.writer.write(handshake.receive(kind, body))
-        return rest
+from tests.unit.cluster.mesh_support import FakeSwitchboard, Proxy, full, info, node, route_to, until
+from tests.unit.mesh.rig import HIGH, LOW, MIDDLE, SECRET, Start, Stranger, greeting_of, starting
 
 
 async def test_three_nodes_form_a_full_mesh_from_one_seed_route(start: Start) -> None:
@@ -169,11 +103,6 @@ async def test_a_second_connection_of_a_live_peer_is_settled_by_the_lower_id(sta
             await until(lambda: events == ["up", "down", "up"])
 
 
-def greeting_of(me: Any, cluster: str = "test", **more: Any) -> Any:
-    mesh = NodeMesh(me, MeshOptions(cluster, **more))
-    return mesh.greeting()
-
-
 async def test_a_restarted_peer_replaces_its_old_connection_at_once(start: Start) -> None:
     server = await start(node("server", me=info("server", LOW)))
     events: list[str] = []
@@ -186,99 +115,6 @@ async def test_a_restarted_peer_replaces_its_old_connection_at_once(start: Start
             await until(lambda boot=boot: boot in events)
         assert events == ["11111111", "down 11111111", "22222222"]
         await one.until_closed()
-
-
-SECRET = RouteCredentials("route", "s3cret")
-
-
-async def test_same_secret_forms_a_mesh_also_with_credentials_of_the_route_url(start: Start) -> None:
-    a = await start(node("a", authorization=SECRET))
-    b = await start(node("b", route_to(a), authorization=SECRET))
-    c = await start(node("c", route_to(a, credentials=SECRET), authorization=SECRET))
-    await until(lambda: full(a, b, c))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "credentials"),
-    [
-        (RouteCredentials("route", "guess"), None),
-        (SECRET, RouteCredentials("route", "guess")),
-        (None, None),
-        (None, RouteCredentials("route", "guess")),
-    ],
-)
-async def test_wrong_or_no_secret_is_refused_and_logged(
-    start: Start, caplog: pytest.LogCaptureFixture, wrong: RouteCredentials | None, credentials: RouteCredentials | None
-) -> None:
-    a = await start(node("a", authorization=SECRET))
-    b = await start(node("b", route_to(a, credentials=credentials), authorization=wrong))
-    await until(lambda: any("Error trying to connect to route" in text for text in caplog.messages))
-    assert a.peers == b.peers == {}
-    assert any("authorization" in text for text in caplog.messages)
-    assert "s3cret" not in caplog.text
-    assert "guess" not in caplog.text
-
-
-async def test_a_node_with_a_secret_does_not_join_an_open_one(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("b", route_to(a), authorization=SECRET))
-    await until(lambda: a.counters.refused + b.counters.refused > 0)
-    assert a.peers == b.peers == {}
-
-
-async def test_another_cluster_name_is_refused_and_logged_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    a = await start(node("a", cluster="east"))
-    b = await start(node("b", route_to(a), cluster="west"))
-    await until(lambda: a.counters.refused >= 3)
-    assert a.peers == b.peers == {}
-    lines = [text for text in caplog.messages if "is not ours" in text]
-    assert len(lines) == 2  # one at each side, however often it is tried
-    assert "'west'" in lines[0] or "'east'" in lines[0]
-
-
-async def test_the_missing_authorization_is_warned_of_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    a = await start(node("a", cluster="open"))
-    b = await start(node("b", route_to(a), cluster="open"))
-    await until(lambda: full(a, b))
-    warnings = [text for text in caplog.messages if "no authorization" in text]
-    assert len(warnings) == 2  # one per node
-
-
-async def test_a_node_of_another_cluster_of_this_name_is_refused(
-    start: Start, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Whoever of the two decides, and also when it turns out later."""
-    for low, high in (("X", "Y"), ("Y", "X")):
-        caplog.clear()
-        a = await start(node("a" + low, me=info("a" + low, LOW[:-1] + low, cluster_id=low)))
-        b = await start(node("b" + high, route_to(a), me=info("b" + high, HIGH[:-1] + high, cluster_id=high)))
-        await until(lambda: "another JetStream cluster" in caplog.text)
-        assert a.peers == b.peers == {}
-    c = await start(node("c", route_to(a)))
-    await until(lambda: full(a, c))
-    c.join_cluster("Z")
-    await until(lambda: not a.peers and not c.peers)
-    c.join_cluster(a.me.cluster_id)
-    await until(lambda: full(a, c))
-
-
-async def test_a_taken_name_is_refused_until_its_owner_is_gone(start: Start, caplog: pytest.LogCaptureFixture) -> None:
-    a = await start(node("a"))
-    first = await start(node("twin", route_to(a)))
-    await until(lambda: full(a, first))
-    second = await start(node("twin", route_to(a)))
-    await until(lambda: any("'twin' is taken" in text for text in caplog.messages))
-    assert list(a.peers) == [first.me.peer_id]
-    await first.stop()
-    await until(lambda: list(a.peers) == [second.me.peer_id])
-
-
-async def test_our_own_name_is_refused(start: Start) -> None:
-    a = await start(node("a"))
-    b = await start(node("a", route_to(a)))
-    await until(lambda: a.counters.refused + b.counters.refused > 0)
-    assert a.peers == b.peers == {}
 
 
 GARBAGE = [
@@ -314,49 +150,6 @@ async def test_garbage_on_the_port_is_closed_and_harms_nobody(start: Start) -> N
     assert raft == []
     assert downs == []
     assert await a.call(b.me.peer_id, "mesh.sync", b"") == b""
-
-
-async def test_an_unauthenticated_peer_cannot_go_on(start: Start) -> None:
-    a = await start(node("a", authorization=SECRET))
-    me = info("evil")
-    async with Stranger(a) as stranger:
-        handshake = Handshake(greeting_of(me, authorization=SECRET), derive_key("test", SECRET), dialer=True)
-        stranger.writer.write(handshake.start())
-        stranger.writer.write(frame(Kind.PROOF, b"0" * 32))
-        stranger.writer.write(encode_info(me) + frame(Kind.RAFT, b"\x00\x00\x00\x01entry"))
-        kinds = await stranger.until_closed()
-    assert kinds[-1] == Kind.REFUSED
-    assert Kind.PROOF not in kinds
-    assert a.peers == {}
-
-
-async def test_a_silent_stranger_is_closed_after_the_handshake_timeout(start: Start) -> None:
-    a = await start(node("a", handshake_timeout=0.05))
-    async with Stranger(a) as stranger:
-        assert await stranger.until_closed() == [Kind.REFUSED]
-
-
-async def test_strangers_are_limited(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetcluster.mesh.mesh.MAX_STRANGERS", 2)
-    a = await start(node("a"))
-    async with Stranger(a) as one, Stranger(a), Stranger(a) as three:
-        assert await three.until_closed() == [Kind.REFUSED]
-        assert not one.reader.at_eof()
-
-
-async def test_strangers_are_few_where_the_store_needs_the_descriptors(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jetcluster.mesh.mesh.FEW_STRANGERS", 2)
-    a = await start(node("a"))
-    async with Stranger(a), Stranger(a), Stranger(a) as three:
-        await asyncio.sleep(0.05)
-        assert not three.reader.at_eof(), "there are enough"
-        a.descriptors = DescriptorWatch(lambda: 10)  # every descriptor is one of the last
-        async with Stranger(a) as four:
-            assert await four.until_closed() == [Kind.REFUSED]
-    b = await start(node("b", route_to(a)))
-    await until(lambda: full(a, b))
 
 
 async def test_reconnect_after_a_cut(start: Start) -> None:
@@ -688,14 +481,3 @@ async def test_raft_frames_sent_when_a_link_comes_up_do_not_overtake_the_handsha
     assert sorted(received) == [(LOW, 5, b"hello"), (HIGH, 5, b"hello")]
     assert [mesh.counters.malformed for mesh in (first, second)] == [0, 0]
     assert [mesh.counters.links_down for mesh in (first, second)] == [0, 0]
-
-
-async def test_who_has_proven_nothing_cannot_say_that_a_node_was_left_out(start: Start) -> None:
-    """It would end the process: only a peer that knows the cluster's secret is believed."""
-    mesh = await start(node("one", authorization=RouteCredentials("u", "p")))
-    said: list[str] = []
-    mesh.on_left_out = lambda age, text: said.append(text)
-    async with Stranger(mesh) as stranger:
-        stranger.writer.write(encode_refused(Reason.LEFT_OUT, "1 go away"))
-        await stranger.until_closed()
-    assert said == []

@@ -9,8 +9,8 @@ import pytest
 
 from jetcluster.mesh import peer_link
 from jetcluster.mesh.api import NodeInfo
-from jetcluster.mesh.frames import MAX_DELIVER, MSG, MSGS, decode_deliver, decode_msg, decode_msgs
-from jetcluster.mesh.peer_link import MAX_GATHERED, MeshCounters, PeerLink, RouteTraffic, Traffic
+from jetcluster.mesh.frames import MAX_DELIVER_BYTES, MSG, MSGS, decode_deliver, decode_msg, decode_msgs
+from jetcluster.mesh.peer_link import MAX_GATHERED_BYTES, MeshCounters, PeerLink, RouteTraffic, Traffic
 
 HEAD = 5
 """Bytes of a frame before its body: length and kind."""
@@ -74,7 +74,7 @@ def test_many_messages_go_in_order_in_frames_that_raft_need_not_wait_for() -> No
     link = Link()
     messages = [(b"s%d" % number, b"", b"", b"x" * 1_000) for number in range(500)]
     link.send_many("ACC", b"inbox", [b"q"], messages)
-    assert len(link.frames) > 1 and max(map(len, link.frames)) <= MAX_DELIVER
+    assert len(link.frames) > 1 and max(map(len, link.frames)) <= MAX_DELIVER_BYTES
     taken = [message for frame in link.frames for message in decode_deliver(frame, HEAD, len(frame))[3]]
     assert taken == messages
     assert (link.stats.out_msgs, link.sent_of("ACC")) == (500, 500)
@@ -104,7 +104,7 @@ def test_gathered_messages_keep_their_place_among_all_that_is_sent() -> None:
     link.send_msg("A", b"2", b"", [b"q"], b"", b"")
     link.send_msg("A", b"3", b"", [], b"", b"")
     link.send_msg("B", b"4", b"", [], b"", b"")
-    link.send_msg("B", b"5", b"", [], b"", b"x" * MAX_GATHERED)
+    link.send_msg("B", b"5", b"", [], b"", b"x" * MAX_GATHERED_BYTES)
     link.send_msg("B", b"6", b"", [], b"", b"")
     link.end_turn()
     assert [frame[HEAD - 1] for frame in link.frames] == [MSGS, MSG, MSGS, MSGS, MSG, MSGS]
@@ -121,7 +121,7 @@ def test_a_frame_of_gathered_messages_is_no_longer_than_raft_may_wait_for() -> N
     for number in range(500):
         link.send_msg("ACC", b"s%d" % number, b"", [], b"", b"x" * 1_000)
     link.end_turn()
-    assert len(link.frames) > 1 and max(map(len, link.frames)) <= MAX_DELIVER
+    assert len(link.frames) > 1 and max(map(len, link.frames)) <= MAX_DELIVER_BYTES
     taken = [message for frame in link.frames for message in decode_msgs(frame, HEAD, len(frame))[1]]
     assert [subject for subject, _, _, _ in taken] == [b"s%d" % number for number in range(500)]
     assert sum(map(len, link.frames)) == link.expected

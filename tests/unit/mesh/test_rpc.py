@@ -180,7 +180,7 @@ async def test_sizes_are_limited(target: str) -> None:
 
 
 async def test_running_handlers_per_peer_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_rpc, "MAX_RUNNING", 3)
+    monkeypatch.setattr(mesh_rpc, "MAX_RUNNING_HANDLERS", 3)
     _, a, b = await pair()
     gate = asyncio.Event()
 
@@ -218,8 +218,8 @@ async def test_sync_interest_waits_for_every_peer() -> None:
 
 
 async def test_a_handler_that_hangs_is_ended_and_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mesh_rpc, "MAX_RUNNING", 1)
-    monkeypatch.setattr(mesh_rpc, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(mesh_rpc, "MAX_RUNNING_HANDLERS", 1)
+    monkeypatch.setattr(mesh_rpc, "MAX_HANDLER_SECONDS", 0.05)
     _, a, b = await pair()
 
     async def never(peer: str, payload: bytes) -> bytes:

@@ -206,3 +206,6 @@ def begun(**config: Any) -> Rig:
     rig = Rig(**(config or MIRROR))
     rig.links.begin()
     return rig
+
+
+SOURCE: dict[str, Any] = {"sources": [{"name": "UP"}]}

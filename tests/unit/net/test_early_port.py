@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jetcluster.net.early_port import MOST_BYTES, EarlyPort
+from jetcluster.net.early_port import MAX_CONFIG_BYTES, EarlyPort
 from jetcluster.server.listener import OpenPorts
 
 
@@ -100,7 +100,7 @@ def test_the_address_of_a_file(early: EarlyPort, free: int, tmp_path: Path, text
     "text",
     [
         "port: -1", "port: [1]", "port: {port}\nlisten: '[::1]:{port}'", "listen: ':x'", "port: {port}\npid_file: x",
-        "port: {port}\nx {{", "port: {port}\nlisten: true", "# " + "x" * MOST_BYTES + "\nport: {port}",
+        "port: {port}\nx {{", "port: {port}\nlisten: true", "# " + "x" * MAX_CONFIG_BYTES + "\nport: {port}",
     ],
 )  # fmt: skip
 def test_nothing_is_opened_where_it_is_not_certain(early: EarlyPort, free: int, tmp_path: Path, text: str) -> None:

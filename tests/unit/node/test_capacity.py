@@ -75,7 +75,7 @@ def test_the_machine_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.undo()
     assert capacity.physical_memory() > 1 << 20
     assert capacity.free_disk(tmp_path) > 0
-    assert capacity.free_disk(tmp_path / "missing") == capacity.UNKNOWN_DISK
+    assert capacity.free_disk(tmp_path / "missing") == capacity.UNKNOWN_DISK_BYTES
 
 
 def test_room_that_comes_on_the_disk_is_noticed_and_what_is_stored_here_counts_as_room(

@@ -11,7 +11,7 @@ from jetcluster.cluster.meta_replica import LOST_KEY
 from jetcluster.mesh.identity import MARKER_NAME
 from jetcluster.node import data_renewal
 from jetcluster.node.data_renewal import (
-    MOST_RESTARTS,
+    MAX_RESTARTS,
     RENEWAL_PAUSE_SECONDS,
     RESTART_PAUSE_SECONDS,
     RESTART_PERIOD_SECONDS,
@@ -162,7 +162,7 @@ def test_a_crash_leaves_no_mark_without_its_reason(directory: Path, monkeypatch:
     monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(OSError):
         data_renewal.mark(directory, "a test")
-    assert not (directory / "data" / data_renewal.MARKER).exists()
+    assert not (directory / "data" / data_renewal.MARKER_FILE).exists()
 
 
 @pytest.mark.parametrize("what", ["MANIFEST", "records of the node"])
@@ -194,7 +194,7 @@ def test_not_twice_within_a_minute_and_not_while_the_disk_takes_nothing(tmp_path
     for _ in range(10):
         time.advance(RESTART_PAUSE_SECONDS + 1)
         restarts.again("IO error")
-    assert len(started) == MOST_RESTARTS == 3, "it does not help"
+    assert len(started) == MAX_RESTARTS == 3, "it does not help"
     time.advance(RESTART_PERIOD_SECONDS)
     restarts.again("IO error")
     assert len(started) == 4

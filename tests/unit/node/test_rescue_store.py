@@ -180,7 +180,7 @@ def test_a_second_rescue_counts_on(site: Site) -> None:
 
 
 def test_the_server_looks_for_the_record_where_it_is() -> None:
-    assert node_jetstream.RESCUES == rescue_record.FILE
+    assert node_jetstream.RESCUES_FILE == rescue_record.FILE
 
 
 def test_refusals(site: Site) -> None:

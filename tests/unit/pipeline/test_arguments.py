@@ -1,4 +1,4 @@
-"""Where the servers are, and who we are: the command line as options of the source."""
+"""The command line as options of the source: servers and credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an audit does about a copy that goes away while differences are looked at."""
+"""Audits in which a copy disappears while differences are compared."""
 
 from __future__ import annotations
 

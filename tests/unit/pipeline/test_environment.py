@@ -1,4 +1,4 @@
-"""What is missing for Spark becomes one line and exit code 3."""
+"""A missing requirement of Spark becomes one line and exit code 3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is pure in `snapshot`: which moment is meant, and how many messages up to it are still stored."""
+"""The pure parts of `snapshot`: the moment that is meant, and the number of messages up to it that are still stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` refuses before Spark is started, and how findings become a verdict."""
+"""Refusals of `verify` before Spark starts, and verdicts made of findings."""
 
 from __future__ import annotations
 

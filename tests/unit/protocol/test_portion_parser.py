@@ -1,4 +1,4 @@
-"""What a connection reads, in portions: a line protocol in which each command is one line."""
+"""Parsing in portions, with a line protocol in which each command is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pysyncobj 0.3.17 does wrong cannot happen here: a test per row of docs/reference/pysyncobj.md.
+"""Deviations of pysyncobj 0.3.17 from Raft cannot happen here: a test per row of docs/reference/pysyncobj.md.
 
 `stock` tests show the defect in the package as it is, so that the test of the same row is known to be able to fail.
 """

@@ -1,4 +1,4 @@
-"""What many groups in which nothing happens cost their node: nothing, whoever of the other nodes is away."""
+"""Idle groups cost their node nothing, also while other nodes are away."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from jetcluster.raft.config import JournalOptions
 from jetcluster.raft.journal import records
-from jetcluster.raft.journal.journal_state import MAX_REMOVED, JournalState, RemovedGroups, decode_removed
+from jetcluster.raft.journal.journal_state import MAX_REMOVED_GROUPS, JournalState, RemovedGroups, decode_removed
 from jetcluster.raft.journal.records import NODE_GID, REMOVE
 from jetcluster.raft.journal.recovery import scan
 from tests.unit.raft.journal_rig import Bench, fill
@@ -55,13 +55,13 @@ def test_what_is_no_record_of_removed_groups_is_refused() -> None:
 
 def test_the_oldest_ids_become_a_range_of_which_nothing_is_certain() -> None:
     removed = RemovedGroups()
-    for gid in range(10, 10 + 2 * (MAX_REMOVED + 1), 2):
+    for gid in range(10, 10 + 2 * (MAX_REMOVED_GROUPS + 1), 2):
         removed.add(gid)
-    last = 10 + 2 * MAX_REMOVED
+    last = 10 + 2 * MAX_REMOVED_GROUPS
     assert all(removed.may_have_been(gid) for gid in range(10, last + 1, 2))
     assert last in removed and 10 not in removed
     assert removed.may_have_been(11) and not removed.may_have_been(last - 1)
-    assert len(removed.encode()) <= 8 * (MAX_REMOVED + 1)
+    assert len(removed.encode()) <= 8 * (MAX_REMOVED_GROUPS + 1)
 
 
 def test_a_journal_remembers_groups_that_left_when_their_records_are_gone() -> None:
@@ -107,7 +107,7 @@ def test_a_removal_whose_record_is_lost_is_told_by_the_next_segment() -> None:
     bench.open()
     bench.settle(1.0)
     bench.kill()
-    bench.disk.corrupt(number, start + records.BATCH_HEAD, b"\xee" * (end - start - records.BATCH_HEAD))
+    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES, b"\xee" * (end - start - records.BATCH_HEAD_BYTES))
     bench.open()
     assert bench.found.damage and list(bench.journal.groups) == [3]
     assert bench.journal.has_left(2)
@@ -127,7 +127,7 @@ def test_who_reads_the_memory_as_versions_before_did_removes_nothing() -> None:
         data = bench.disk.load(number)
         head = records.read_segment_head(data, number)
         assert head is not None
-        seed, at = records.salt(number, head.nonce), records.SEGMENT_HEAD
+        seed, at = records.salt(number, head.nonce), records.SEGMENT_HEAD_BYTES
         while (batch := records.read_batch(data, at, seed)) is not None:
             kinds += [(record.kind, record.gid) for record in batch.records or ()]
             at = batch.end

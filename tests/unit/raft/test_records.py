@@ -72,7 +72,7 @@ def test_find_batch_skips_lookalikes() -> None:
 
 def test_segment_heads() -> None:
     head = records.segment_head(7, 1234, 4096)
-    assert len(head) == records.SEGMENT_HEAD
+    assert len(head) == records.SEGMENT_HEAD_BYTES
     assert records.read_segment_head(head, 7) == (1234, 4096)
     assert records.read_segment_head(head, 8) is None
     assert records.read_segment_head(b"\xff" * 64 + head[64:], 7) == (1234, 4096)

@@ -52,7 +52,7 @@ def batches(disk: JournalDisk) -> list[tuple[int, int, int]]:
         head = records.read_segment_head(data, number)
         if head is None:
             continue
-        at = records.SEGMENT_HEAD
+        at = records.SEGMENT_HEAD_BYTES
         while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
             found.append((number, at, batch.end))
             at = batch.end
@@ -130,7 +130,7 @@ def test_a_damaged_log_is_cut_to_what_was_committed() -> None:
     bench.settle()
     bench.kill()
     number, start, _ = batches(bench.disk)[-2]
-    bench.disk.corrupt(number, start + records.BATCH_HEAD + 8, b"\xff\xff")
+    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 8, b"\xff\xff")
     bench.open()
     log = bench.journal.groups[1]
     assert log.damaged
@@ -195,7 +195,7 @@ def test_a_segment_without_a_readable_header_is_damage_unless_it_was_being_born(
     bench = history()
     bench.kill()
     first = bench.disk.segments()[0]
-    bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD)
+    bench.disk.corrupt(first, 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
     assert "header" in scan(bench.disk).damage[0].why
     fresh = Bench()
     fill(fresh.log(), 3)
@@ -284,7 +284,7 @@ def test_only_groups_that_may_have_had_an_earlier_life_are_born_damaged() -> Non
 def test_where_nothing_tells_of_earlier_groups_all_are_distrusted() -> None:
     bench = history()
     bench.kill()
-    bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD)
+    bench.disk.corrupt(bench.disk.segments()[-1], 0, b"\xff" * records.SEGMENT_HEAD_BYTES)
     bench.open()
     assert bench.found.damage
     assert bench.log(77).damaged
@@ -353,12 +353,12 @@ def test_a_segment_that_was_cut_is_no_torn_tail() -> None:
         disk = copy.deepcopy(bench.disk)
         disk.cut(number, size)
         again = reopened(bench, disk)
-        if size >= records.SEGMENT_HEAD:
+        if size >= records.SEGMENT_HEAD_BYTES:
             assert "was cut short" in str(again.found.damage)
         for gid, known in truth.items():
             log = again.journal.groups[gid]
             assert log.damaged or content(log) == known, (size, gid)
-        if records.SEGMENT_HEAD < size < start:
+        if records.SEGMENT_HEAD_BYTES < size < start:
             assert all(log.damaged for log in again.journal.groups.values()), "nobody knows whose it was"
 
 
@@ -403,7 +403,7 @@ def test_what_the_mark_does_not_know_of_is_a_torn_tail() -> None:
     bench.kill()
     number, start, _ = batches(bench.disk)[-1]
     size = len(bench.disk.load(number))
-    bench.disk.corrupt(number, start + records.BATCH_HEAD, b"\xff")
+    bench.disk.corrupt(number, start + records.BATCH_HEAD_BYTES, b"\xff")
     again = reopened(bench, bench.disk)
     assert again.found.damage == []
     assert not any(log.damaged for log in again.journal.groups.values())

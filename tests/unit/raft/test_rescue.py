@@ -219,7 +219,7 @@ def all_down(net: Loopback, names: str, damaged: str) -> None:
         net.crash(name, lose=False)
     for name in damaged:
         number, start, _ = batches(net[name].disk)[-12]
-        net[name].disk.corrupt(number, start + records.BATCH_HEAD + 10, b"\xff\xff\xff")
+        net[name].disk.corrupt(number, start + records.BATCH_HEAD_BYTES + 10, b"\xff\xff\xff")
     for name in names:
         net.restart(name).create(1, tuple(net.members))
     net.connect_all()
@@ -346,7 +346,9 @@ def rot(net: Loopback, name: str, indexes: list[int], gid: int = 1) -> None:
     places = [scan(disk).groups[gid].entries[index] for index in indexes]
     for number, start, end in batches(disk):
         if any(place.segment == number and start <= place.offset < end for place in places):
-            disk.corrupt(number, start + records.BATCH_HEAD + 4, b"\xff" * (end - start - records.BATCH_HEAD - 8))
+            disk.corrupt(
+                number, start + records.BATCH_HEAD_BYTES + 4, b"\xff" * (end - start - records.BATCH_HEAD_BYTES - 8)
+            )
 
 
 def grown() -> tuple[Loopback, list[int]]:
@@ -434,7 +436,9 @@ def test_a_state_without_any_log_goes_on_in_a_term_above_its_own() -> None:
     net.run(0.1)
     net.crash("A")
     for number, start, end in batches(net["A"].disk):
-        net["A"].disk.corrupt(number, start + records.BATCH_HEAD, b"\xff" * (end - start - records.BATCH_HEAD))
+        net["A"].disk.corrupt(
+            number, start + records.BATCH_HEAD_BYTES, b"\xff" * (end - start - records.BATCH_HEAD_BYTES)
+        )
     member = net.restart("A")
     member.machines[1] = Recorder([(2, b"x")])
     group = member.create(1, ("A",), applied_index=2, applied_term=9)
@@ -447,7 +451,7 @@ def test_a_state_without_any_log_goes_on_in_a_term_above_its_own() -> None:
 
 
 def test_a_replica_that_is_being_added_never_goes_on_alone() -> None:
-    """What it has is nothing, or a part: an empty stream would hide that the rest is lost."""
+    """A replica with nothing, or a part, is not taken: an empty stream would hide the loss."""
     net = Loopback("AB")
     member = net["B"]
     group = member.create(1, ())
@@ -466,7 +470,7 @@ def test_a_group_whose_beginning_is_lost_is_made_its_own_by_the_word_of_others()
     net.run(0.1)
     net.crash("A")
     number, start, end = batches(net["A"].disk)[0]
-    net["A"].disk.corrupt(number, start + records.BATCH_HEAD, b"\xff" * (end - start - records.BATCH_HEAD))
+    net["A"].disk.corrupt(number, start + records.BATCH_HEAD_BYTES, b"\xff" * (end - start - records.BATCH_HEAD_BYTES))
     member = net.restart("A")
     group = member.create(1, ("A", "B"), applied_index=2, applied_term=1)
     assert member.node.in_doubt(1)

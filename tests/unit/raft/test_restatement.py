@@ -23,7 +23,7 @@ def contents(disk: JournalDisk) -> list[tuple[int, list[records.Record]]]:
         data = disk.load(number)
         head = records.read_segment_head(data, number)
         assert head is not None
-        at = records.SEGMENT_HEAD
+        at = records.SEGMENT_HEAD_BYTES
         while (batch := records.read_batch(data, at, records.salt(number, head.nonce))) is not None:
             assert batch.records is not None
             found.append((number, batch.records))

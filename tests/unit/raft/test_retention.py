@@ -1,4 +1,4 @@
-"""What pins hold: for whom, for how long, how much, and what goes on beside them."""
+"""Pins of the journal: their owners, duration and size, and the work that goes on beside them."""
 
 from __future__ import annotations
 

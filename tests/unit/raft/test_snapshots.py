@@ -119,7 +119,7 @@ RELAXED = replace(SMALL, sync_interval=3600.0)
 
 @pytest.mark.parametrize("options", [SMALL, RELAXED], ids=["strict", "relaxed"])
 def test_a_suspended_replica_applies_nothing_until_its_state_is_replaced(options: JournalOptions) -> None:
-    """What it has confirmed meanwhile is not taken back, however the log is synced."""
+    """A confirmation made meanwhile is not taken back, however the log is synced."""
     net = Loopback(options=options)
     leader = net.start()
     crowd(net, leader, 10)

@@ -1,4 +1,4 @@
-"""What of the journal outlives a power failure, and who waits for it."""
+"""The writer of the journal: entries that survive a power failure, and callers that wait for them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_barrier_covers_the_segment_before() -> None:
 
 
 def test_a_barrier_does_not_wait_for_a_full_disk() -> None:
-    """What is to be flushed frees the journal's space."""
+    """A flush frees the journal's space."""
     bench = Bench()
     log = bench.log()
     bench.settle()

@@ -327,7 +327,7 @@ async def test_where_all_three_differ_nothing_is_given_up() -> None:
 
 @virtual_time
 async def test_two_replicas_that_lost_the_same_outvote_the_third() -> None:
-    """What is documented: a majority is right, whatever it has. Nothing else could be said from the hashes."""
+    """A majority is right, whatever its state, as documented: hashes cannot say more."""
     async with Cluster() as cluster:
         leader = await filled(cluster)
         one, other = cluster.followers("S")

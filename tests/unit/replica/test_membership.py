@@ -1,4 +1,4 @@
-"""Who answers Direct Get, and when (replica/reads/membership.py)."""
+"""Membership of read groups: replicas that answer Direct Gets, and when (replica/reads/membership.py)."""
 
 from __future__ import annotations
 

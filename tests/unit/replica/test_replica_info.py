@@ -1,4 +1,4 @@
-"""What STREAM.INFO tells of the other replicas (replica/replica_info.py).
+"""Other replicas in STREAM.INFO (replica/replica_info.py).
 
 Who leads a consumer, told and shown.
 """

@@ -83,11 +83,11 @@ def test_what_is_heard_of_an_account_leaves_nothing_behind() -> None:
 
 def test_an_account_that_peers_want_much_of_is_made_bit_by_bit() -> None:
     own, peer = Accounts(SeededRng(1)), Peer()
-    for number in range(accounts.MAX_HEARD + 5):
+    for number in range(accounts.MAX_KEPT_INTERESTS + 5):
         own.set_remote_interest(peer, "much", b"s.%d" % number, None, 1)  # type: ignore[arg-type]
     router = own.known("much")
     assert router is not None
-    assert router.peers.wanted_by(peer) == accounts.MAX_HEARD + 5  # type: ignore[arg-type]
+    assert router.peers.wanted_by(peer) == accounts.MAX_KEPT_INTERESTS + 5  # type: ignore[arg-type]
 
 
 def test_subjects_of_very_many_tokens_are_nothing_that_a_peer_wants() -> None:

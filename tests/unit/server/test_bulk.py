@@ -113,14 +113,14 @@ def test_a_member_that_does_not_read_is_passed_over(bench: Bench) -> None:
     for _ in range(40):
         bench.router.deliver_many(b"a", many(20, 10_000))
         reader.read()
-    assert bulk.BEHIND < stuck.connection.pending < bulk.BEHIND + 400_000
+    assert bulk.LAGGING_BYTES < stuck.connection.pending < bulk.LAGGING_BYTES + 400_000
     assert reader.connection.out_msgs > 600
-    assert bench.router.backlog(b"a") < bulk.BEHIND, "the group can take more"
+    assert bench.router.backlog(b"a") < bulk.LAGGING_BYTES, "the group can take more"
     reader.transport.jammed = True
     for _ in range(20):
         bench.router.deliver_many(b"a", many(20, 10_000))
         bench.time.advance(0)
-    assert bench.router.backlog(b"a") > bulk.BEHIND, "all are behind"
+    assert bench.router.backlog(b"a") > bulk.LAGGING_BYTES, "all are behind"
 
 
 def test_queue_members_elsewhere_get_runs_of_messages(bench: Bench) -> None:
@@ -136,7 +136,7 @@ def test_queue_members_elsewhere_get_runs_of_messages(bench: Bench) -> None:
     assert 50 < mine < 150
     assert theirs == sorted(theirs, key=messages.index)
     assert plain.sent_many == [("$G", b"a", [], messages)], "one frame for what is plain interest only"
-    far.pending = bulk.BEHIND + 1
+    far.pending = bulk.LAGGING_BYTES + 1
     far.sent_many.clear()
     bench.router.deliver_many(b"a", messages)
     assert far.sent_many == [], "a link that is far behind is passed over too"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jetcluster.auth.authenticator import Authenticator, AuthError, AuthResult
 from jetcluster.config.account_options import AuthorizationOptions
 from jetcluster.config.options import Options
-from jetcluster.server.client.commands import PORTION_OUTPUT
+from jetcluster.server.client.commands import PORTION_OUTPUT_BYTES
 from jetcluster.server.fairness import MAX_QUANTUM
 from testkit.server_rig import QUIET, Bench, FakePeer
 
@@ -278,7 +278,7 @@ class TestPortions:
     def test_answers_go_out_between_portions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         bench = Bench()
         peer = bench.client(b"SUB s 1")
-        body = b"x" * (PORTION_OUTPUT // 4)
+        body = b"x" * (PORTION_OUTPUT_BYTES // 4)
         peer.send(b"".join(b"PUB s %d\r\n%b\r\n" % (len(body), body) for _ in range(12)))
         assert peer.connection.out_msgs == 4
         writes: list[int] = []

@@ -1,4 +1,4 @@
-"""Who may come, and who goes, when file descriptors run short (server/fairness.py)."""
+"""Connections admitted and closed while file descriptors run short (server/fairness.py)."""
 
 from __future__ import annotations
 

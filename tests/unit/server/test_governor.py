@@ -9,7 +9,7 @@ from typing import Any
 
 from jetcluster.budget import LoopBudget
 from jetcluster.protocol.bus import Origin, Valve
-from jetcluster.server.client.commands import LIGHT_MESSAGES, NARROW_BYTES
+from jetcluster.server.client.commands import MAX_LIGHT_MESSAGES, NARROW_BYTES
 from jetcluster.server.fairness import (
     CROWD_SIZE,
     FLOOD_SECONDS,
@@ -401,7 +401,7 @@ def test_the_kernel_takes_in_less_for_each_connection_of_a_flood() -> None:
 
     def send(chosen: list[Peer]) -> None:
         for peer in chosen:
-            flood(peer, b"a", 3 * LIGHT_MESSAGES)
+            flood(peer, b"a", 3 * MAX_LIGHT_MESSAGES)
             bench.time.advance(0)
 
     def bounded() -> list[list[tuple[int, int, int]]]:

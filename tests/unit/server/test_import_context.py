@@ -1,4 +1,4 @@
-"""What service imports share: the way of a message through them, and the measurements of exported services."""
+"""The common state of service imports: the way of a message through them, and the latency of exported services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a message goes that came in on a leaf link, and where it does not."""
+"""Deliveries of messages that arrived on a leaf link, and those that must not happen."""
 
 from __future__ import annotations
 

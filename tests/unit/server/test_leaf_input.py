@@ -1,4 +1,4 @@
-"""What the other end of a leaf link says, right or wrong."""
+"""Input of a leaf link, valid and invalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jetcluster.auth.permissions import UserPermissions
 from jetcluster.config.account_options import PermissionOptions, SubjectLists
 from jetcluster.config.options import Options
 from jetcluster.protocol import subjects
-from jetcluster.server.leaf.link import VIOLATION_PAUSE
+from jetcluster.server.leaf.link import VIOLATION_LOG_SECONDS
 from tests.unit.server.leaf_rig import Site
 
 ACK = b"$JS.ACK.S.C.1.2.3.4.5"
@@ -116,7 +116,7 @@ async def test_violations_are_told_but_not_each(caplog: pytest.LogCaptureFixture
     assert [record.getMessage() for record in caplog.records if "Violation" in record.getMessage()] == [
         f'leafnode cid {end.link.cid}: Publish Violation on "b.x" - Check other side configuration (1 so far)'
     ]
-    site.bench.time.advance(VIOLATION_PAUSE)
+    site.bench.time.advance(VIOLATION_LOG_SECONDS)
     end.send(b"LMSG a.x %b@c 0\r\n\r\n" % ACK)
     assert 'Violation on "c" - Check other side configuration (201 so far)' in caplog.text
 

@@ -16,7 +16,7 @@ from jetcluster.health.descriptors import DescriptorWatch
 from jetcluster.protocol.interest import FORWARDED
 from jetcluster.server.accounts.subscription import ORIGIN
 from jetcluster.server.leaf import link as link_module
-from jetcluster.server.leaf.connection import LOOP_DELAY
+from jetcluster.server.leaf.connection import LOOP_DELAY_SECONDS
 from jetcluster.server.leaf.handshake import MAX_NAME
 from testkit.certificates import Authority
 from testkit.server_rig import FakePeer, FakeTransport, RealTime
@@ -248,10 +248,10 @@ async def test_a_loop_is_noticed() -> None:
     end.send(b"LS+ " + mark_of(site) + b"\r\n")
     text = b"-ERR 'Loop detected for leafnode account=\"$G\". Delaying attempt to reconnect for 30s'\r\n"
     assert end.read().endswith(text)
-    assert end.link.retry_after == LOOP_DELAY
+    assert end.link.retry_after == LOOP_DELAY_SECONDS
     told = site.hub()
     told.send(text)
-    assert told.link.retry_after == LOOP_DELAY
+    assert told.link.retry_after == LOOP_DELAY_SECONDS
 
 
 @pytest.mark.parametrize("target", [b"_INBOX.y", b"$JS.M.y"])  # the latter is where a mirror takes its messages
@@ -334,7 +334,7 @@ async def test_how_long_a_hub_may_keep_silent() -> None:
 
 
 def wanted_by(lines: bytes) -> dict[bytes, bytes]:
-    """What an end wants, by what it has told: weights, or b"" for plain interest."""
+    """Interest that an end has announced: weights, or b"" for plain interest."""
     found: dict[bytes, bytes] = {}
     for line in lines.split(b"\r\n"):
         words = line.split(b" ")
@@ -346,7 +346,7 @@ def wanted_by(lines: bytes) -> dict[bytes, bytes]:
 
 
 async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 999)
+    monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 999)
     site = Site(bench=RealTime())
     client = site.bench.client()
     for number in range(2000):
@@ -368,8 +368,8 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
     for _ in range(40):
         told += (piece := end.read())
         turns += bool(piece)
-        assert piece.count(b"LS+") <= link_module.TOLD_PER_STEP + 10
-    assert turns > 4000 // link_module.TOLD_PER_STEP
+        assert piece.count(b"LS+") <= link_module.SUBJECTS_PER_STEP + 10
+    assert turns > 4000 // link_module.SUBJECTS_PER_STEP
     expected = {b"a.%d" % n: b"" for n in range(2000) if n not in (1, 2, 1997, 1999)}
     expected |= {b"w.%d q" % n: b"2" if n in (5, 6) else b"1" for n in range(2000) if n not in (3, 1998)}
     expected |= {b"new.1": b"", b"new.2": b"", mark_of(site): b""}
@@ -381,7 +381,7 @@ async def test_very_much_that_is_wanted_is_told_in_steps(monkeypatch: pytest.Mon
 
 
 async def test_a_link_that_ends_before_it_has_told_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 999)
+    monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 999)
     site = Site()
     client = site.bench.client(*[b"SUB a.%d %d" % (number, number) for number in range(2000)])
     monkeypatch.setattr(budget, "SLICE", 0.0)
@@ -407,9 +407,9 @@ async def test_a_link_that_ends_while_another_one_is_told_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What passes from one link to the other is judged as it was when the other one joined."""
-    monkeypatch.setattr(link_module, "TOLD_AT_ONCE", 99)
+    monkeypatch.setattr(link_module, "MAX_DIRECT_SUBJECTS", 99)
     site = Site(bench=RealTime())
-    there, peer = [b"a.%d" % number for number in range(3 * link_module.TOLD_PER_STEP)], FakePeer("P")
+    there, peer = [b"a.%d" % number for number in range(3 * link_module.SUBJECTS_PER_STEP)], FakePeer("P")
     for subject in there:
         site.router.peers.set_interest(peer, subject, None, 1)
     gone = site.leaf(server_id="N1", name="1", cluster="same")

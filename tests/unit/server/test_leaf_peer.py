@@ -1,4 +1,4 @@
-"""What goes on over a leaf link, and the mark of messages that one brought."""
+"""Messages forwarded over a leaf link, and the mark of those that arrived on one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may connect as a leaf node, and what may cross a leaf link."""
+"""Leaf nodes that may connect, and subjects that may cross their links."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What the ends of leaf links tell each other, what their server keeps for all of them, and the URLs of hubs."""
+"""Greetings of leaf links, the state that a server keeps for all of them, and the URLs of hubs."""
 
 from __future__ import annotations
 
 import pytest
 
 from jetcluster.config.options import LeafOptions, LeafRemoteOptions
-from jetcluster.server.leaf.state import MAX_FOUND, LeafState, host_of, place, wants_tls
+from jetcluster.server.leaf.state import MAX_DISCOVERED, LeafState, host_of, place, wants_tls
 from testkit.server_rig import Bench
 
 
@@ -55,9 +55,9 @@ def test_a_connecting_end_says_who_it_is() -> None:
 
 def test_addresses_that_a_hub_tells_take_its_credentials_and_are_bounded() -> None:
     leaf, remote = state(), LeafRemoteOptions(urls=["nats-leaf://u:p@h"])
-    leaf.discovered(remote, [f"h{at}:1" for at in range(MAX_FOUND + 10)])
+    leaf.discovered(remote, [f"h{at}:1" for at in range(MAX_DISCOVERED + 10)])
     found = leaf.found[id(remote)]
-    assert found[0] == "nats-leaf://u:p@h0:1" and len(found) == MAX_FOUND
+    assert found[0] == "nats-leaf://u:p@h0:1" and len(found) == MAX_DISCOVERED
     other = LeafRemoteOptions(urls=["tls://h"], ignore_discovered_servers=True)
     leaf.discovered(other, ["h1:1"])
     assert id(other) not in leaf.found

@@ -1,4 +1,4 @@
-"""Who a client is takes time to be known: what happens to it meanwhile."""
+"""Clients whose login takes time, and their input meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client or a leaf link sends is worked on in portions, whatever it is."""
+"""Input of clients and leaf links is processed in portions, whatever it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reload does to connections that stand, and the limits of accounts."""
+"""Reloads with open connections, and limits of accounts."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from jetcluster.protocol.bus import Outgoing, Valve
 from jetcluster.protocol.sublist import Sublist
 from jetcluster.server.accounts import bulk, remote_peers
 from jetcluster.server.accounts.local_interest import LocalInterest
-from jetcluster.server.accounts.remote_peers import ASK_EVERY, RemoteBacklog, RemotePeers, ServerOrigin
+from jetcluster.server.accounts.remote_peers import ASK_BYTES, RemoteBacklog, RemotePeers, ServerOrigin
 from jetcluster.server.accounts.route import Route
 from jetcluster.server.accounts.subscription import AnySubscription, RemoteInterest
 from testkit.server_rig import Bench, FakeLeaf, FakePeer
@@ -38,20 +38,20 @@ def test_little_is_not_asked_about() -> None:
 def test_what_was_sent_counts_until_the_answer_and_then_what_it_says() -> None:
     far, peer = RemoteBacklog("$G"), FakePeer("far")
     empty = held(far)
-    far.sent(peer, b"a", ASK_EVERY)
-    far.sent(peer, b"a", ASK_EVERY)
-    assert peer.asked == [("$G", b"a", ASK_EVERY)], "one question at a time"
-    assert far.of(peer, b"a") == 2 * ASK_EVERY
-    far.told(peer, b"a", ASK_EVERY, 10)
-    assert far.of(peer, b"a") == 10 + ASK_EVERY
-    assert peer.asked[1:] == [("$G", b"a", 2 * ASK_EVERY)]
-    far.told(peer, b"a", 2 * ASK_EVERY, 3 * ASK_EVERY)
+    far.sent(peer, b"a", ASK_BYTES)
+    far.sent(peer, b"a", ASK_BYTES)
+    assert peer.asked == [("$G", b"a", ASK_BYTES)], "one question at a time"
+    assert far.of(peer, b"a") == 2 * ASK_BYTES
+    far.told(peer, b"a", ASK_BYTES, 10)
+    assert far.of(peer, b"a") == 10 + ASK_BYTES
+    assert peer.asked[1:] == [("$G", b"a", 2 * ASK_BYTES)]
+    far.told(peer, b"a", 2 * ASK_BYTES, 3 * ASK_BYTES)
     assert len(peer.asked) == 2
-    assert far.of(peer, b"a") == 3 * ASK_EVERY
+    assert far.of(peer, b"a") == 3 * ASK_BYTES
     assert len(peer.asked) == 3, "who looks at a large backlog wants to know when it is gone"
-    assert far.of(peer, b"a") == 3 * ASK_EVERY
+    assert far.of(peer, b"a") == 3 * ASK_BYTES
     assert len(peer.asked) == 3
-    far.told(peer, b"a", 2 * ASK_EVERY, 0)
+    far.told(peer, b"a", 2 * ASK_BYTES, 0)
     assert far.of(peer, b"a") == 0
     assert held(far) == empty
 
@@ -59,10 +59,10 @@ def test_what_was_sent_counts_until_the_answer_and_then_what_it_says() -> None:
 def test_strange_answers_change_nothing() -> None:
     far, peer = RemoteBacklog("$G"), FakePeer("far")
     far.told(peer, b"a", 5, 5)
-    far.sent(peer, b"a", ASK_EVERY)
-    far.told(peer, b"a", ASK_EVERY + 1, 5)
-    far.told(FakePeer("other"), b"a", ASK_EVERY, 5)
-    assert far.of(peer, b"a") == ASK_EVERY
+    far.sent(peer, b"a", ASK_BYTES)
+    far.told(peer, b"a", ASK_BYTES + 1, 5)
+    far.told(FakePeer("other"), b"a", ASK_BYTES, 5)
+    assert far.of(peer, b"a") == ASK_BYTES
 
 
 def test_a_lost_peer_and_too_many_subjects_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_a_far_member_of_a_queue_group_that_is_behind_is_passed_over() -> None:
     for _ in range(60):
         bench.router.deliver_many(b"a", messages)
         here.read()
-    assert bulk.BEHIND < bench.router.peers.backlog.of(peer, b"a") < bulk.BEHIND + 200_000
+    assert bulk.LAGGING_BYTES < bench.router.peers.backlog.of(peer, b"a") < bulk.LAGGING_BYTES + 200_000
     assert bench.router.backlog(b"a") == 0
 
 

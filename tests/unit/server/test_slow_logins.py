@@ -1,4 +1,4 @@
-"""Who is next, of those whose passwords take long to be checked (server/fairness.py)."""
+"""The order of logins whose passwords take long to check (server/fairness.py)."""
 
 from __future__ import annotations
 

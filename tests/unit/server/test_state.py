@@ -1,4 +1,4 @@
-"""What all parts of a server go by, and INFO, as far as all clients are told the same."""
+"""The state that all parts of a server share, and the part of INFO that is the same for all clients."""
 
 from __future__ import annotations
 

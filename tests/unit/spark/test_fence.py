@@ -1,4 +1,4 @@
-"""Where a fenced job goes on, and when it must not."""
+"""The place where a fenced job continues, and the cases in which it must not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What filters narrow."""
+"""Filters that narrow a read."""
 
 from __future__ import annotations
 

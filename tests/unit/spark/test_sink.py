@@ -1,4 +1,4 @@
-"""What a task of the sink does with its batches, without Spark, against a scripted server."""
+"""A task of the sink and its batches, without Spark, against a scripted server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink refuses before anything is written."""
+"""Options that the sink refuses before it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What hundreds of wildcards cost over thousands of subjects: one walk, not one each."""
+"""Hundreds of wildcards over thousands of subjects cost one walk, not one each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of wildcards: bounded, and right after any change (random histories are in test_block_store.py)."""
+"""Cached matches of wildcards: bounded, and right after any change (random histories are in test_block_store.py)."""
 
 from __future__ import annotations
 

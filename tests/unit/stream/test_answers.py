@@ -1,4 +1,4 @@
-"""What publishers are told when their messages could not be taken."""
+"""Answers to publishers whose messages could not be stored."""
 
 from __future__ import annotations
 

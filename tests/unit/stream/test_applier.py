@@ -232,8 +232,8 @@ def test_a_transform_that_makes_a_subject_too_long_refuses_that_message(dest: st
 def test_what_a_transform_makes_of_many_subjects_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination as one of before may have it: each subject fits, and all of them are too much. Its bound is an
     eighth of the true one here."""
-    bound = publish_rules.MAPPED_BYTES // 8
-    monkeypatch.setattr(publish_rules, "MAPPED_BYTES", bound)
+    bound = publish_rules.MAX_MAPPED_BYTES // 8
+    monkeypatch.setattr(publish_rules, "MAX_MAPPED_BYTES", bound)
     for dest in ("z." + "y" * 60_000 + ".$1", "z." + "y" * 60_000 + ".$1.{{random(5)}}"):
         replica = started(subject_transform={"src": "a.*", "dest": dest}, duplicate_window=0)
         subjects = [b"a.%d" % n for n in range(190)]

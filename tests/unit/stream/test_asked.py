@@ -70,7 +70,7 @@ def test_what_was_refused_is_carried_out_when_it_comes_again() -> None:
 
 
 def test_as_many_are_kept_as_may_be_the_oldest_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked, "MOST", 3)
+    monkeypatch.setattr(asked, "MAX_ENDED", 3)
     replica = Replica({})
     for _ in range(4):
         replica.publish(SUBJECTS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jetcluster.store.batch import Batch
-from jetcluster.stream.apply.staging import MAX_BLOCK
+from jetcluster.stream.apply.staging import MAX_BLOCK_BYTES
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.commands import BatchCommit, BatchPart, CommandError
 from jetcluster.stream.ports import SIDE_BATCH_PARTS, BatchResult
@@ -101,7 +101,7 @@ def test_a_new_start_replaces_an_abandoned_one() -> None:
 
 def test_a_long_batch_is_stored_in_blocks() -> None:
     stream = Stream(allow_atomic=True)
-    for command in split(50, MAX_BLOCK // 10):
+    for command in split(50, MAX_BLOCK_BYTES // 10):
         result = stream.apply(command)
     assert result == BatchResult(50, 50, None)
     assert stream.store.appends == 5

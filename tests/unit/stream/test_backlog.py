@@ -1,4 +1,4 @@
-"""How much a stream's leader lets wait (stream/lead/ingest.py)."""
+"""The backlog that a stream's leader permits (stream/lead/ingest.py)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from jetcluster.errors import ApiError
 from jetcluster.store.batch import Batch
 from jetcluster.stream.apply import counters, staging
-from jetcluster.stream.apply.counters import MAX_BYTES, parse, payload_of
+from jetcluster.stream.apply.counters import MAX_SOURCES_BYTES, parse, payload_of
 from jetcluster.stream.apply.machine import REFUSED
 from jetcluster.stream.fields import nats_fields, replaced
 from jetcluster.stream.log import bodies, commands
@@ -284,7 +284,7 @@ def test_a_header_grows_so_far() -> None:
 
 def test_a_command_makes_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of small messages large ones are made: they are stored in pieces, and the counter goes on over them."""
-    monkeypatch.setattr(staging, "MAX_TOLD", 60_000)
+    monkeypatch.setattr(staging, "MAX_STAGED_TOTALS_BYTES", 60_000)
     s = Counters()
     s.feed("UP1", 1, "a." + "x" * 20_000, "c.x", 5)
     batch = Batch.encode([b"c.x"] * 20, [block("Nats-Incr: 1")] * 20, [b""] * 20)
@@ -324,7 +324,7 @@ def test_subjects_that_are_no_text() -> None:
     (b"", None), (b"null", None), (b"[]", None), (b"1", None), (b'"x"', None), (b'{"A":[]}', None),
     (b'{"A":{"x":null}}', None), (b'{"A":{"x":{}}}', None), (b'{"A":{"\xff":"1"}}', None),
     (b'{"A":"x"}', None), (b'{"A":{"x":"1"}} x', None),
-    (b'{"A":{"x":"' + b"1" * MAX_BYTES + b'"}}', None), (b'{"A":' * 6000, None), (b'\\"' * 16_000, None),
+    (b'{"A":{"x":"' + b"1" * MAX_SOURCES_BYTES + b'"}}', None), (b'{"A":' * 6000, None), (b'\\"' * 16_000, None),
     (b'{"' + b"\\\\" * 10_000 + b'":{}}', {"\\" * 10_000: {}}),
 ])  # fmt: skip
 def test_parse(value: bytes, expected: object) -> None:

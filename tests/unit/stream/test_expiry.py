@@ -175,7 +175,7 @@ def test_sealed_streams_keep_no_markers() -> None:
 
 
 def test_a_command_removes_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "MOST", 3)
+    monkeypatch.setattr(expiry, "MAX_MESSAGES", 3)
     stream = Stream(allow_msg_ttl=True, max_age=100 * SECOND)
     for value in ["never", *["5"] * 5]:
         ttl(stream, "a", value)

@@ -21,7 +21,7 @@ NEVER = block("Nats-TTL: never")
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "MOST", 4)
+    monkeypatch.setattr(expiry, "MAX_MESSAGES", 4)
 
 
 def mixed(replica: Replica, count: int, payload: bytes = b"x") -> None:
@@ -80,7 +80,7 @@ def test_no_command_looks_at_more_than_a_piece_and_none_looks_twice(monkeypatch:
 
 
 def test_large_messages_are_counted_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiry, "MOST_BYTES", 100)
+    monkeypatch.setattr(expiry, "MAX_BYTES", 100)
     replica = Replica(TTLS)
     mixed(replica, 10, b"x" * 60)
     replica.now += 11 * SECOND

@@ -1,4 +1,4 @@
-"""What the machine does for its extension (`stream.ports.Extension`)."""
+"""Calls of the machine to its extension (`stream.ports.Extension`)."""
 
 from __future__ import annotations
 

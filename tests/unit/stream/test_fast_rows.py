@@ -1,4 +1,4 @@
-"""What replicas know of fast-ingest batches: alike on all of them, also after a restart, and not too much."""
+"""Rows of fast-ingest batches: the same on all replicas, also after a restart, and bounded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from jetcluster.store.batch import Batch
 from jetcluster.stream.apply import fast_rows
-from jetcluster.stream.apply.fast_rows import HOLD, MOST, FastRowError, FastRows
+from jetcluster.stream.apply.fast_rows import HOLD_NANOSECONDS, MAX_ROWS, FastRowError, FastRows
 from jetcluster.stream.apply.machine import StateError
 from jetcluster.stream.log import commands
 from jetcluster.stream.log.fast_parts import ENDED, FastPart, FastRun
@@ -80,28 +80,28 @@ def test_a_refused_message_is_a_gap_where_those_are_taken() -> None:
 def test_rows_go_when_they_are_old_and_when_there_are_too_many() -> None:
     stream = Stream()
     fast(stream, ("old", 1, 1))
-    stream.now += HOLD // 2
+    stream.now += HOLD_NANOSECONDS // 2
     fast(stream, ("b", 1, 1))
-    stream.now += HOLD // 2 + 10
+    stream.now += HOLD_NANOSECONDS // 2 + 10
     fast(stream, ("c", 1, 1))
     assert list(stream.machine.fast.by_id) == [b"b", b"c"]
-    stream.now += HOLD // 2
+    stream.now += HOLD_NANOSECONDS // 2
     stream.one("a")  # any command does it
     assert list(stream.machine.fast.by_id) == [b"c"]
-    for n in range(0, MOST, 100):
+    for n in range(0, MAX_ROWS, 100):
         fast(stream, *[(f"n{n + k}", 1, 1) for k in range(100)])
-    assert len(stream.machine.fast.by_id) == MOST
+    assert len(stream.machine.fast.by_id) == MAX_ROWS
     assert b"c" not in stream.machine.fast.by_id
     stream.restart()
-    assert len(stream.machine.fast.by_id) == MOST
+    assert len(stream.machine.fast.by_id) == MAX_ROWS
 
 
 def test_replicas_stay_alike_whichever_restarts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_rows, "MOST", 3)
+    monkeypatch.setattr(fast_rows, "MAX_ROWS", 3)
     random_ = random.Random(5)
     one, two = Stream(), Stream()
     for _ in range(300):
-        two.now = one.now = one.now + random_.choice([1, 10**9, HOLD])
+        two.now = one.now = one.now + random_.choice([1, 10**9, HOLD_NANOSECONDS])
         names = random_.sample("bcdef", random_.randint(1, 3))
         parts = [(name, random_.choice([1, 2, 7]), random_.randint(1, 3)) for name in names]
         wrong, gap_ok, commits = random_.randint(-4, 3), random_.random() < 0.5, random_.random() < 0.2

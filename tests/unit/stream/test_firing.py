@@ -1,4 +1,4 @@
-"""What due schedules make, and which entries still hold."""
+"""Messages that due schedules make, and entries that remain valid."""
 
 from __future__ import annotations
 

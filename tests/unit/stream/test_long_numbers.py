@@ -40,4 +40,4 @@ def test_a_long_number_takes_no_more_time_than_its_digits() -> None:
     for _ in range(2000):
         written(add(read(text), random.randrange(9)))
     assert time.process_time() - began < 0.5  # 1.3 s with integers
-    assert isinstance(read(b"1" * counters.SHORT), int)
+    assert isinstance(read(b"1" * counters.MAX_INT_DIGITS), int)

@@ -160,12 +160,12 @@ def test_a_sealed_stream_fires_nothing() -> None:
 
 
 def test_only_so_many_and_so_much_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheduler, "MOST", 3)
+    monkeypatch.setattr(scheduler, "MAX_FIRINGS", 3)
     stream = scheduling()
     for n in range(5):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}")
     assert [tick(stream, 10 * (n == 0)) for n in range(3)] == [3, 2, 0]
-    monkeypatch.setattr(scheduler, "MOST_WORK", 5)
+    monkeypatch.setattr(scheduler, "MAX_WORK", 5)
     for n in range(3):
         stream.one(f"s.{n}", IN_10, f"Nats-Schedule-Target: s.t{n}", payload=b"x" * 200)
     assert [tick(stream, 0) for _ in range(4)] == [1, 1, 1, 0]
@@ -184,7 +184,7 @@ def test_a_command_is_bounded_by_what_it_costs() -> None:
     few = scheduling()
     for number in range(1000):
         few.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET)
-    assert _fired(few, 2) == scheduler.MOST
+    assert _fired(few, 2) == scheduler.MAX_FIRINGS
     fields = scheduling()
     for number in range(20):
         fields.one(f"s.x{number}", "Nats-Schedule: @every 1s", TARGET, *["Nats-X: y"] * 5000)
@@ -204,7 +204,7 @@ def test_times_in_zones_cost_more_unless_the_pattern_is_known() -> None:
     same = scheduling()
     for number in range(600):
         same.one(f"s.x{number}", "Nats-Schedule: 0 30 2 14 3 *", TARGET, "Nats-Schedule-Time-Zone: America/New_York")
-    assert _fired(same, 1) == scheduler.MOST
+    assert _fired(same, 1) == scheduler.MAX_FIRINGS
 
 
 def test_a_remembered_answer_is_that_of_the_pattern() -> None:

@@ -54,7 +54,7 @@ def test_a_renewal_is_finished_or_begun_anew_whenever_the_power_goes() -> None:
                 start(disk, NOW + attempt)
             flight.land(disk.rng.randrange(len(flight.syncs) + 1))
             disk.lose_power()
-        if exists(STORE / "data" / data_renewal.MARKER, disk.files):
+        if exists(STORE / "data" / data_renewal.MARKER_FILE, disk.files):
             begun_anew += 1
         else:
             finished += 1

@@ -1,4 +1,4 @@
-"""What streams do with messages, one request after the other: what is kept, counted, found, refused and taken away."""
+"""The exam of streams, request by request: messages are kept, counted, found, refused and removed as they must be."""
 
 from __future__ import annotations
 

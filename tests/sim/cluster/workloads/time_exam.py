@@ -1,4 +1,4 @@
-"""What time does to messages: max_age, Nats-TTL with its markers, schedules that fire once and again."""
+"""The exam of time: max_age, Nats-TTL with its markers, schedules that fire once and repeatedly."""
 
 from __future__ import annotations
 
