@@ -122,7 +122,7 @@ def test_what_was_sent_without_acks_is_not_sent_again_when_the_log_lost_it() -> 
 
 
 def test_without_a_log_only_so_much_is_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "MAX_UNCONFIRMED", 100)
+    monkeypatch.setattr(delivery, "MAX_UNCONFIRMED_MESSAGES", 100)
     rig = Rig(lag=None)
     client = listener(rig)
     rig.publish(*[b"a"] * 3000)
