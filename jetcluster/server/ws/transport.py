@@ -30,7 +30,7 @@ MAX_HANDSHAKES = 4096
 STEP_BYTES = 64 * 1024
 STEP_EVENTS = 128
 """Bytes of payload, and frames or inflated pieces, after which the rest of the input waits for a turn
-(`budget.LoopBudget`): a thousand times the bytes received, when inflated."""
+(`budget.LoopBudget`): inflated, it may be a thousand times the bytes received."""
 MAX_INFLATED_BYTES = 64 * 1024 * 1024
 MAX_INFLATION = 8
 """A compressed message may inflate to MAX_INFLATION times max_payload and to MAX_INFLATED_BYTES, or to max_payload if
