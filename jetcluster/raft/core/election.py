@@ -32,8 +32,7 @@ class Election:
         """Elections left to other replicas since the last leader."""
 
     def schedule(self, bounds: tuple[float, float], sooner: bool = False) -> None:
-        """Campaign after a random delay within `bounds` (seconds); with `sooner`, only if that is earlier than
-        planned."""
+        """Campaign after a random delay within `bounds` (seconds); with `sooner`, only if earlier than planned."""
         state = self._state
         if not state.may_campaign():
             self.at = None
@@ -125,8 +124,8 @@ class HandOver:
     has not applied when it leaves is never answered, and its publisher waits for a timeout.
 
     An unhealthy node (`health.node_health`) transfers its groups to healthy voters, but only to one that could win at
-    once: after a transfer to a voter that lags, the group would have no leader until a voter that is as advanced wins,
-    which may be no healthier."""
+    once: after a transfer to a voter that lags, the group has no leader until an advanced, perhaps unhealthy one
+    wins."""
 
     def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
         self._state = state
@@ -158,8 +157,7 @@ class HandOver:
         return True
 
     def _fitness(self, flow: PeerProgress) -> tuple[bool, bool, int]:
-        """Return a sort key. A leader that waits for a state has none to give, so a voter below its log's base comes
-        last."""
+        """Return a sort key. A leader that waits for a state has none to give: a voter below its base comes last."""
         state = self._state
         reached = flow.match >= state.log.base_index or not state.needs_snapshot
         return reached, state.node.peers.is_well(flow.peer), flow.match
@@ -207,8 +205,7 @@ class HandOver:
         return self.until if self._patient_until is None else self._patient_until
 
     def _has_answered(self) -> bool:
-        """True when all proposals are applied here, or will not be soon: a slow disk or a missing state may be the
-        reason for the transfer."""
+        """True when all proposals are applied here, or will not be soon for want of a state or a fast disk."""
         state = self._state
         if self._patient_until is not None and (state.needs_snapshot or state.now() >= self._patient_until):
             self._patient_until = None
