@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NoReturn, Protocol
 
 from jetcluster import faults
-from jetcluster.files import FILE, Files, free_bytes, make_folder, read, sync
+from jetcluster.files import FILE_MODE, Files, free_bytes, make_folder, read, sync
 from jetcluster.health.descriptors import SHORTAGE
 
 SEGMENT_SUFFIX = ".wal"
@@ -128,13 +128,13 @@ class FileDisk:
         path = self._path(number)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | (os.O_DSYNC if self._always_sync else 0)
         try:
-            fd = self._files.open(path, flags, FILE)
+            fd = self._files.open(path, flags, FILE_MODE)
         except OSError as error:
             if error.errno not in SHORTAGE or self._spare is None:
                 raise
             self._files.close(self._spare)
             self._spare = None
-            fd = self._files.open(path, flags, FILE)
+            fd = self._files.open(path, flags, FILE_MODE)
         try:
             self._files.posix_fallocate(fd, 0, size)
             self._files.fsync(fd)
@@ -298,7 +298,7 @@ class FileMark:
     def write(self, batch: int) -> None:
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DSYNC
-            self._fd = self._files.open(self._path, flags, FILE)
+            self._fd = self._files.open(self._path, flags, FILE_MODE)
             sync(self._path.parent, self._files)
         body = _SLOT_BODY.pack(batch, self._owner)
         self._files.pwrite(self._fd, _SLOT_HEAD.pack(_SLOT_MAGIC, zlib.crc32(body)) + body, self._slot * SLOT_BYTES)
