@@ -107,8 +107,7 @@ class RaftNode:
         return log.config.is_only(self.me) if log is not None and log.config.voters else not clustered
 
     def in_doubt(self, gid: int) -> bool:
-        """True when the journal has lost entries of a group in which no other node is known to have voted
-        (`rescue.is_lone`)."""
+        """True if the group has lost entries, and no other node is known to have voted in it (`rescue.is_lone`)."""
         log = self.journal.groups.get(gid)
         return log is not None and is_lone(self.me, log.config, damaged=log.damaged, joining=log.joining)
 

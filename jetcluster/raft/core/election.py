@@ -124,8 +124,7 @@ class HandOver:
     has not applied when it leaves is never answered, and its publisher waits for a timeout.
 
     An unhealthy node (`health.node_health`) transfers its groups to healthy voters, but only to one that could win at
-    once: after a transfer to a voter that lags, the group has no leader until an advanced, perhaps unhealthy one
-    wins."""
+    once: after a transfer to one that lags, the group would have no leader for longer, and perhaps no healthier one."""
 
     def __init__(self, state: GroupState, resign: Callable[[], None]) -> None:
         self._state = state
@@ -145,7 +144,7 @@ class HandOver:
 
     def begin(self, peer: str | None = None) -> bool:
         """Begin a transfer to `peer`, or to the most advanced voter, healthy ones first. Returns False when there is no
-        such voter, a transfer is in progress, or `peer` is less healthy than this node: it might be unable to
+        such voter, a transfer is in progress, or `peer`, unlike this node, is unhealthy: it might be unable to
         campaign."""
         state = self._state
         if state.role is not Role.LEADER or state.stopped or self.target is not None:
@@ -164,8 +163,8 @@ class HandOver:
 
     def give_way(self) -> bool:
         """Transfer the leadership from an unhealthy node to a healthy voter that has all committed entries; stay while
-        there is none. Resigns if the transfer takes longer than `RaftConfig.give_way`. Called repeatedly while the node
-        should not lead. Returns True while a transfer is in progress."""
+        there is none. If a transfer takes longer than `RaftConfig.give_way` it resigns, provided that the target could
+        win. Called repeatedly while the node should not lead. Returns True while a transfer is in progress."""
         state = self._state
         now = state.now()
         if self._way_since is not None and self.target is not None:

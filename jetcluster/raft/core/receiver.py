@@ -336,8 +336,8 @@ class Receiver:
     def _refuse(self, peer: str, term: int, index: int) -> None:
         """Refuse a leader that contradicts a committed entry. One of the two logs is wrong, and nothing here shows
         which: `peer` may forge messages, or its disk or this one has lost acknowledged entries. The replica keeps its
-        committed entries, ignores the message and its term, and waits for another leader. The link serves all groups,
-        so it stays open."""
+        committed entries, ignores the message and its term, and waits for another leader. The link stays: all groups
+        share it."""
         state, now = self._state, self._state.now()
         state.node.counters.refused_frames += 1
         text = f"leader {peer} of term {term} contradicts committed entry {index}: it is not followed"

@@ -94,8 +94,7 @@ class Snapshots:
         """Continue from the state machine's new position `index`, which may be below the old one: a rebuilt replica
         applies entries again from its log. `config` is the configuration in force at `index`, not the giver's newest:
         that may never be committed, and this replica would count majorities by it. The log after `index` stays, since
-        it was acknowledged; a log on credit that the leader contradicted keeps only entries known to be the
-        leader's."""
+        it was acknowledged; a log on credit that the leader contradicted keeps only known entries of the leader."""
         state = self._state
         log = state.log
         held = log.term_at(index)
