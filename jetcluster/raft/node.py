@@ -172,7 +172,7 @@ class RaftNode:
         assert gid != CONTROL_GID, "group 0 is the nodes' own"
         assert gid not in self.groups, f"group {gid} exists"
         log = self.journal.groups.get(gid)
-        credited = log is not None and log.relaxed
+        credited = log is not None and log.relaxed  # of the process that wrote it: `settle_relaxed` replaces it
         if log is None:
             log = self._begin(gid, tuple(peers), durable, founder=founder, has_state=applied_index > 0)
         log.durable = durable
