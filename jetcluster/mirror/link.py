@@ -284,8 +284,8 @@ class UpstreamLink:
         self, subject: bytes, body: bytes, answered: Callable[[dict[str, Any]], None], silent: Callable[[], None],
         refused: ApiError | None = None,
     ) -> None:  # fmt: skip
-        """Sends a request once. The answer counts for this attempt only; an error in it fails the attempt, with
-        `refused` if given."""
+        """Sends a request once, for this attempt only. An error in the answer fails the attempt, with `refused` if
+        set."""
         around, life = self._around, self._life
         inbox = b"_INBOX.JSL." + self._token()
 

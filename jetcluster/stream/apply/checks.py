@@ -384,7 +384,7 @@ CHECKS: Final = (
 
 
 class PublishKind(Enum):
-    """The way in which a message comes to be stored."""
+    """The origin of a message to store."""
 
     PLAIN = "plain"
     """PUBLISH, and FAST_PUBLISH."""

@@ -142,7 +142,7 @@ class MessageAdmission:
         for i in range(batch.count):
             msg_id = nats_fields(batch.headers_of(i)).get(b"Nats-Msg-Id")
             if msg_id and dedupe is not None and not first_seq and dedupe.seq_of(msg_id) is not None:
-                continue
+                continue  # a source's duplicate; a mirror keeps all of its upstream
             verdict = self._admit_one(i, PublishKind.SOURCED)
             if isinstance(verdict, ApiError):
                 taken, error = i, verdict

@@ -249,8 +249,8 @@ class LeaderDuties:
 
     def _expiry_pause(self) -> int:
         machine = self._machine
-        told = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
-        return EXPIRY_PAUSE_NS if told else AGE_PAUSE_NS
+        noticed = machine.rules.subject_delete_marker_ttl or machine.next_ttl is not None
+        return EXPIRY_PAUSE_NS if noticed else AGE_PAUSE_NS
 
     def _next_schedule(self) -> int | None:
         if self._firing or not self._leading or self._clock.time_ns() < self._paused:
