@@ -1,9 +1,9 @@
 """`Answers` renders and sends the answers to publishers; `PubAcks` makes the acks of a whole command at once.
 
 `Backlog` bounds the proposals of a stream's leader that are not applied yet. A publisher's ack waits for all proposals
-before it, so time bounds them, not size: the window is the amount lately applied within `TARGET_SECONDS`,
-learned from the duration of proposals. While it is full the valve is closed, and publishers wait (`protocol.bus`). The
-time that a proposal takes with almost nothing before it (a slow disk, a far majority) does not count.
+before it, so time bounds them, not size: the window is the amount applied within `TARGET_SECONDS`, learned from the
+duration of recent proposals. While it is full the valve is closed, and publishers wait (`protocol.bus`). The time that
+a proposal takes with almost nothing before it (a slow disk, a far majority) does not count.
 """
 
 from __future__ import annotations

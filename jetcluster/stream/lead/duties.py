@@ -3,8 +3,7 @@ jobs, and republishes stored messages. Pure: the replica's owner calls it, and p
 
 `Republisher` copies stored messages to other subjects. Only the leader does, as an effect of apply: messages are
 collected right before they are stored and sent right after the command. The old leader may die before it sends, and a
-new one may repeat what it applies; like nats-server, it promises no more, and subscribers see gaps by
-Nats-Last-Sequence.
+new one may repeat messages. As in nats-server, no more is promised; subscribers see gaps by Nats-Last-Sequence.
 
 `DueTimer` does work when it is due. Ticks come a few times per second; a timer is set when the time is near. Work that
 is due right after the last one waits for a pause, so that one command does more of it.
@@ -139,7 +138,7 @@ class Republisher:
 EXPIRY_PAUSE_NS: Final = 50_000_000
 """Time between two EXPIREs, which so remove more each; the first one is in time, as in nats-server."""
 AGE_PAUSE_NS: Final = 250_000_000
-"""The same for `max_age` without TTLs and markers, where no client notices the difference."""
+"""The same for `max_age` without TTLs and markers, which is not reported to clients."""
 FIRE_PAUSE_NS: Final = 5_000_000
 """Time between two FIREs."""
 _OPEN_JOBS: Final = frozenset(

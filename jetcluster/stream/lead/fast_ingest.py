@@ -102,7 +102,7 @@ class FastIngest:
         self._open.expire()
 
     def resume(self, rows: Mapping[bytes, FastRow], now: int) -> None:
-        """Continues the recent batches of `rows` at `now` (Unix nanoseconds); each publisher gets an ack."""
+        """Continues the recent batches of `rows` at `now` (Unix nanoseconds); each publisher gets an answer."""
         self._open.clear()  # those of an earlier term
         horizon = now - int(self._open.timeout * 1e9)
         for batch_id, row in rows.items():
@@ -351,7 +351,7 @@ class FastIngest:
             self._tell_ack(batch, reply)
 
     def _over(self, batch: FastBatch) -> None:
-        """Closes the batch, and proposes its end if the log has some of it: the next leader would keep it open."""
+        """Closes the batch; proposes its end if the log has a part but not the last message, for the next leader."""
         self._open.close(batch)
         if batch.seq and batch.seq != batch.commit_seq and len(self.marked) < MAX_PARTS:
             self.marked.append(FastPart(batch.batch_id, b"", batch.flow, batch.gap_ok, commits=False, ends=True))
